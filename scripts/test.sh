@@ -36,7 +36,7 @@ run() {
 processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
-	run --quick --numprocesses="$processes" -q --durations=0 --durations-min=5
+	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
 	exit
 fi
 if [ "${1:-} ${2:-}" = "-m long" ]; then # and those with random examples, ten times as many of them

@@ -62,6 +62,7 @@ def diff(before: Loop, after: Loop) -> Diff:
     return compare(before.program.evidence(), after.program.evidence())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_sampler_that_looks_at_its_last_image_only_takes_as_many_steps(swapped: bool) -> None:
     """What recurs is the step before the change, and the image of 50 steps after it."""

@@ -181,6 +181,7 @@ def test_larger_batches_are_more_work() -> None:
     assert "the work of one step of BEFORE takes" in found.sentence
 
 
+@pytest.mark.slow
 def test_requests_served_in_batches_of_all_sizes_are_so_many_requests_each() -> None:
     """Two steps take a model to the device, a thousand times as many bytes as a request has."""
 

@@ -47,6 +47,7 @@ def test_each_class_has_its_words() -> None:
     assert set(TITLES) == set(DiagnosisKind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "kind"),
     [

@@ -66,6 +66,7 @@ def test_every_page_says_what_how_sure_and_what_to_do(number: str) -> None:
     assert len(page.splitlines()) >= SHORTEST_PAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", sorted(PAGES))
 def test_what_a_page_shows_is_what_gputop_says(number: str) -> None:
     """``make shown`` writes it again. What is no fault is no finding."""

@@ -86,6 +86,7 @@ def test_the_evidence_says_which_of_a_findings_gaps_it_tells_of() -> None:
     assert only(loop(10).report()).evidence[0].startswith("10 gaps, usually 5.0ms")
 
 
+@pytest.mark.slow
 def test_the_evidence_adds_up_to_the_loss_where_short_gaps_are_part_of_it() -> None:
     finding = explain(RECORDINGS / "redundant-to-device.msgpack").findings[0]
     assert finding.per_step_ns is not None

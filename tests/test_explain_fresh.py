@@ -202,6 +202,7 @@ def test_where_nobody_waits_nvml_tells_that_it_is_otherwise_now() -> None:
     assert report.idle.estimate / report.span_ns == pytest.approx((4.5 * 0.05 + 5.5 * 0.85) / 10, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_lanes_of_looks_have_no_holes_and_are_those_of_a_whole_explanation() -> None:
     reader = SessionReader(RECORDINGS / "dataloader.msgpack")
     last: tuple[Lanes, Lanes] | None = None

@@ -276,6 +276,7 @@ _CAUSES = {
 SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the shorter one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
 @pytest.mark.parametrize("cause", _CAUSES)
 @pytest.mark.mainly("reads-1200000", "copies-1200000")

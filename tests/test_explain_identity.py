@@ -42,6 +42,7 @@ def rows(*columns: list[int]) -> tuple[npt.NDArray[np.uint64], ...]:
     return tuple(np.array(column, np.uint64) for column in columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distinct", [1, 7, 5_000, 300_000])
 def test_numbers_and_values_are_one_to_one(distinct: int) -> None:
     random = np.random.default_rng(distinct)
@@ -53,6 +54,7 @@ def test_numbers_and_values_are_one_to_one(distinct: int) -> None:
     assert len(np.unique(ids)) == len(np.unique(values)) == len(np.unique(known))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distinct", [1, 12, 300_000])
 def test_of_what_is_left_out_as_seen_before_an_earlier_row_is_equal(distinct: int) -> None:
     random = np.random.default_rng(distinct)

@@ -106,6 +106,7 @@ def test_the_time_of_columns_is_what_a_count_of_single_nanoseconds_gives(seed: i
     assert time_of(begin, end, edges).tolist() == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recordings.NAMES)
 def test_in_a_recording_the_parts_of_a_step_never_exceed_it(name: str) -> None:
     explained = recordings.explained(name)

@@ -112,6 +112,7 @@ def test_one_read_of_each_short_step_is_no_printing() -> None:
     assert first(report).title == "`.item()` every step"
 
 
+@pytest.mark.slow
 def test_a_tensor_that_is_looped_over_is_printing() -> None:
     step = [*launches([300] * 2), *[Deed("read"), Deed("host", 20)] * 120, Deed("host", 500)]
     report, _left = told(step)

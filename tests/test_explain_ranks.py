@@ -201,6 +201,7 @@ def test_ranks_are_told_in_text_and_json() -> None:
     ) in words
 
 
+@pytest.mark.slow
 def test_the_screen_shows_the_ranks_with_what_makes_one_late() -> None:
     report = replace(ranks(6_000).report(), findings=(why.finding("C12", 100, pid=OTHER),))
     told = dict.fromkeys((MAIN, OTHER), (("rank", 3),))

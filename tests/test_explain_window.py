@@ -53,6 +53,7 @@ def of_file(name: str) -> list[Item]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dataloader.msgpack", "storm.msgpack"])
 def test_a_window_that_holds_all_explains_as_the_command_does(name: str) -> None:
     found = of_file(name)

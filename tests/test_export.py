@@ -356,6 +356,7 @@ class InterruptedLate(Interrupted):
         self.writing = doing == "writing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", [Interrupted(), InterruptedLate()])
 @pytest.mark.parametrize("to", ["parquet", "csv"])
 def test_an_interrupt_leaves_nothing_behind_and_says_nothing_else(

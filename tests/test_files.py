@@ -222,6 +222,7 @@ def losses(path: Path, stretch: tuple[int, int], *, proved: bool = False) -> dic
     return {"idle": report.idle.lower} | found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", EACH)
 @pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.4, 1.5), (0.0, 1.0)])
 def test_a_part_proves_what_the_whole_proves_of_it(

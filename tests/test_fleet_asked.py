@@ -64,6 +64,7 @@ def plain(rows: list[list[Any]]) -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["cause", "line", "user", "job"])
 async def test_the_overview_is_that_of_the_command(
     by: str, lake: Path, tell: Callable[..., Any], capsys: pytest.CaptureFixture[str]

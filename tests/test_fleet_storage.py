@@ -215,6 +215,7 @@ def test_a_lake_may_be_in_the_memory_of_a_process_and_a_file_may_be_named_as_url
     assert content(f"file://{local}") == content(local)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

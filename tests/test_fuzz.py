@@ -48,6 +48,7 @@ def test_a_reader_takes_what_our_writers_make_and_what_comes_of_it(name: str, fo
         subject.run(subject.mutate(data, random), folder)
 
 
+@pytest.mark.slow
 def test_what_breaks_a_reader_is_kept_once_with_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ class _Costly:
         yield GaugeMetricFamily("made", "How often.", value=self.made)
 
 
+@pytest.mark.slow
 def test_who_asks_for_metrics_without_end_is_told_the_same_again(
     metrics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_file_that_says_very_much(name: str, command: tuple[str, ...], tmp_pat
     assert seconds < MOST_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "words"),
     [(equal_records, "more records than a file"), (long_tables, "larger samples than a file")],

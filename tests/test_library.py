@@ -106,6 +106,7 @@ def test_the_notebook_prints_what_it_shows() -> None:
 # -- what a session says --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_frames_are_those_of_the_replay_and_only_those_of_the_stretch() -> None:
     reader = SessionReader(STORM)
     with gputop.open_session(STORM) as session:

@@ -217,6 +217,7 @@ def test_an_empty_tab_says_why(changes: dict[str, object], mode: str, said: str)
     assert said in made.text()
 
 
+@pytest.mark.slow
 def test_calls_of_unknown_lines_are_told() -> None:
     made = to_lines(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
     assert "31 calls, and the line of none is known" in made.text()
@@ -325,6 +326,7 @@ def test_samples_of_a_recording_reach_the_frame() -> None:
     assert sum(sample.count for sample in row.samples) <= row.sampled
 
 
+@pytest.mark.slow
 def test_from_the_chain_to_the_line_of_its_finding_and_back(train: Line) -> None:
     made = Shown(frame(), replay=True)
     made.explain(explained(finding(line=train)))

@@ -88,6 +88,7 @@ def test_a_report_made_of_hostile_names_holds_the_headings_and_lists_of_any_othe
         assert shape(name) == plain, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", EACH)
 def test_it_says_the_verdict_every_finding_its_fix_and_how_sure(
     recording: Path, capsys: pytest.CaptureFixture[str]

@@ -55,6 +55,7 @@ def status_of(port: int, **headers: str) -> tuple[int, str | None]:
 # -- transports -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "tools"),
     [
@@ -169,6 +170,7 @@ async def test_who_follows_the_prompt_ends_at_the_planted_cause_or_at_nothing(
     assert numbers(found.answer) <= known
 
 
+@pytest.mark.slow
 async def test_the_check_refutes_a_finding_that_blames_the_wrong_thread(server: Any) -> None:
     async with asked(server) as client:
 

@@ -78,6 +78,7 @@ def apart(tmp_path: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_the_totals_of_recorders_of_one_machine_are_those_of_one_that_saw_it_all(
     apart: list[Path], tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_process_that_two_recorders_saw_at_a_time_is_not_counted_twice(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
     header, told = read(WORKERS)
     for change, words in (
@@ -157,6 +159,7 @@ def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
 # -- what was not recorded -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_while_a_part_was_not_recorded_nothing_is_proved(tmp_path: Path) -> None:
     told = list(recording(3, 20.0))
     header = {**items.HEADER, "machine": {"boot": "b"}}

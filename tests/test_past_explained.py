@@ -58,6 +58,7 @@ def test_from_a_checkpoint_of_the_present_it_is_the_same_to_the_last_figure(sess
         assert explainer.verdict_at(marks.index(at)) == session.verdicts[at]
 
 
+@pytest.mark.slow
 def test_near_the_beginning_that_is_left_only_what_is_left_is_explained(session: Session) -> None:
     reader = HistoryReader(session.history)
     explainer = ReplayExplainer(reader, session.checkpoints)

@@ -60,6 +60,7 @@ def test_what_the_pages_show_is_what_gputop_says(monkeypatch: pytest.MonkeyPatch
     assert page.count("$ gputop diff recordings/") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST)
 def test_the_cause_is_named_first(name: str) -> None:
     cause, level, _fixed = FIRST[name]
@@ -79,6 +80,7 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
     assert report.idle.lower <= 0.02 * report.span_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST)
 def test_the_change_wins_what_was_promised(name: str) -> None:
     cause, _level, fixed = FIRST[name]
@@ -157,6 +159,7 @@ def test_json_and_its_documentation_agree(name: str) -> None:
         assert f"`{level}`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cause", "source", "call"),
     [

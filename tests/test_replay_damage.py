@@ -65,6 +65,7 @@ def in_order(part: list[Item], whole: list[Item]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [7, pytest.param(1, marks=pytest.mark.long)])
 def test_a_file_cut_anywhere_keeps_what_is_whole(apart: int, tmp_path: Path) -> None:
     tiny = write(tmp_path / "tiny", session(realistic(10), ticks=2)).read_bytes()

@@ -38,6 +38,7 @@ shapes_of_columns = st.sampled_from(["zero", "constant", "few", "steps", "sparse
 columns = st.fixed_dictionaries(dict.fromkeys(RECORD.names or (), shapes_of_columns))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(columns, st.integers(1, 700), st.integers(0, 2**32))
 def test_every_mix_of_columns_survives(shapes: dict[str, str], count: int, seed: int) -> None:

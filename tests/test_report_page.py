@@ -48,6 +48,7 @@ def wanted(document: Any) -> set[str]:
     return keys | {"outside_ns", "small_ns", "unexplained_ns", "unknown_ns", "lost.events"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", EACH)
 def test_a_page_is_small_and_names_no_other_place(recording: Path, tmp_path: Path) -> None:
     page = page_of(recording, tmp_path).read_text(encoding="utf-8")
@@ -160,6 +161,7 @@ def test_names_that_are_meant_to_do_harm_are_shown_as_what_they_are(tmp_path: Pa
         assert "a\\x1b[2J\\x07\\x00b" in shown.page.inner_text("main")
 
 
+@pytest.mark.slow
 def test_a_page_of_very_many_lines_and_calls_stays_small_and_says_what_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "many.msgpack"
     writer = SessionWriter(path, items.HEADER)
@@ -185,6 +187,7 @@ def test_a_page_of_very_many_lines_and_calls_stays_small_and_says_what_is_left_o
     assert "3300 rows more: gputop stats" in page
 
 
+@pytest.mark.slow
 def test_a_page_that_is_there_is_left_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.html"
     path.write_text("mine")

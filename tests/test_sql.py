@@ -78,6 +78,7 @@ def test_the_page_tells_each_column_and_what_it_means() -> None:
             assert f"`{column}` ({meaning})" in row[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -174,6 +175,7 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
     assert done.stdout.endswith("((1,),)\n")
 
 
+@pytest.mark.slow
 def test_a_recording_too_long_for_its_memory_is_told_before_all_of_it_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -227,6 +229,7 @@ def test_without_duckdb_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
         Database(session)
 
 
+@pytest.mark.slow
 def test_a_wrong_query_is_one_sentence() -> None:
     needed("duckdb")
     for query, *says in (

@@ -123,6 +123,7 @@ def test_two_minutes_have_room_at_any_width_and_more_in_a_wider_pane() -> None:
     assert span_text(115, KEPT_NS) == "last 3 min 20 s"
 
 
+@pytest.mark.slow
 def test_a_short_session_has_the_width_that_minutes_have_later() -> None:
     """Of the first seconds two minutes showed nothing but dots."""
     history, known, spans = GpuHistory(), [], []

@@ -314,6 +314,7 @@ async def test_an_action_of_several_keys_is_in_the_palette_once() -> None:
         assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 async def test_letters_typed_into_the_palette_do_not_act_and_escape_closes_it() -> None:
     async with running(fake.frame()) as (app, pilot):
         await pilot.press("ctrl+p", "q", "z", "question_mark")
@@ -324,6 +325,7 @@ async def test_letters_typed_into_the_palette_do_not_act_and_escape_closes_it() 
         assert len(app.screen_stack) == 1
 
 
+@pytest.mark.slow
 async def test_without_colours_the_cursor_of_the_palette_is_underlined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,6 +19,7 @@ def asked(*arguments: Any, **options: Any) -> Shown:
     return screen
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_leaves_the_question_open_and_a_right_one_closes_it() -> None:
     answers = list[str]()
 
@@ -49,6 +50,7 @@ def test_an_answer_may_ask_the_next_question() -> None:
     assert "first" not in screen.text()
 
 
+@pytest.mark.slow
 def test_who_asks_hears_of_every_key_and_of_escape() -> None:
     heard = list[str]()
     screen = asked(
@@ -59,6 +61,7 @@ def test_who_asks_hears_of_every_key_and_of_escape() -> None:
     assert not isinstance(screen.app.screen, Question)
 
 
+@pytest.mark.slow
 def test_a_letter_takes_the_place_of_the_one_that_is_there() -> None:
     answers = list[str]()
     screen = asked("sure?", lambda text: answers.append(text) or "", "n", letter=True)

@@ -101,6 +101,7 @@ async def test_pause_holds_the_frame_while_the_feed_goes_on() -> None:
         assert "LIVE" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_help_lists_every_key_that_works_and_what_it_does() -> None:
     for replay in (False, True):
         async with running(fake.frame(), (130, 150), replay=replay) as (app, _, pilot):
@@ -125,6 +126,7 @@ async def test_q_closes_the_help_first_and_then_quits() -> None:
         assert app.return_value == 0
 
 
+@pytest.mark.slow
 async def test_ctrl_c_quits_even_from_the_help() -> None:
     async with running(fake.frame()) as (app, _, pilot):
         await pilot.press("question_mark", "ctrl+c")
@@ -205,6 +207,7 @@ async def test_before_the_first_process_the_screen_says_what_to_type() -> None:
         assert "gputop -- python train.py" in " ".join(text_of(app).split())
 
 
+@pytest.mark.slow
 async def test_the_other_tables_ask_for_no_process_to_be_selected_where_there_is_none() -> None:
     async with running(fake.frame(processes=0), (120, 40)) as (app, _, _):
         assert "Select a process" not in text_of(app)

@@ -105,6 +105,7 @@ STATES: tuple[Callable[[], State], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 async def test_the_screen_is_as_it_was(state: Callable[[], State]) -> None:
     made = state()

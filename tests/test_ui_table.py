@@ -337,6 +337,7 @@ def test_the_pane_that_the_keys_go_to_is_told_by_a_sign() -> None:
 # -- columns --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_at_80_columns_vol_gives_way_and_can_still_be_sorted_by() -> None:
     screen = Shown(fake.frame())
     heading = next(line for line in screen.text(80, 24).splitlines() if "CALLS/s" in line)

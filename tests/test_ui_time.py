@@ -200,6 +200,7 @@ async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:
         assert not isinstance(app.screen, Question)
 
 
+@pytest.mark.slow
 async def test_a_replay_has_nothing_to_record() -> None:
     async with running(fake.frame(), replay=True) as (app, _, pilot):
         await pilot.press("R")

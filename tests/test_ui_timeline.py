@@ -61,6 +61,7 @@ async def test_big_screens_have_it_and_t_shows_or_hides_it(size: tuple[int, int]
         assert ("─ Timeline" in text_of(app)) is there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "keys"),
     [
@@ -117,6 +118,7 @@ async def test_its_thread_is_the_one_that_the_cursor_was_put_on() -> None:
         assert f"{thread.tid} " in text_of(app).split("Timeline")[1]
 
 
+@pytest.mark.slow
 async def test_up_and_down_on_it_choose_the_thread() -> None:
     async with running(fake.frame(processes=1, threads=3), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())

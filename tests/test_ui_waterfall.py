@@ -196,6 +196,7 @@ def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
     assert title(step(), why.report(why.finding(), steps=other)) == "one step, median of 548: 10.2ms"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recordings.NAMES)
 def test_recorded_steps_fit_any_pane(name: str) -> None:
     made = recordings.explained(name).steps[0]

@@ -19,6 +19,7 @@ def test_letter(letter):
 """
 
 
+@pytest.mark.slow
 def test_the_others_are_long(pytester: pytest.Pytester) -> None:
     items = pytester.getitems(CASES)
     variants.mark(items)
@@ -26,12 +27,14 @@ def test_the_others_are_long(pytester: pytest.Pytester) -> None:
     assert kept == ["test_letter[a]", "test_letter[c]"]
 
 
+@pytest.mark.slow
 def test_a_variant_that_is_asked_for_alone_is_no_mistake(pytester: pytest.Pytester) -> None:
     items = pytester.getitems(CASES)
     variants.mark(items[1:2])
     assert items[1].get_closest_marker("long") is not None
 
 
+@pytest.mark.slow
 def test_a_name_that_no_variant_has_ends_the_run(pytester: pytest.Pytester) -> None:
     items = pytester.getitems(CASES.replace('"a", "c"', '"a", "z"'))
     with pytest.raises(pytest.UsageError, match=r"mainly names \['z'\], its variants are \['a', 'b', 'c'\]"):
