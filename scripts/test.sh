@@ -33,7 +33,7 @@ run() {
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
-processes=$((3 * $(nproc)))
+processes=$((2 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
@@ -73,7 +73,7 @@ folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
-part beside -m 'not (timed or long or ebpf or bpftrace or nobody)' --numprocesses="$((processes - 1))" -q \
+part beside -m 'not (timed or long or ebpf or bpftrace or nobody)' --numprocesses="$processes" -q \
 	--durations=10 >"$folder/said" 2>&1 </dev/null &
 beside=$!
 timed=0 quiet=0 others=0
