@@ -27,6 +27,8 @@ if [ "${1:-} ${2:-}" = "-m long" ]; then
 	scripts/inspector.sh || :
 fi
 
+export OPENBLAS_NUM_THREADS=1 # as gputop does: nothing here multiplies matrices
+
 run() {
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
 	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
@@ -78,7 +80,7 @@ part beside -m 'not (timed or long or ebpf or bpftrace or nobody)' --numprocesse
 beside=$!
 timed=0 quiet=0 others=0
 part timed -m "timed and not long" -q --durations=5 || timed=$?
-part others -m '(ebpf or bpftrace or nobody) and not (timed or long)' --numprocesses="$processes" -q \
+part others -m '(ebpf or bpftrace or nobody) and not (timed or long)' --numprocesses="$((processes + 1))" -q \
 	--durations=10 || others=$?
 wait "$beside" || quiet=$?
 cat "$folder/said"

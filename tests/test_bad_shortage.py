@@ -91,6 +91,7 @@ def test_libraries_of_root_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) 
     assert one.startswith("3 libraries")
 
 
+@pytest.mark.long
 @pytest.mark.ebpf
 def test_a_full_disk_costs_the_recording_of_one_frame_and_neither_frame_nor_command(
     small_disk: Path, tmp_path_factory: pytest.TempPathFactory

@@ -243,6 +243,7 @@ def with_a_bar(*words: str, from_the_start: bool) -> tuple[int, str, str]:
         ("diff", str(RECORDING), str(RECORDING)),
     ],
 )
+@pytest.mark.mainly("words1")
 def test_a_bar_on_the_terminal_goes_again_and_changes_no_output(words: tuple[str, ...]) -> None:
     status, output, drawn = with_a_bar(*words, from_the_start=True)
     plain = inside.run(*words)

@@ -96,6 +96,7 @@ def told(folder: Path, tool: str, **arguments: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_assistant_is_told_what_rows_do_not_hold_and_checks_all_the_same(sums: Path) -> None:
     check = told(sums.parent, "get_check")

@@ -89,6 +89,7 @@ def test_of_many_parts_it_says_the_same(long: tuple[Path, Path], monkeypatch: py
     assert found.after.report.idle.lower == whole.after.report.idle.lower
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_compared_in_parts(
     long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

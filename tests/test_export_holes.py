@@ -47,6 +47,7 @@ def states_of(recording: Path, folder: Path, low: int, high: int) -> tuple[State
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sums", "hole"])
 @pytest.mark.mainly("sums")
 def test_no_thread_is_drawn_as_running_over_time_that_was_not_kept(kind: str, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def one_of_each(runs: Runs, command: str, families: Iterable[str]) -> Iterator[C
         yield Case(command, family, nth, choose.choice(ERRORS[family]))
 
 
+@pytest.mark.long
 def test_a_recording_is_read_or_a_sentence_says_why_not(runs: Runs) -> None:
     assert runs.wrong(one_of_each(runs, "stats", OF_FILES)) == []
 

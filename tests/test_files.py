@@ -225,6 +225,7 @@ def losses(path: Path, stretch: tuple[int, int], *, proved: bool = False) -> dic
 @pytest.mark.slow
 @pytest.mark.parametrize("file", EACH)
 @pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.4, 1.5), (0.0, 1.0)])
+@pytest.mark.mainly("0.4-1.5-storm", "1.0-2.0-healthy", "0.0-1.0-numpy-sync", "0.4-1.5-dataloader-workers")
 def test_a_part_proves_what_the_whole_proves_of_it(
     file: Path, low: float, high: float, tmp_path: Path
 ) -> None:

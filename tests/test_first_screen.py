@@ -23,7 +23,7 @@ from tests.first_screen import FirstScreen, read
 from tests.screen_support import Shown, tokens_of
 
 pytestmark = pytest.mark.slow
-SIZES = ((80, 24), (120, 40))
+SIZES = ((80, 24), pytest.param((120, 40), marks=pytest.mark.long))
 # the class, the fault in the words of its demo, the function that holds it, and what the fixed form does
 PLANTED: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "numpy-sync": ("sync", "device-to-host read", transfers.numpy_sync, r"on the GPU.*\.cpu\(\)"),

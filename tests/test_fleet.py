@@ -85,6 +85,7 @@ def test_a_content_is_taken_once_and_a_second_run_takes_nothing(
     assert (content(lake[0]), sorted(lake[0].rglob("*"))) == (before, pieces)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_changes_nothing(
     fleet: Path, lake: tuple[Path, Ingested], tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def plain(rows: list[list[Any]]) -> list[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["cause", "line", "user", "job"])
+@pytest.mark.mainly("cause", "job")
 async def test_the_overview_is_that_of_the_command(
     by: str, lake: Path, tell: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

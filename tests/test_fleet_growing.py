@@ -70,6 +70,7 @@ def test_what_was_ingested_while_it_was_written_is_replaced_in_every_table(tmp_p
     assert taken(*files, into=tmp_path / "lake") == truth
 
 
+@pytest.mark.long
 def test_what_was_torn_when_it_was_ingested_is_no_problem_any_more(tmp_path: Path) -> None:
     (path, *_others) = ranks(tmp_path, **NUMBERS)
     whole = path.read_bytes()
@@ -87,6 +88,7 @@ def test_what_is_ingested_in_another_order_counts_as_far_as_it_ever_went(tmp_pat
     assert taken(*files, into=tmp_path / "lake") == truth
 
 
+@pytest.mark.long
 def test_another_segment_makes_no_second_session_also_where_the_first_ones_were_removed(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from tests.synthetic_ranks import MS, job
 JOBS, LATE = 125, 40
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_of_125_jobs_with_wrong_clocks_the_40_late_ranks_are_named_with_their_milliseconds_and_no_other() -> (
     None

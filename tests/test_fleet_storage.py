@@ -99,6 +99,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, s
     return list(csv.DictReader(capsys.readouterr().out.splitlines()))
 
 
+@pytest.mark.long
 def test_recordings_and_lake_in_a_storage_tell_what_folders_tell_and_a_second_run_fetches_nothing(
     ranks: Path, local: Path, bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,7 +286,7 @@ def test_from_where_on_less_is_observed_nothing_is_numbered(tmp_path: Path) -> N
 # -- a fleet ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_125_jobs_of_8_ranks_in_a_lake_the_40_late_ones_are_named_with_their_causes(
     tmp_path: Path,
 ) -> None:

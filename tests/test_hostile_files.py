@@ -194,6 +194,7 @@ print(int(status.partition("VmHWM:")[2].split()[0]) * 1024)
 
 
 @pytest.mark.parametrize("how", HOSTILE)
+@pytest.mark.mainly("names that overlap", "one name of five megabytes", "a table as long as the file")
 def test_a_file_takes_neither_memory_nor_time(how: str, tmp_path: Path) -> None:
     path = hostile_elf.write(tmp_path / CUDA, **HOSTILE[how])  # type: ignore[arg-type]
     if how == "a table as long as the file":

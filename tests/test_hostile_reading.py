@@ -158,6 +158,15 @@ sys.addaudithook(_hear)
 
 @pytest.mark.parametrize("file", FILES, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("asks", ASKING, ids=lambda one: one.__name__)
+@pytest.mark.mainly(  # each who asks, and each file
+    "functions_at-pipe",
+    "known_again-device",
+    "library_of_the_check-endless",
+    "interpreter_of_the_check-six_gigabytes",
+    "program_of_the_check-cyclic",
+    "call_of_the_check-no_library",
+    "source_of_the_screen-pipe",
+)
 def test_a_hostile_file_costs_a_sentence_and_this_process_never_opens_it(
     asks: Callable[[Path], object], file: Callable[[Path], Path], tmp_path: Path
 ) -> None:
@@ -186,6 +195,7 @@ def parsing_works() -> bool:
 
 
 @pytest.mark.parametrize("asks", ASKING, ids=lambda one: one.__name__)
+@pytest.mark.mainly("functions_at", "call_of_the_check", "source_of_the_screen")
 def test_a_file_that_is_cut_while_it_is_read_ends_nobody(
     asks: Callable[[Path], object], tmp_path: Path
 ) -> None:

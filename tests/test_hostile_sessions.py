@@ -167,11 +167,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("name", "command"), PAIRS)
-@pytest.mark.mainly(
-    "long tables-stats",
-    "times far apart-replay --once",
-    "equal records-stats",
-)
+@pytest.mark.mainly("equal records-stats")
 def test_a_file_that_says_very_much(name: str, command: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "session"
     path.write_bytes(msgpack.packb(HEAD) + b"".join(FILES[name]()))

@@ -140,6 +140,7 @@ def test_an_error_is_one_harmless_line(words: tuple[str, ...]) -> None:
     "words",
     [("--once", "--", NAME), ("record", "-o", f"/nowhere/{NAME}", "--duration", "0.1"), ("stats", NAME)],
 )
+@pytest.mark.mainly("words0")
 def test_an_error_of_a_gputop_of_its_own_is_one_harmless_line(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode not in (0, 3)

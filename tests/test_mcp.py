@@ -60,7 +60,6 @@ def status_of(port: int, **headers: str) -> tuple[int, str | None]:
     ("mode", "tools"),
     [
         ("auto", tuple(TOOLS)),
-        ("legacy", ("list_sessions", "get_timeline")),
         pytest.param("legacy", tuple(TOOLS), marks=pytest.mark.long),
     ],
 )
@@ -85,6 +84,7 @@ async def test_every_tool_resource_and_the_prompt_answer_over_standard_input(
         assert BEGIN in client.instructions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("calls", [30, pytest.param(100, marks=pytest.mark.long)])
 async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) -> None:
     with socket.socket() as free:

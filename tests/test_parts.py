@@ -165,6 +165,7 @@ def test_a_part_that_needs_nothing_of_those_before_it_does_not_wait_for_them() -
         assert look_at(Asks(told.fileno()), Segment("f", -1, 1), b"", answer)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_part_is_added_up_without_holding_all_of_it(tmp_path: Path) -> None:
     events = recording.write(tmp_path / "long.msgpack", 24_000)

@@ -280,7 +280,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
     ids=["no-capabilities", "no-new-privileges", "user-namespace", "no-btf", "masked-sys", "seccomp"],
 )
 @pytest.mark.ebpf
-@pytest.mark.mainly("no-capabilities", "user-namespace", "seccomp")
+@pytest.mark.mainly("seccomp")
 def test_what_stands_in_the_way_is_named_and_the_rest_is_shown(
     home: Path, within: Sequence[str], words: Sequence[str]
 ) -> None:

@@ -44,10 +44,18 @@ PROGRAM, HOT = str(PROGRAMS / "python_lines.py"), str(PROGRAMS / "hot_line.py")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
-    """Programs under each Python, in a virtual environment, in a namespace; all in one recording."""
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Programs under each Python asked for, in an environment, in a namespace; all in one recording."""
     folder = tmp_path_factory.mktemp("lines")
-    found = {minor: interpreter(minor) for minor in MINORS}
+    each, chosen = (
+        test_a_started_program_and_its_children.__name__,
+        {one.name for one in request.session.items},
+    )
+    asked = {minor for minor in MINORS if f"{each}[{minor}]" in chosen} | {
+        12,
+        MINORS[-1],
+    }  # of these are the others
+    found = {minor: interpreter(minor) for minor in sorted(asked)}
     programs = meetings(filter(None, found.values()))
     programs |= {str(minor): [path, PROGRAM, "10", "child"] for minor, path in found.items() if path}
     if newest := interpreter(MINORS[-1]):
@@ -69,6 +77,7 @@ def too_old() -> str:
 
 
 @pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.mainly("10", "12", "15")
 def test_a_started_program_and_its_children(minor: int, runs: dict[str, Recorded]) -> None:
     python(minor)
     assert_all_right(runs[str(minor)], 3)

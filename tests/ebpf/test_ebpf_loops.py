@@ -100,6 +100,7 @@ def test_a_kernel_with_may_goto_looks_at_a_loop_once_or_twice_and_not_at_each_of
         assert fast < slow / 10
 
 
+@pytest.mark.long
 def test_without_may_goto_lines_are_looked_for_all_the_same(
     main: loader.Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

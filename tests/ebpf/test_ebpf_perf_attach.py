@@ -44,6 +44,7 @@ def test_the_prompt_is_back_at_once_while_probes_are_detached(tmp_path: Path) ->
     assert SOONER * min(ends) < min(begins)
 
 
+@pytest.mark.long
 @pytest.mark.ebpf
 def test_no_call_is_older_than_the_session_which_would_make_its_first_rates_too_high(tmp_path: Path) -> None:
     workshop, stop = Workshop(tmp_path, "perf"), tmp_path / "stop"
