@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes import schema
-from probes.ebpf import bpfcall, btf, registers
+from probes.ebpf import bpfcall, btf, registers, structures
 from probes.ebpf.compiled import CompileError, compiled
 from probes.ebpf.kept_layout import layout_of
 from probes.ebpf.module import Module, late, value
@@ -117,23 +117,10 @@ def uses_sessions(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
-    offsets = layout.offsets
-    task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
     defines: dict[str, int | str] = {
-        "TASK_PID": task["pid"],
-        "TASK_COMM": task["comm"],
-        "TASK_FLAGS": task["flags"],
-        "TASK_NVCSW": task["nvcsw"],
-        "TASK_NIVCSW": task["nivcsw"],
-        "TASK_MIN_FLT": task["min_flt"],
-        "TASK_MAJ_FLT": task["maj_flt"],
-        "TASK_RUN_DELAY": task["sched_info"] + offsets["sched_info.run_delay"],
-        "TASK_IN_IOWAIT": task["in_iowait"],
-        "TASK_EXIT_CODE": task["exit_code"],
-        "TASK_SIGNAL": task["signal"],
-        "TASK_THREAD_INFO": task["thread_info"],
-        "THREAD_INFO_CPU": offsets["thread_info.cpu"],
-        "SIGNAL_LIVE": offsets["signal_struct.live"],
+        **structures.task(layout),
+        **structures.interrupts(layout),
+        **structures.throttling(layout),
         "WATCH_ALL": int(options.watch_all),
         "OWN_PID": late(0),  # so that the text is the same at each start
         "RING_PAGES": options.ring_bytes // os.sysconf("SC_PAGE_SIZE"),
@@ -145,15 +132,10 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
         "WANTS_LINE(cookie)": LINES[options.lines],
         "NO_PYTHON": NO_PYTHON,
     }
-    if "task_struct.thread" in offsets and "thread_struct.fsbase" in offsets:
-        defines["TASK_FSBASE"] = task["thread"] + offsets["thread_struct.fsbase"]
     if as_old or not layout.switch_tells_state:
-        defines["TASK_STATE"] = task["__state"]
+        defines["TASK_STATE"] = layout.offsets["task_struct.__state"]
     if layout.oom_tells_task:
         defines["OOM_TELLS_TASK"] = 1
-    if "task_struct.se" in offsets and "sched_entity.sum_exec_runtime" in offsets:
-        defines["TASK_RAN"] = task["se"] + offsets["sched_entity.sum_exec_runtime"]
-    defines |= _interrupt_defines(layout) | _throttle_defines(layout)
     if as_old:
         defines["OUTLIVES"] = 1
     if typed(layout, as_old=as_old):
@@ -165,47 +147,6 @@ def typed(layout: btf.Layout, *, as_old: bool) -> Mapping[str, int]:
     """The tracepoints whose programs know the types of their arguments, with these; all of them, or none."""
     whole = set(layout.tracepoints) == set(btf.TYPED_TRACEPOINTS)
     return layout.tracepoints if whole and not as_old else {}
-
-
-def _interrupt_defines(layout: btf.Layout) -> dict[str, int]:
-    """Where the preemption count is, which tells interrupts; empty where this kernel does not say.
-
-    On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is to be had
-    everywhere (kptr_restrict, kernels without KALLSYMS_ALL), but every task points to its CPU's run queue,
-    which is another one: their distance is in the type information.
-    """
-    offsets, per_cpu = layout.offsets, layout.per_cpu
-    if "thread_info.preempt_count" in offsets:
-        return {"TASK_PREEMPT": offsets["task_struct.thread_info"] + offsets["thread_info.preempt_count"]}
-    count = per_cpu.get("__preempt_count")
-    if "pcpu_hot" in per_cpu and "pcpu_hot.preempt_count" in offsets:
-        count = per_cpu["pcpu_hot"] + offsets["pcpu_hot.preempt_count"] // 8
-    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
-    if count is None or "runqueues" not in per_cpu or not all(step in offsets for step in path):
-        return {}
-    return {
-        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
-        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
-        "RQ_CPU": offsets["rq.cpu"],
-        "RUNQUEUE_TO_PREEMPT": count - per_cpu["runqueues"],
-    }
-
-
-def _throttle_defines(layout: btf.Layout) -> dict[str, int]:
-    """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
-    offsets = layout.offsets
-    needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")
-    path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.clock")
-    if not all(name in offsets for name in needed + path):
-        return {}
-    return {
-        "TASK_THROTTLED": offsets["task_struct.throttled"],
-        "TASK_CFS_RQ": offsets["task_struct.se"] + offsets["sched_entity.cfs_rq"],
-        "CFS_RQ_RQ": offsets["cfs_rq.rq"],
-        "CFS_RQ_SINCE": offsets["cfs_rq.throttled_clock_self"],
-        "CFS_RQ_THROTTLED_TIME": offsets["cfs_rq.throttled_clock_self_time"],
-        "RQ_CLOCK": offsets["rq.clock"],
-    }
 
 
 def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: bool = False) -> str:
@@ -310,7 +251,10 @@ def load(options: Options) -> Programs:
         raise ProbeError(str(error)) from error
     text = source_text(options, layout, as_old=not multi)
     names = (*MAPS, *(() if multi else ("stopped",)), *(() if options.watch_all else ("own_links",)))
-    tells = {"interrupts": bool(_interrupt_defines(layout)), "throttling": bool(_throttle_defines(layout))}
+    tells = {
+        "interrupts": bool(structures.interrupts(layout)),
+        "throttling": bool(structures.throttling(layout)),
+    }
     types = typed(layout, as_old=not multi)
     sessions = multi and uses_sessions()
     loaded = load_text(
