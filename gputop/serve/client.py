@@ -16,6 +16,7 @@ from probes.samples import process_data
 from probes.source import PROBLEM, Item, Sample
 
 _READ = 1 << 16
+_NO_ANSWER = "the daemon has ended instead of an answer: see its log"
 _ANSWER_S = 30.0
 _ANSWER_TIME = struct.pack("@ll", int(_ANSWER_S), 0)  # a timeval
 
@@ -102,7 +103,7 @@ def asked(path: str, ask: str, **more: Any) -> dict[str, Any]:
         raise CommandError(str(error)) from error
     finally:
         connection.close()
-    raise CommandError("the daemon has ended instead of an answer: see its log")
+    raise CommandError(_NO_ANSWER)
 
 
 class RemoteSource:
@@ -126,6 +127,8 @@ class RemoteSource:
             first = next(self._messages, {})
         except ProbeError as error:
             raise CommandError(str(error)) from error
+        if not first:
+            raise CommandError(_NO_ANSWER)
         if first.get("k") != "header" or not isinstance(first.get("data"), dict):
             raise CommandError("the daemon does not begin as gputop's does: is it one of this version?")
         self._header: dict[str, Any] = first["data"]

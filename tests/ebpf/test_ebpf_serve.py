@@ -262,7 +262,8 @@ def test_a_daemon_that_is_killed_leaves_its_clients_a_sentence_and_no_probe(tmp_
         daemon.process.kill()
         _, said = client.communicate(timeout=30)
         assert client.returncode == 1
-        assert "the daemon" in said
+        # the second, where the daemon is gone before the client has said what it wants
+        assert "the daemon " in said or "no gputop daemon answers" in said
         wait_until(lambda: not held & existing(), "the kernel to detach", 20)
     with serving(tmp_path) as again:  # the socket that was left is no obstacle
         assert again.status()["marks"] >= 0
