@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests in three parts: those that measure times (marker "timed"), one behind the other and before all else
-# that this machine does (tests/sharing.py); beside them from the beginning those that need neither eBPF nor a look at
-# the whole machine, which are no matter to them; and once the times are measured, all others. Two thirds of their time
-# is waiting for programs that are observed, so they are three processes for each processor, eight at most. Whatever
-# failed is run again alone and must pass then: so a busy machine fails no run, and the tests that it disturbed are
-# named at the end (docs/decisions/0009; TEST_AGAIN=0 leaves it out). With arguments, pytest's, one run in one
-# process. A test that hangs ends after four minutes, the whole after an hour (TEST_LIMIT_S). Those that take minutes
-# (marker "long") are run by -m long alone, for six hours at most. --quick alone is what needs neither root nor eBPF
-# nor another process: a minute on two processors.
+# Runs the tests in two parts at once: those that measure times (marker "timed"), one behind the other and before all
+# else that this machine does; and all others in many processes, of which those that observe with eBPF wait until the
+# times are measured (tests/sharing.py). Two thirds of their time is waiting for programs that are observed, so they
+# are three processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
+# busy machine fails no run, and the tests that it disturbed are named at the end (docs/decisions/0009; TEST_AGAIN=0
+# leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the
+# whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, for six hours
+# at most. --quick alone is what needs neither root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,7 +34,7 @@ run() {
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
-processes=$((2 * $(nproc)))
+processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
@@ -74,18 +73,18 @@ failed=0 unsteady=""
 folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
+times=$folder/times
+touch "$times"
 trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
-part beside -m 'not (timed or long or ebpf or bpftrace or nobody)' --numprocesses="$processes" -q \
-	--durations=10 >"$folder/said" 2>&1 </dev/null &
+GPUTOP_TEST_TIMES=$times part others -m 'not (timed or long)' --numprocesses="$processes" -q --durations=15 \
+	>"$folder/said" 2>&1 </dev/null &
 beside=$!
-timed=0 quiet=0 others=0
+timed=0 others=0
 part timed -m "timed and not long" -q --durations=5 || timed=$?
-part others -m '(ebpf or bpftrace or nobody) and not (timed or long)' --numprocesses="$((processes + 1))" -q \
-	--durations=10 || others=$?
-wait "$beside" || quiet=$?
+rm "$times"
+wait "$beside" || others=$?
 cat "$folder/said"
 again timed "$timed" || failed=$?
-again beside "$quiet" || failed=$?
 again others "$others" || failed=$?
 if [ -n "$unsteady" ]; then
 	printf 'test: failed beside others, passed alone (each is to be mended):\n%s' "$unsteady"

@@ -49,7 +49,6 @@ _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "timed": "measures times: it and what it starts go before all others, one such test at a time",
-    "nobody": "looks at all of nobody's processes, so also at those of other such tests: one at a time",
     "slow": "takes more than a quarter of a second of CPU in this process: make check leaves it out",
     variants.MARKER: "its variants with these identifiers; the others are long",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",

@@ -20,7 +20,9 @@ from tests.gputop_command import GPUTOP
 from tests.simgpu_programs.harness import HERE
 from tests.waiting import wait_until
 
-NOBODY = 65534
+# not the system's nobody: each process that runs tests has one of its own, and who looks at all that nobody
+# runs sees nothing of the others
+NOBODY = 60_000 + os.getpid() % 5_000
 UNSEEN = "CUDA calls and who preempts are not shown"
 # two threads of two processes on one CPU, both always busy, and in nobody's way but each other's
 RIVALS = """

@@ -10,6 +10,8 @@ import contextlib
 import json
 import os
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,9 @@ from typing import Any
 
 import pytest
 
-TIMED, NOBODY = "timed", "nobody"
+TIMED = "timed"
+OBSERVE = ("ebpf", "bpftrace")  # what such tests do is met by all programs of the machine
+TIMES = "GPUTOP_TEST_TIMES"  # a file that is there while another process measures times (scripts/test.sh)
 _RESET_ON_FORK = getattr(os, "SCHED_RESET_ON_FORK", 0)
 
 
@@ -43,11 +47,25 @@ def group_of(item: pytest.Item) -> str:
     """
     if (said := item.get_closest_marker("xdist_group")) is not None:
         return str(said.args[0])
-    for marker in (TIMED, NOBODY):
-        if item.get_closest_marker(marker) is not None:
-            return marker
+    if item.get_closest_marker(TIMED) is not None:
+        return TIMED
     fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     return item.nodeid.split("::")[0] if any(made[-1].scope == "module" for made in fixtures.values()) else ""
+
+
+def observes(item: pytest.Item) -> bool:
+    """Whether a test does what changes the times of others, whatever their priority."""
+    return any(item.get_closest_marker(marker) for marker in OBSERVE)
+
+
+def turn_of(item: pytest.Item, group: str) -> int:
+    """When workers take a test: what observes comes once times are measured, and what is short last.
+
+    So the first take much CPU, or are many behind each other, and no worker has to wait long at the end.
+    """
+    if observes(item):
+        return 1
+    return 0 if group or item.get_closest_marker("slow") is not None else 2
 
 
 class Sharing:
@@ -63,9 +81,12 @@ class Sharing:
         self._folder = tempfile.TemporaryDirectory(prefix="gputop-test-groups-")
         return Path(self._folder.name, "groups.json")
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # what it waits here is not of its time
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """A test from its fixtures to its end."""
+        if observes(item) and (times := os.environ.get(TIMES)):
+            while os.path.exists(times):
+                time.sleep(0.1)
         if item.get_closest_marker(TIMED) is None:
             return (yield)
         with before_all_others():
@@ -76,6 +97,19 @@ class Sharing:
         """Tells a worker where the groups belong."""
         node.workerinput["groups"] = str(self._file)
 
+    @pytest.hookimpl(trylast=True)  # what is not chosen counts in no group
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Puts them in the order in which workers take them: turns, and in each the largest groups first."""
+        if not hasattr(config, "workerinput"):
+            return
+        groups = [group_of(item) for item in items]
+        sizes = Counter(groups)
+        places = {
+            item: (turn_of(item, group), -sizes[group] if group else -1)
+            for item, group in zip(items, groups, strict=True)
+        }
+        items.sort(key=places.__getitem__)
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Writes them, in the first worker."""
         told = getattr(session.config, "workerinput", {})
@@ -85,7 +119,7 @@ class Sharing:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
-        """Hands out groups, the largest first, then each other test by itself."""
+        """Hands out groups, and each other test by itself, in the order of the workers."""
         if config.getoption("quick"):
             return None  # nothing there is timed, and in large pieces they go faster
         from xdist.scheduler import LoadScopeScheduling
@@ -100,4 +134,5 @@ class Sharing:
                     self._groups = json.loads(file.read_text())
                 return self._groups.get(nodeid, nodeid)
 
+        config.option.loadscopereorder = False  # by the number of tests, without turns
         return Groups(config, log)

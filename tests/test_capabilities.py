@@ -25,7 +25,7 @@ CAPABILITIES = {"dac_read_search": 2, "perfmon": 38, "bpf": 39}
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
-    pytest.mark.nobody,
+    pytest.mark.ebpf,
 ]
 
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs roo
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = (NOBODY, NOBODY)
+SUDOER = 65534  # sudo's users have a name
 
 
 @pytest.fixture
@@ -213,12 +214,12 @@ def test_the_output_of_a_command_is_read_and_removed_where_it_was_made(
     theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (theirs / "way").mkdir()
-    os.chown(theirs / "way", *USER)
-    monkeypatch.setenv("SUDO_UID", str(NOBODY))
-    monkeypatch.setenv("SUDO_GID", str(NOBODY))
+    os.chown(theirs / "way", SUDOER, SUDOER)
+    monkeypatch.setenv("SUDO_UID", str(SUDOER))
+    monkeypatch.setenv("SUDO_GID", str(SUDOER))
     monkeypatch.setattr("tempfile.tempdir", str(theirs / "way"))
     output = OutputFile()
-    assert output.path.stat().st_uid == NOBODY
+    assert output.path.stat().st_uid == SUDOER
     os.write(output.descriptor, b"said\n")
     (secret / output.path.name).write_text("root's")
     gone = swapped(theirs / "way", secret)

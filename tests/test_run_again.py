@@ -20,9 +20,7 @@ def test_{name}():
     seen.touch()
     assert not first
 """
-MARKERS = "markers =\n" + "".join(
-    f"    {name}:\n" for name in ("timed", "long", "ebpf", "bpftrace", "nobody")
-)
+MARKERS = "markers =\n" + "".join(f"    {name}:\n" for name in ("timed", "long"))
 MARKED = "import pytest\npytestmark = pytest.mark.{}\n"
 
 

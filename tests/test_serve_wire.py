@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +133,24 @@ def test_a_source_over_the_socket_yields_what_was_published_and_says_how_it_ende
     assert [mark.data["number"] for mark in marks] == [1, 2, 3]
     source.close()
     assert all(isinstance(item, Sample) for item in items)  # what came before, and then an end
+
+
+def test_a_daemon_that_ends_before_its_first_word_is_said_to_have_ended(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(path)
+        daemon.listen()
+
+        def hear_and_end() -> None:
+            client, _ = daemon.accept()
+            with client:
+                client.recv(1 << 10)
+
+        thread = threading.Thread(target=hear_and_end)
+        thread.start()
+        with pytest.raises(CommandError, match="has ended instead of an answer"):
+            RemoteSource(path)
+        thread.join()
 
 
 def _publish(made: hub.Hub, count: int) -> None:

@@ -22,7 +22,6 @@ from tests.conftest import needed, skip_or_fail
 from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody
 
-pytestmark = pytest.mark.nobody
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
 PATIENCE_S = 30.0
 

@@ -21,10 +21,7 @@ from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, marks_go_on, serving
 from tests.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.ebpf,
-    pytest.mark.nobody,
-]
+pytestmark = pytest.mark.ebpf
 PLANTED_S = 0.4  # less than ten steps: longer ones are no steps any more
 # 56 ms of waiting for the GPU in each step; one step computes in Python before its end
 STEPS = f"""

@@ -17,10 +17,7 @@ from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody, environment
 from tests.serving import calling, serving
 
-pytestmark = [
-    pytest.mark.ebpf,
-    pytest.mark.nobody,
-]
+pytestmark = pytest.mark.ebpf
 
 
 async def _answers(parameters: Any, mine: int, roots: int) -> None:

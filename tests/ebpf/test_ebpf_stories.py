@@ -17,7 +17,7 @@ from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import record
 from tests.stories.stranger import Stranger, painted
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("faults")]
 long = partial(pytest.param, marks=pytest.mark.long)
 SECONDS, SEED = 4.0, 1
 # a change with its two ends; the others, and what holds of every story, are left to the long form

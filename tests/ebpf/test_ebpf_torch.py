@@ -22,7 +22,7 @@ from tests import inside
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("timed")]
+pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("faults")]
 ROOT = Path(__file__).resolve().parents[2]
 long = partial(pytest.param, marks=pytest.mark.long)
 UNEXPLAINED = 0.02
