@@ -18,7 +18,7 @@ import pytest
 
 from gputop.simgpu import SimGpuError, ensure_built
 
-NAMESPACES = "GPUTOP_TEST_NAMESPACES"  # a folder with a file a worker, in which the namespace's number stands
+NAMESPACES = "GPUTOP_TEST_NAMESPACES"  # a folder with a file for each worker, by the number of its process
 _NEW_NAMESPACE, _BIND, _ALL_BELOW, _PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  # linux/sched.h, linux/mount.h
 
 
@@ -49,7 +49,7 @@ def _set_apart(worker: str, folder: Path, libraries: Path) -> None:
     # of all parts of a run (scripts/test.sh)
     namespaces = Path(os.environ.get(NAMESPACES, folder / "namespaces"))
     namespaces.mkdir(exist_ok=True)
-    (namespaces / str(os.getpid())).write_text(str(namespace_of(os.getpid())))
+    (namespaces / str(os.getpid())).touch()
     os.environ[NAMESPACES] = str(namespaces)
 
 
@@ -62,8 +62,8 @@ def namespace_of(pid: int) -> int:
 
 
 def others() -> frozenset[int]:
-    """The namespaces of the other workers."""
+    """The namespaces of the other workers, as long as these live: the kernel gives a number again."""
     if not (folder := os.environ.get(NAMESPACES)):
         return frozenset()
-    told = {int(file.read_text()) for file in Path(folder).iterdir()}
-    return frozenset(told - {namespace_of(os.getpid())})
+    living = {namespace_of(int(file.name)) for file in Path(folder).iterdir()}
+    return frozenset(living - {0, namespace_of(os.getpid())})

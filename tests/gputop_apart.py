@@ -14,15 +14,16 @@ from probes.live import LiveSource
 from tests import apart
 
 
-def _look_away(strangers: frozenset[int]) -> None:
-    """Has the search for programs leave those of some namespaces out."""
+def _look_away() -> None:
+    """Has the search for programs leave those in the namespaces of others out."""
     all_pids, wanted = libraries.all_pids, LiveSource._wanted
 
     def pids() -> list[int]:
+        strangers = apart.others()
         return [pid for pid in all_pids() if apart.namespace_of(pid) not in strangers]
 
     def is_wanted(source: LiveSource, pid: int) -> bool:
-        return apart.namespace_of(pid) not in strangers and wanted(source, pid)
+        return apart.namespace_of(pid) not in apart.others() and wanted(source, pid)
 
     libraries.all_pids = pids
     LiveSource._wanted = is_wanted  # type: ignore[method-assign]
@@ -30,5 +31,5 @@ def _look_away(strangers: frozenset[int]) -> None:
 
 if __name__ == "__main__":
     sys.argv[0] = "gputop"
-    _look_away(apart.others())
+    _look_away()
     sys.exit(main())

@@ -12,7 +12,7 @@ import pytest
 from probes.proc import gpu_clients, procfs
 from probes.proc.gpu_clients import GpuClients
 from probes.source import GPUS, Sample
-from tests.rootless_support import CALLER, frame, started
+from tests.rootless_support import CALLER, NOBODY, frame, started
 
 S = 1_000_000_000
 
@@ -76,7 +76,7 @@ def test_who_is_not_watched_is_on_the_gpu_all_the_same(home: Path) -> None:
         found = frame(home, "--pid", str(watched), "--duration", "1")
     assert stranger not in {row["pid"] for row in found["processes"]}
     (one,) = found["gpus"][0]["processes"]
-    assert (one["pid"], one["user"], one["kind"], one["watched"]) == (stranger, "nobody", "C", False)
+    assert (one["pid"], one["user"], one["kind"], one["watched"]) == (stranger, str(NOBODY), "C", False)
     assert one["memory_bytes"] == 257 << 20
     assert "import" in one["command"]
     assert found["gpus"][0]["sm_active_percent"] == 0
