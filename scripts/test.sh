@@ -2,7 +2,7 @@
 # Runs the tests in two parts at once: those that measure times (marker "timed"), one behind the other and before all
 # else that this machine does; and all others in many processes, of which those that observe with eBPF wait until the
 # times are measured (tests/sharing.py). Two thirds of their time is waiting for programs that are observed, so they
-# are four processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
+# are three processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
 # busy machine fails no run, and the tests that it disturbed are named at the end (docs/decisions/0009; TEST_AGAIN=0
 # leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the
 # whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, for six hours
@@ -34,7 +34,7 @@ run() {
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
-processes=$((4 * $(nproc)))
+processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
