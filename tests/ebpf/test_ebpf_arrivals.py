@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ class Machine(Workshop):
 
     def run(self, *command: str) -> subprocess.Popen[bytes]:
         """Starts a program beside gputop."""
-        self.programs.append(subprocess.Popen(command, env=environment(self.env)))
+        self.programs.append(subprocess.Popen(command, env=environment(self.env), start_new_session=True))
         return self.programs[-1]
 
     def wait_ready(self, count: int) -> None:
@@ -92,7 +92,8 @@ class Machine(Workshop):
             assert [program.wait(timeout=20) for program in self.programs] == [0] * len(self.programs)
         finally:
             for program in self.programs:
-                program.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)  # a shell's programs, too
             if recorder.poll() is None:
                 os.kill(recorder.pid, signal.SIGINT)
         found.append(self.finish(recorder))
