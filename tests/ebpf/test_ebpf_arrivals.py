@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -92,7 +92,7 @@ class Machine(Workshop):
             assert [program.wait(timeout=20) for program in self.programs] == [0] * len(self.programs)
         finally:
             for program in self.programs:
-                with suppress(ProcessLookupError):
+                if program.poll() is None:
                     os.killpg(program.pid, signal.SIGKILL)  # a shell's programs, too
             if recorder.poll() is None:
                 os.kill(recorder.pid, signal.SIGINT)
