@@ -14,7 +14,7 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from replay.reader import SessionReader
 from tests import inside
 from tests.cli_support import (
@@ -117,8 +117,8 @@ def test_help_is_a_word_as_well(words: tuple[str, ...]) -> None:
 
 def test_version() -> None:
     done = run("--version")
-    assert (done.returncode, done.stdout) == (0, f"gputop {program_version()}\n")
-    assert program_version()[0].isdigit()
+    assert (done.returncode, done.stdout) == (0, f"gputop {VERSION}\n")
+    assert VERSION[0].isdigit()
 
 
 # -- files ----------------------------------------------------------------------------------------

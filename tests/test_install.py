@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.commands.cli import TABLE
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from tests.conftest import skip_or_fail
 from tests.rootless_support import NOBODY
 
@@ -93,7 +93,7 @@ def everything_in(folder: Path) -> set[Path]:
 @pytest.mark.long
 def test_what_was_installed_does_not_change_with_the_checkout(prefix: Path) -> None:
     done = subprocess.run([prefix / "bin/gputop", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"gputop {program_version()}\n"
+    assert done.stdout == f"gputop {VERSION}\n"
     for path in everything_in(prefix):
         facts = path.lstat()
         assert facts.st_uid == os.geteuid(), path

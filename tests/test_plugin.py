@@ -11,7 +11,7 @@ from gputop.ask.investigation import investigate
 from gputop.ask.reply import BEGIN, END
 from gputop.ask.server import server_of
 from gputop.commands.cli import TABLE, parse
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.exchange.tables import COLUMNS
 from tests.conftest import needed
 
@@ -22,7 +22,7 @@ SKILL = (PLUGIN / "skills" / "gputop" / "SKILL.md").read_text()
 
 def test_the_plug_in_starts_the_server_over_the_folder_it_is_in() -> None:
     told = json.loads((PLUGIN / ".claude-plugin" / "plugin.json").read_text())
-    assert told["version"] == program_version().split("+")[0]
+    assert told["version"] == VERSION.split("+")[0]
     [server] = told["mcpServers"].values()
     assert server["command"] == "gputop"
     name, options = parse(server["args"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from gputop.checks.report import Plan, gather, to_json, to_text
 from gputop.commands.command import Command
 from gputop.commands.flags import add_json
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.commands.words import pids
 from gputop.errors import CommandError
 from gputop.process.child import interpreter_prefixes
@@ -58,7 +58,7 @@ def check(options: argparse.Namespace) -> int:
     finally:
         reader.stop()
     if options.json:
-        put(json.dumps(to_json(report, program_version())) + "\n")
+        put(json.dumps(to_json(report, VERSION)) + "\n")
     else:
         ascii_only = prefers_ascii()
         show(to_text(report, verbose=bool(options.verbose), ascii_only=ascii_only))

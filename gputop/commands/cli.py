@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from gputop.commands.command import Command
 from gputop.commands.completion import SHELLS, PrintCompletion
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
 from gputop.process.diagnostics import diagnosing
@@ -187,7 +187,7 @@ def _parser_of(name: str, command: Command) -> _Parser:
 
 def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> None:
     if top:
-        parser.add_argument("--version", action="version", version=f"gputop {program_version()}")
+        parser.add_argument("--version", action="version", version=f"gputop {VERSION}")
         parser.add_argument(
             "--print-completion",
             action=PrintCompletion,

@@ -15,7 +15,7 @@ from gputop.ask.live import Live
 from gputop.ask.server import Fleet, server_of
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
 from gputop.process.say import say
@@ -71,7 +71,7 @@ def _present(options: argparse.Namespace) -> Iterator[Live | None]:
 def _answer(options: argparse.Namespace, live: Live | None) -> int:
     named = [*options.files, *([live.folder] if live is not None else [])]
     catalogue = Catalogue(named, none=options.lake is not None)
-    server = server_of(catalogue, program_version(), live, _fleet(options.lake))
+    server = server_of(catalogue, VERSION, live, _fleet(options.lake))
     logging.getLogger("mcp").setLevel(logging.WARNING)
     if options.own_process:
         bound_memory()

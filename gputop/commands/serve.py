@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gputop.commands.command import Command
 from gputop.commands.flags import add_probes
 from gputop.commands.session import Session, open_session
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError
 from gputop.extras import install_command
@@ -191,7 +191,7 @@ def _call_ns() -> float:
 def _settings(options: argparse.Namespace) -> Settings:
     limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
     return Settings(
-        program_version(),
+        VERSION,
         options.history,
         options.minutes,
         options.keep_dir,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.commands.observer import as_root, own_command, start_observer
-from gputop.commands.version import program_version
+from gputop.commands.version import VERSION
 from gputop.engine.filesums import FileSums
 from gputop.errors import CommandError
 from gputop.files.redaction import Redactor, redactor_of_here
@@ -216,7 +216,7 @@ def open_session(
         also_needs=also_needs,
         poll_s=poll_s,
     )
-    header = {**source.header, "gputop": program_version(), "command": masked(options.command)}
+    header = {**source.header, "gputop": VERSION, "command": masked(options.command)}
     if getattr(options, "detail", "full") != "full":
         header["detail"] = options.detail
     owner = (user.uid, user.gid) if user else None
