@@ -261,7 +261,7 @@ def test_a_daemon_that_is_killed_leaves_its_clients_a_sentence_and_no_probe(tmp_
         assert client.returncode == 1
         # the second, where the daemon is gone before the client has said what it wants
         assert "the daemon " in said or "no gputop daemon answers" in said
-        wait_until(lambda: not held & existing(), "the kernel to detach", 20)
+        wait_until(lambda: not held & existing(), "the kernel to detach", 20, 0.3)
     with serving(tmp_path) as again:  # the socket that was left is no obstacle
         assert again.status()["marks"] >= 0
 
