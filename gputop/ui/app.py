@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
 from gputop.playback.feed import Feed
+from gputop.process.garbage import collect_old
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
 from gputop.ui.flame import FlamePane
@@ -148,7 +148,7 @@ class GputopApp(Host):
             self.call_after_refresh(self._seen)
 
     def _tidy(self) -> None:
-        gc.collect()
+        collect_old()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends in order by such a signal: Textual leaves the terminal raw when one ends the process.

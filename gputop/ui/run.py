@@ -15,6 +15,7 @@ from importlib import import_module
 
 from gputop.format import escape_text
 from gputop.playback.feed import Feed
+from gputop.process.garbage import leave_old
 from gputop.process.say import say, say_where
 from gputop.process.terminal import in_browser
 from gputop.ui.model.config import USUAL, Asked
@@ -22,7 +23,6 @@ from gputop.ui.model.config import USUAL, Asked
 _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20
-_NEVER = 1 << 30
 _LATER = (
     "gputop.ui.pages",
     "gputop.ui.model.failed",
@@ -97,9 +97,7 @@ def _load() -> None:
     """
     for module in _LATER:
         import_module(module)
-    gc.freeze()
-    gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
-    gc.enable()
+    leave_old()
 
 
 def _is_terminal(descriptor: int) -> bool:
