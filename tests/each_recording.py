@@ -11,8 +11,9 @@ RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob
 KINDS = frozenset({"dataloader-workers", "healthy", "numpy-sync", "storm"})
 
 
-def _of(file: Path) -> object:
-    return pytest.param(file, id=file.stem, marks=() if file.stem in KINDS else pytest.mark.long)
+def _marks(file: Path) -> tuple[pytest.MarkDecorator, ...]:
+    return () if file.stem in KINDS else (pytest.mark.long,)
 
 
-FILES = [_of(file) for file in RECORDINGS]
+FILES = [pytest.param(file, id=file.stem, marks=_marks(file)) for file in RECORDINGS]
+NAMES = [pytest.param(file.stem, marks=_marks(file)) for file in RECORDINGS]

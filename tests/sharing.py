@@ -40,32 +40,40 @@ def before_all_others() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameter)
 
 
-def group_of(item: pytest.Item) -> str:
-    """Whom a test runs behind, never beside; empty: anybody may run beside it.
-
-    Tests that share what a module's fixture made are one group as well: it is made once.
-    """
-    if (said := item.get_closest_marker("xdist_group")) is not None:
-        return str(said.args[0])
-    if item.get_closest_marker(TIMED) is not None:
-        return TIMED
-    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return item.nodeid.split("::")[0] if any(made[-1].scope == "module" for made in fixtures.values()) else ""
-
-
 def observes(item: pytest.Item) -> bool:
     """Whether a test does what changes the times of others, whatever their priority."""
     return any(item.get_closest_marker(marker) for marker in OBSERVE)
 
 
-def turn_of(item: pytest.Item, group: str) -> int:
-    """When workers take a test: what observes comes once times are measured, and what is short last.
+def group_of(item: pytest.Item) -> str:
+    """Whom a test runs behind, never beside; empty: anybody may run beside it.
 
-    So the first take much CPU, or are many behind each other, and no worker has to wait long at the end.
+    Tests that share what a module's fixture made are one group as well: it is made once. So are those of a
+    module that do not observe: they wait little, and what the first has read or computed is there.
+    """
+    if (said := item.get_closest_marker("xdist_group")) is not None:
+        return str(said.args[0])
+    if item.get_closest_marker(TIMED) is not None:
+        return TIMED
+    module = item.nodeid.split("::")[0]
+    return f"{module} observes" * _shares(item) if observes(item) else module
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a fixture of its module is made for a test."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(made[-1].scope == "module" for made in fixtures.values())
+
+
+def turn_of(item: pytest.Item) -> int:
+    """When workers take a test, or the group of which it is the first to be taken.
+
+    What observes comes once times are measured; before it what takes much CPU, and behind it what takes little:
+    at the end no worker waits long for another one.
     """
     if observes(item):
         return 1
-    return 0 if group or item.get_closest_marker("slow") is not None else 2
+    return 0 if _shares(item) or item.get_closest_marker("slow") is not None else 2
 
 
 class Sharing:
@@ -102,12 +110,11 @@ class Sharing:
         """Puts them in the order in which workers take them: turns, and in each the largest groups first."""
         if not hasattr(config, "workerinput"):
             return
-        groups = [group_of(item) for item in items]
-        sizes = Counter(groups)
-        places = {
-            item: (turn_of(item, group), -sizes[group] if group else -1)
-            for item, group in zip(items, groups, strict=True)
-        }
+        groups = {item: group_of(item) or item.nodeid for item in items}
+        sizes, turns = Counter(groups.values()), dict.fromkeys(groups.values(), 2)
+        for item, group in groups.items():
+            turns[group] = min(turns[group], turn_of(item))
+        places = {item: (turns[group], -sizes[group]) for item, group in groups.items()}
         items.sort(key=places.__getitem__)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -85,6 +85,7 @@ def those(*inside: signal.Signals) -> list[object]:
 
 @pytest.mark.ebpf
 @pytest.mark.parametrize("number", those(signal.SIGINT, signal.SIGTERM))
+@pytest.mark.mainly("15")
 def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_
 
 @pytest.mark.ebpf
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.mainly("1")
 def test_a_recording_ends_in_order_also_by_these(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "x"
     words = ["record", "--lines", "off", "-o", str(file), "--", "sleep", "60"]

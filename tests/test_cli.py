@@ -269,6 +269,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_command(small_disk: Path) ->
         (["true"], 0),
     ],
 )
+@pytest.mark.mainly("command0-7", "command1-137", "command2-127", "command5-0")
 def test_the_status_of_the_command_is_passed_on(command: list[str], status: int, tmp_path: Path) -> None:
     done = run("record", "--lines", "off", "-o", str(tmp_path / "x"), "--", *command)
     if status in (126, 127):
@@ -280,6 +281,7 @@ def test_the_status_of_the_command_is_passed_on(command: list[str], status: int,
 
 @pytest.mark.ebpf
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.mainly("2")
 def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "x"
     process = subprocess.Popen(

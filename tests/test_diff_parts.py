@@ -70,6 +70,7 @@ def shares(found: Diff) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_many_parts_it_says_the_same(long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole, found = diff(*long), in_parts(long, monkeypatch)
     assert found.notes[0].startswith("BEFORE is too long to be looked at at once")

@@ -12,6 +12,7 @@ from gputop.explain.build import examine
 from gputop.explain.fresh import Fresh, explained
 from gputop.explain.onestep import time_of, typical_steps
 from gputop.explain.window import Window
+from tests import each_recording
 from tests import told_recordings as recordings
 from tests.items import START
 from tests.programs import FUTEX, LAUNCH, MAIN, SYNC, US, Program, attached, started
@@ -107,7 +108,7 @@ def test_the_time_of_columns_is_what_a_count_of_single_nanoseconds_gives(seed: i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", recordings.NAMES)
+@pytest.mark.parametrize("name", each_recording.NAMES)
 def test_in_a_recording_the_parts_of_a_step_never_exceed_it(name: str) -> None:
     explained = recordings.explained(name)
     assert explained.report is not None

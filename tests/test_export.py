@@ -118,6 +118,7 @@ def test_perfetto_finds_every_call_state_wakeup_and_idle_piece(recording: Path, 
         }
 
 
+@pytest.mark.long
 def test_perfetto_gets_the_arguments_of_calls_and_what_nvml_counted(tmp_path: Path) -> None:
     records = records_of(WORKERS)
     totals = gputop.stats(WORKERS)

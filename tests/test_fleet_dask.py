@@ -138,6 +138,7 @@ def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: 
     assert ingest([str(sessions)], str(tmp_path / "lake"), 1).explained == RANKS - kept
 
 
+@pytest.mark.long
 def test_whoever_waits_for_a_worker_is_told_so_and_gets_it(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

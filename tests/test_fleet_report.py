@@ -174,6 +174,7 @@ def test_on_a_phone_nothing_runs_out_of_the_screen_in_either_colours(dark: bool,
 
 
 @BROWSER
+@pytest.mark.long
 def test_names_that_are_meant_to_do_harm_are_shown_as_what_they_are(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e\u2066\ud800-\udfff]", text)

@@ -373,6 +373,7 @@ def test_a_context_of_the_driver_s_own_is_on_its_device_or_on_an_unknown_one(ben
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_a_choice_made_before_gputop_came_is_unknown_with_the_reason(bench: Bench) -> None:
     with user(bench, 1) as pid:
         frame = observed(bench, "--pid", str(pid), SIMGPU_NVML_FAULT=NO_LIST)

@@ -330,6 +330,7 @@ def test_times_that_are_stamped_at_their_end_begin_where_they_began(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.slow
+@pytest.mark.mainly("kineto", "kineto.gz", "nsys")
 def test_a_damaged_trace_is_a_sentence_or_what_is_intact_of_it(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -191,6 +191,7 @@ def looked_for() -> Iterator[tuple[Path, str, set[str]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_program_that_is_called_comes_with_a_package_that_setup_installs() -> None:
     packages = packages_of_setup()
     missing: dict[str, set[str]] = {}

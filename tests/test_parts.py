@@ -29,9 +29,9 @@ from replay.items import FACTS
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.bench import explain as recording
+from tests.each_recording import NAMES as EACH
 
 FOLDER = Path(__file__).parent.parent / "recordings"
-RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.msgpack"))
 
 
 def loaded(name: str) -> tuple[dict[str, object], list[Item]]:
@@ -57,7 +57,7 @@ def merged(header: dict[str, object], items: list[Item], cuts: list[int]) -> Sta
     return finish(header, whole)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", EACH)
 def test_totals_of_parts_are_those_of_the_whole(name: str) -> None:
     header, items = loaded(name)
     whole = stats_to_json(collect(header, items))
@@ -84,7 +84,7 @@ def copy(name: str, path: Path) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", EACH)
 def test_totals_at_the_end_of_a_file_are_those_of_its_records(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

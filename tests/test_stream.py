@@ -45,6 +45,7 @@ def test_a_recording_is_all_its_frames_a_line_each(recording: Path) -> None:
         (["stream", "--jsonl", "--pid", "1", "--", "true"], "exclude each other"),
     ],
 )
+@pytest.mark.mainly("words0---jsonl", "words3-exclude each other")
 def test_words_that_make_no_sense(words: list[str], said: str) -> None:
     assert_one_sentence(run(*words), 2, said)
 

@@ -31,6 +31,7 @@ from gputop.playback.feed import Explained
 from gputop.ui.model.blocklanes import Look, Sign, call_signs, gpu_signs, idle_range, legend, state_signs
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain
 from gputop.ui.model.timeblocks import Picture, Subject, TimeBlocks
+from tests import each_recording
 from tests import fake_reports as why
 from tests import told_recordings as recordings
 
@@ -201,7 +202,7 @@ def test_a_cell_keeps_its_columns_as_time_goes_on() -> None:
     assert all(second.first >= first.first for first, second in pairwise(views))
 
 
-@pytest.mark.parametrize("name", recordings.NAMES)
+@pytest.mark.parametrize("name", each_recording.NAMES)
 def test_recorded_timelines_fit_any_pane(name: str) -> None:
     explained = recordings.explained(name)
     assert explained.report is not None

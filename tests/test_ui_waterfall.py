@@ -24,6 +24,7 @@ from gputop.explain.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
+from tests import each_recording
 from tests import fake_reports as why
 from tests import told_recordings as recordings
 
@@ -197,7 +198,7 @@ def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", recordings.NAMES)
+@pytest.mark.parametrize("name", each_recording.NAMES)
 def test_recorded_steps_fit_any_pane(name: str) -> None:
     made = recordings.explained(name).steps[0]
     for width in (30, 51, 80, 120, 200):

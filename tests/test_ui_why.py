@@ -12,6 +12,7 @@ from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.why import GpuIdle, Why, why_of
 from gputop.ui.model.whylines import heading, idle_bar, range_text, why_lines
+from tests import each_recording
 from tests import fake_frames as fake
 from tests import fake_reports as made
 from tests import told_recordings as recordings
@@ -237,7 +238,7 @@ def test_a_first_look_is_not_told_as_the_explanation() -> None:
 # -- how it is laid out ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", recordings.NAMES)
+@pytest.mark.parametrize("name", each_recording.NAMES)
 def test_every_line_has_the_width_of_the_panel(name: str) -> None:
     why = recorded(name)[1]
     for width in range(60, 251, 5):

@@ -193,6 +193,7 @@ def test_root_is_refused_and_told_what_to_do() -> None:
         (("--host", "192.0.2.1"), "cannot be listened at"),
     ],
 )
+@pytest.mark.mainly("words0-no-such.msgpack", "words3-cannot be listened at")
 def test_what_cannot_be_served_is_said_before_a_browser_comes(words: tuple[str, ...], said: str) -> None:
     needed("textual_serve")
     prefix = as_nobody() if os.geteuid() == 0 else ()

@@ -47,6 +47,7 @@ def test_bytes_direction_stream_and_return_code_of_each_call_are_what_the_progra
 
 
 @pytest.mark.parametrize("major", [12, 13])
+@pytest.mark.mainly("13")
 def test_calls_of_nvidias_own_runtime_are_counted_with_their_errors(tmp_path: Path, major: int) -> None:
     library = cuda_toolkit.real_runtime(major)
     workshop = Workshop(tmp_path)

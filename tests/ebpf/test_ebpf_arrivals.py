@@ -225,6 +225,7 @@ def test_one_library_below_two_overlays_is_not_counted_twice(tmp_path: Path, lat
         assert numbers(runs[0], pid, "cudaMemcpyAsync", depth=1) == []
 
 
+@pytest.mark.long
 def test_a_library_replaced_while_mapped_is_counted_in_the_old_program_and_in_the_new_one(
     tmp_path: Path, late: str
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_runtime_linked_into_a_program_is_found_when_the_program_loads_the_dri
     assert_both_layers(runs[0], program.pid)
 
 
+@pytest.mark.long
 def test_a_runtime_linked_into_a_running_program_is_found_at_the_start(tmp_path: Path, static: Path) -> None:
     machine = Machine(tmp_path)
     program = machine.run(str(static), str(CALLS), str(machine.traced))

@@ -157,6 +157,7 @@ def test_with_a_masked_sys_the_mount_that_is_missing_is_named() -> None:
 @pytest.mark.parametrize(
     "mount", ["mount --bind {folder} /sys/kernel/btf", "mount --bind /dev/null /sys/kernel/btf/vmlinux"]
 )
+@pytest.mark.mainly("mount --bind {folder} /sys/kernel/btf")
 def test_without_btf_the_kernel_option_is_named(tmp_path: Path, mount: str) -> None:
     script = mount.format(folder=tmp_path) + ' && exec "$@"'
     status, found = check(within=("unshare", "-m", "sh", "-c", script, "sh"))

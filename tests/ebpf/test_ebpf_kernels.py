@@ -153,6 +153,7 @@ def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) 
     assert_shaped(run, kernels)
 
 
+@pytest.mark.long
 def test_without_lines_no_kernel_is_named(tmp_path: Path) -> None:
     run = Workshop(tmp_path).python("failing_calls.py")
     assert all("kernels" not in one for one in run.stats["processes"])

@@ -23,6 +23,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("way", ["multi", "perf"])
+@pytest.mark.mainly("multi")
 def test_each_function_that_launches_tells_its_shape(tmp_path: Path, way: str) -> None:
     workshop = Workshop(tmp_path, lines="off")
     kernels = tmp_path / "kernels"
