@@ -68,12 +68,13 @@ def _shares(item: pytest.Item) -> bool:
 def turn_of(item: pytest.Item) -> int:
     """When workers take a test, or the group of which it is the first to be taken.
 
-    What observes comes once times are measured; before it what takes much CPU, and behind it what takes little:
-    at the end no worker waits long for another one.
+    What observes comes once times are measured; before it what takes long, and behind it what does not: at the
+    end no worker waits long for another one.
     """
     if observes(item):
         return 1
-    return 0 if _shares(item) or item.get_closest_marker("slow") is not None else 2
+    long = _shares(item) or any(item.get_closest_marker(marker) for marker in ("slow", "xdist_group"))
+    return 0 if long else 2
 
 
 class Sharing:

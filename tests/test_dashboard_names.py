@@ -19,6 +19,7 @@ from tests.items import MS, START
 from tests.scraping import free_port, scraped
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.xdist_group("prometheus")  # which is waited for: rather at the beginning of a run
 _PANELS = json.loads((Path(__file__).resolve().parents[1] / "deploy" / "grafana.json").read_text())["panels"]
 _CALLS = next(panel["targets"] for panel in _PANELS if panel["title"] == "CUDA calls a second")
 _POD = {

@@ -27,6 +27,7 @@ from tests.conftest import needed
 
 ROOT = Path(__file__).resolve().parents[1]
 STORM = ROOT / "recordings" / "storm.msgpack"
+SMALL = ROOT / "recordings" / "numpy-sync.msgpack"
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +230,6 @@ def test_without_duckdb_a_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
         Database(session)
 
 
-@pytest.mark.slow
 def test_a_wrong_query_is_one_sentence() -> None:
     needed("duckdb")
     for query, *says in (
@@ -237,4 +237,4 @@ def test_a_wrong_query_is_one_sentence() -> None:
         ("select * from pg_calls", "pg_calls does not exist; the tables are: activities, calls,"),
         ("drop table calls", "only one SELECT"),
     ):
-        assert_one_sentence(inside.run("sql", query, str(STORM)), 1, *says)
+        assert_one_sentence(inside.run("sql", query, str(SMALL)), 1, *says)
