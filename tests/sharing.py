@@ -68,8 +68,8 @@ def _shares(item: pytest.Item) -> bool:
 def turn_of(item: pytest.Item) -> int:
     """When workers take a test, or the group of which it is the first to be taken.
 
-    What observes comes once times are measured; before it what takes long, and behind it what does not, so that
-    no worker waits long for another one at the end.
+    What observes comes once times are measured, before it what takes long, and behind it what does not: so at
+    the end no worker waits long for another one.
     """
     if observes(item):
         return 1
