@@ -244,6 +244,7 @@ def test_a_recording_that_cannot_be_created_lets_no_command_run(path: str, tmp_p
 
 
 @pytest.mark.ebpf
+@pytest.mark.long
 def test_a_full_disk_ends_the_recording_and_not_the_command(small_disk: Path) -> None:
     script = "sleep 0.5; i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done; echo over"
     done = run("record", "--lines", "off", "-o", str(small_disk / "x"), "--", "sh", "-c", script)

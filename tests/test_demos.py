@@ -54,7 +54,7 @@ def run_demo(name: str, tmp_path: Path) -> tuple[int, Counter[str]]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.mainly("numpy-sync", "dataloader-workers", "redundant-to-device")
+@pytest.mark.mainly("dataloader-workers")
 def test_a_demo_makes_the_calls_of_its_python(name: str, tmp_path: Path) -> None:
     steps, calls = run_demo(name, tmp_path)
     assert steps >= 1

@@ -173,6 +173,7 @@ def test_every_call_around_one_that_takes_far_longer_is_kept(around: tuple[Path,
     assert less.stat().st_size < full.stat().st_size
 
 
+@pytest.mark.long
 def test_nothing_is_proved_of_what_was_not_kept(around: tuple[Path, Path, int]) -> None:
     full, less, _moment = around
     with gputop.open_session(less) as session:

@@ -245,6 +245,7 @@ def test_a_step_that_repeats_the_other_ones_kernels(times: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.mainly("0", "1")
 def test_nothing_changed(seed: int) -> None:
     random = np.random.default_rng(seed)
 

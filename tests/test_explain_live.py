@@ -180,6 +180,7 @@ class _Noting(SessionReader):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_jumps_in_a_long_recording_use_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(live, "CHECKPOINT_NS", 500_000_000)
     reader = _Noting(write(tmp_path / "session.msgpack", list(recording(seed=1))))

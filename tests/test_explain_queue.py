@@ -118,6 +118,7 @@ def test_no_operation_takes_longer_than_until_the_proof(case: tuple[Queue, list[
 
 @pytest.mark.parametrize("streams", [1, 2, 4])
 @pytest.mark.slow
+@pytest.mark.mainly("1", "2")
 def test_idle_is_where_no_stream_has_an_operation_under_way(streams: int) -> None:
     @settings(max_examples=150, deadline=None)
     @given(queues(streams, least=1))

@@ -30,7 +30,7 @@ SEEDS = [pytest.param(0, marks=pytest.mark.long), pytest.param(2, marks=pytest.m
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.slow
-@pytest.mark.mainly("1", "3")
+@pytest.mark.mainly("1")
 def test_dropping_the_past_changes_no_proof(seed: int) -> None:
     window, whole = Window(items.HEADER), Gatherer(items.HEADER)
     compared = found = 0

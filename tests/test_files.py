@@ -314,6 +314,7 @@ def test_the_new_file_is_the_second_word_or_named_as_of_other_commands(
 
 @pytest.mark.parametrize("name", ["cut", "redact", "repair", "merge"])
 @pytest.mark.slow
+@pytest.mark.mainly("cut", "repair")
 def test_a_copy_of_a_damaged_file_tells_what_is_missing(name: str, tmp_path: Path) -> None:
     """The copy is whole itself; so nobody would notice."""
     broken, copy = damaged(tmp_path / "broken.msgpack"), tmp_path / "copy.msgpack"

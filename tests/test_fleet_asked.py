@@ -142,6 +142,7 @@ def test_all_else_is_refused(action: str, query: str | None, why: str, lake: Pat
         asked_of(str(lake))(action, "cause", None, query, 10, None)
 
 
+@pytest.mark.long
 async def test_the_tool_is_there_with_a_lake_only_and_no_recording_is_needed_then(lake: Path) -> None:
     mcp = needed("mcp")
     words = [*GPUTOP[1:], "mcp", "--lake", str(lake)]

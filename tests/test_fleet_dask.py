@@ -68,6 +68,7 @@ def after_one(engine: Engine, do: Callable[[], None]) -> Engine:
     return outcomes
 
 
+@pytest.mark.long
 def test_a_cluster_of_this_machine_finds_what_the_pool_finds_though_a_worker_is_killed(
     sessions: Path, pool: Path, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def cut(rows: list[list[Any]]) -> list[list[Any]]:
     return [[cell[:150] if isinstance(cell, str) else cell for cell in row] for row in rows]
 
 
+@pytest.mark.long
 def test_the_page_names_no_other_place_and_no_script_of_others_may_run(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(text.encode()) < LARGEST

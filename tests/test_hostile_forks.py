@@ -71,6 +71,7 @@ def test_facts_of_ended_processes_are_not_kept_for_ever(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sums_for_the_end_of_a_file_are_given_up_when_they_would_not_fit_there() -> None:
     sums, first = FileSums(), 4_000_000
     gc.collect()

@@ -54,6 +54,7 @@ def pids_of(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("name", ["storm", "dataloader-workers", "dataloader-fixed"])
 @pytest.mark.slow
+@pytest.mark.mainly("dataloader-workers")
 def test_one_recording_merged_is_itself(name: str, tmp_path: Path) -> None:
     out = merged(tmp_path / "out", FOLDER / f"{name}.msgpack")
     for command in ("stats", "explain"):

@@ -69,6 +69,7 @@ def test_totals_of_parts_are_those_of_the_whole(name: str) -> None:
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.data())
+@pytest.mark.long
 def test_totals_do_not_depend_on_where_a_recording_is_cut(data: st.DataObject) -> None:
     header, items = loaded("dataloader-workers")
     cuts = data.draw(st.lists(st.integers(0, len(items)), max_size=6))

@@ -276,6 +276,7 @@ def rows(entries: Entries) -> list[tuple[str, int, int, int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_chunks_that_the_file_names_nothing_stays_in_memory() -> None:
     """Half a million chunks, as a shell that forks hundreds of times a second makes in half an hour."""
     index, size = GrowingIndex(Spacing()), 0

@@ -162,6 +162,7 @@ def test_names_that_are_meant_to_do_harm_are_shown_as_what_they_are(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_page_of_very_many_lines_and_calls_stays_small_and_says_what_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "many.msgpack"
     writer = SessionWriter(path, items.HEADER)

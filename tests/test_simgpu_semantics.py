@@ -283,6 +283,7 @@ def test_starting_costs_what_it_costs_in_reality(bench: Bench) -> None:
 
 @patient
 @pytest.mark.timed
+@pytest.mark.long
 def test_processes_take_turns_on_the_device(bench: Bench) -> None:
     body = (
         "c = Cuda(); s = c.stream(); c.launch(1000, s); c.StreamSynchronize(s)\n"

@@ -160,6 +160,7 @@ def test_several_threads_ask_at_once_and_each_gets_its_own_answer(storm: Databas
     assert found == {number: (number, count) for number in range(20)}
 
 
+@pytest.mark.long
 def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> None:
     needed("duckdb")
     code = (

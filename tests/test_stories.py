@@ -249,6 +249,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("code", _MADE)
+@pytest.mark.long
 def test_a_line_makes_the_calls_of_pytorch(shim: Any, code: str) -> None:
     made = {name: count for name, count in shim[0][code].items() if name in _OF_INTEREST and count}
     assert made == _MADE[code]

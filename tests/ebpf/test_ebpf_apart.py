@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ebpf
 
 
 @pytest.mark.parametrize("of_another_worker", [True, False])
-@pytest.mark.mainly("True")
+@pytest.mark.long
 def test_programs_of_another_worker_are_not_seen(tmp_path: Path, *, of_another_worker: bool) -> None:
     """The same program in a mount namespace that is no worker's is."""
     workshop = Workshop(tmp_path, gputop=GPUTOP_APART)

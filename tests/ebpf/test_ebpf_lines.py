@@ -134,6 +134,7 @@ def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
     assert not found - told, "no line has more calls than were made there"
 
 
+@pytest.mark.long
 def test_code_that_is_new_by_the_thousand_between_two_marks_is_known(tmp_path: Path) -> None:
     """It fills the ring of stacks twice, and frames of the screen are two seconds apart."""
     interpreter, many = python(12), 4_000

@@ -99,6 +99,7 @@ def embedder(minor: int, directory: Path) -> tuple[str, str]:
     return str(compile_program("embedder.c", directory, *flags, output="app")), home
 
 
+@pytest.mark.long
 def test_a_stripped_program_with_python_in_its_own_file(tmp_path: Path) -> None:
     """Its second interpreter, after the end of the first, is known as well."""
     program = (*embedder(13, tmp_path), PROGRAM, "destructors", "threads")
