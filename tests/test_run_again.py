@@ -32,7 +32,7 @@ def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
     (folder / ".venv").symlink_to(ROOT / ".venv")
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n" + MARKERS)
     # each part of a run has one that passes
-    sound = {"sound": "", "of_time": MARKED.format("timed"), "of_ebpf": MARKED.format("ebpf")}
+    sound = {"sound": "", "of_time": MARKED.format("timed")}
     for name, text in (
         {name: f"{mark}def test_{name}(): pass\n" for name, mark in sound.items()} | modules
     ).items():
