@@ -99,8 +99,12 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
 
 
 def _took_the_cpu(run: Run, event: dict[str, Any]) -> bool:
-    """Whether it tells of others on the machine, as the program's own counts of the kernel do."""
-    return event["cause"] == "C13" and event["ns"] <= run.truth.causes.get("C13", 0.0) + MS
+    """Whether it tells of others on the machine, and the GPU was idle so long by the truth.
+
+    Who is preempted between two operations of its diary has no label there.
+    """
+    idle_ns = sum(run.truth.causes.get(label, 0.0) for label in ("C13", "-"))
+    return event["cause"] == "C13" and event["ns"] <= idle_ns + MS
 
 
 def false_proofs(run: Run, said: dict[str, Any]) -> list[str]:
