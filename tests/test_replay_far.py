@@ -50,7 +50,8 @@ def test_a_far_jump_says_what_the_last_seconds_say(
     assert jumped.idle.middle == pytest.approx(whole.idle.middle, rel=0.02)
     assert jumped.lost_events == whole.lost_events == 0
     assert jumped.start_ns == whole.start_ns
-    assert jumped.findings[0].moments_ns == whole.findings[0].moments_ns
+    # a jump proves less, and what is proved names proved moments: the worst is the same
+    assert jumped.findings[0].moments_ns[0] == whole.findings[0].moments_ns[0]
     assert jumped.duration_ns == whole.duration_ns == WINDOW_NS
 
 

@@ -71,7 +71,7 @@ class Finding:
         evidence: Sentences with their figures.
         ruled_out: What it is not, with the figures that say so.
         max_gain_ns: The most that the advised change can win.
-        moments_ns: The worst moments, ns since the start of the recording.
+        moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
         line: Where in the program the call to look at is made, or the submitting thread waits for

@@ -208,7 +208,9 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
     per_gap = scene.gap_ns(claim.segments)[gaps]
     level, loss = _loss(cause, claim, per_gap, slack_ns, short_ns, coverage=coverage)
     leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
-    worst = gaps[np.argsort(per_gap)[::-1][:_MOMENTS]]
+    # what is called proved names no moment that is estimated
+    named = scene.gaps.proved[gaps] if level == Level.PROVED else np.ones(len(gaps), np.bool_)
+    worst = gaps[named][np.argsort(per_gap[named])[::-1][:_MOMENTS]]
     return Finding(
         cause.number,
         "idle",
