@@ -83,7 +83,7 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
     misses = [*_totals(run, said), *_order(findings)]
     if not scenario.expected:
         misses += [f"found {one['cause']} ({one['level']}, {_bounds(one)} ms)" for one in findings]
-        events = [one for one in said["events"] if not _took_the_cpu(run, one)]
+        events = [one for one in said["events"] if not _was_kept_from_its_cpu(run, said, one)]
         if len(events) != scenario.events:
             told = ", ".join(f"{one['cause']} {one['ns'] / MS:.1f} ms" for one in events)
             misses.append(f"{len(events)} events, not {scenario.events}: {told}")
@@ -98,13 +98,16 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
     return Verdict(run, said, first, tuple(misses))
 
 
-def _took_the_cpu(run: Run, event: dict[str, Any]) -> bool:
-    """Whether it tells of others on the machine, and the GPU was idle so long by the truth.
+def _was_kept_from_its_cpu(run: Run, said: dict[str, Any], event: dict[str, Any]) -> bool:
+    """Whether an event tells of others on the machine, and by the trace the GPU was idle just then, so long.
 
-    Who is preempted between two operations of its diary has no label there.
+    A diary does not say it: who is preempted between two of its operations has no label there.
     """
-    idle_ns = sum(run.truth.causes.get(label, 0.0) for label in ("C13", "-"))
-    return event["cause"] == "C13" and event["ns"] <= idle_ns + MS
+    at = said["start_ns"] + event["time_ns"]
+    return event["cause"] == "C13" and any(
+        begin - MOMENT_NS <= at <= end and end - at >= event["ns"] - MOMENT_NS
+        for begin, end in run.truth.idle
+    )
 
 
 def false_proofs(run: Run, said: dict[str, Any]) -> list[str]:
