@@ -76,6 +76,11 @@ def format_count(count: float | None) -> str:
     return "999P+"
 
 
+def format_times(count: int) -> str:
+    """How often: ``once``, ``69 times``, ``8.1k times``."""
+    return "once" if count == 1 else f"{format_count(count)} times"
+
+
 def format_bytes(size: float | None) -> str:
     """A size in at most six columns, units of 1024: ``512B``, ``1.5K``, ``61.0G``."""
     if size is None or not math.isfinite(size):

@@ -28,7 +28,7 @@ class LivePlan:
         problems: What cannot be observed, as far as it is known before: sentences.
         also_needs: Capabilities that this process needs for something else than observing; it gives up all
             others, for ever. None where it is not gputop's own process: then it keeps what it has.
-        poll_s: How often the ring is read; the kernel never wakes us (design: 3.2).
+        poll_s: How often the ring is read; the kernel never wakes us (docs/probes.md).
     """
 
     pids: tuple[int, ...] | None = None

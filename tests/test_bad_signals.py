@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gputop.process.interrupts import ENDING, Interrupted, finishing, heeding
 from tests.cli_support import complete, wait_for_size, whole
 from tests.gputop_command import GPUTOP
 from tests.processes import children, command_of
+from tests.waiting import wait_until
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -103,10 +103,7 @@ def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
         process.kill()
     assert (process.returncode, errors) == (128 + number, "")
     assert complete(file)
-    deadline = time.monotonic() + 20
-    while command_of(str(child)) == "sleep 61":
-        assert time.monotonic() < deadline, "the command was not told"
-        time.sleep(0.02)
+    wait_until(lambda: command_of(str(child)) != "sleep 61", "the end of the command")
 
 
 @pytest.mark.ebpf

@@ -19,6 +19,7 @@ from tests.cli_support import complete, wait_for_size
 from tests.gputop_command import GPUTOP
 from tests.processes import children, command_of
 from tests.screen_program import PROGRAM, ROOT
+from tests.waiting import wait_until
 
 TIMEOUT_S = 60
 
@@ -114,10 +115,7 @@ def test_a_terminal_that_vanishes_ends_the_screen_its_recording_and_its_command(
         os.close(master)
         assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
         assert complete(file)
-        deadline = time.monotonic() + TIMEOUT_S
-        while command_of(child) == "sleep 62":
-            assert time.monotonic() < deadline, "the command was not told"
-            time.sleep(0.02)
+        wait_until(lambda: command_of(child) != "sleep 62", "the end of the command")
     finally:
         process.kill()
         process.wait()

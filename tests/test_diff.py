@@ -85,9 +85,9 @@ def test_a_removed_gap_is_told_in_a_sentence() -> None:
     found = diff(program([6 * MS] * 60), program([20 * US] * 200))
     assert found.unit is Unit.STEP
     assert found.sentence.startswith(
-        "each step takes 2.1ms instead of 8.1ms (3.9 times as fast); C02 is gone: "
+        "each step takes 2.1ms instead of 8.1ms (3.9 times as fast); C02 is gone ("
     )
-    assert found.sentence.endswith("; new: nothing.")
+    assert found.sentence.endswith("; no new cause.")
     (cause,) = found.causes
     assert cause.change is Change.GONE
     assert cause.before == pytest.approx(6 * MS, rel=0.03)
@@ -217,7 +217,7 @@ def test_a_loss_that_is_hardly_proved_is_told_by_what_it_is_at_most(proved_ns: i
     estimated = replace(loss, loss=Range(proved_ns, 370 * MS, 360 * MS))
     side = replace(found.before, report=replace(found.before.report, findings=(estimated,)))
     changed = difference(found.unit, found.ratio, side, found.after)
-    assert f"C02 is gone: {told} a step" in changed.sentence
+    assert f"C02 is gone ({told} a step" in changed.sentence
     (cause,) = changed.causes
     assert (cause.spread_before is None) is ("up to" in told), "the steps' spread stands beside what it is of"
 

@@ -313,7 +313,7 @@ def test_evaluations_between_steps_count_as_time_but_not_as_steps() -> None:
     before, after = ran(evaluated, 100), ran(lambda loop, _number: loop.train(), 100, shift=77)
     found = diff(before, after)
     assert times_as_fast(found) == pytest.approx(real(before, after, (100, 100)), rel=0.05)
-    assert "something else behind" in " ".join(found.notes)
+    assert "followed by other work" in " ".join(found.notes)
 
 
 def test_where_one_side_has_no_steps_it_is_from_batch_to_batch() -> None:

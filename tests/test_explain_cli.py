@@ -45,7 +45,7 @@ def lossy(tmp_path: Path) -> str:
 def test_status_0_where_nothing_is_lost(tmp_path: Path) -> None:
     done = run("explain", written(tmp_path / "healthy.msgpack", loop(20)))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "no loss that repeats" in done.stdout
+    assert "no recurring stall" in done.stdout
 
 
 def test_status_3_where_something_is(lossy: str) -> None:

@@ -44,8 +44,8 @@ def test_a_file_is_the_disk_and_is_named() -> None:
     found = finding(reading((0, DATA)))
     assert found is not None
     assert found.cause == "C18"
-    assert found.chain[-1].text.endswith("was blocked for the disk")
-    assert "waited for file /srv/data.bin 100%" in found.evidence
+    assert found.chain[-1].text.endswith("waited for the disk")
+    assert "waited for file /srv/data.bin 100 %" in found.evidence
 
 
 def test_a_socket_is_the_network() -> None:
@@ -81,7 +81,7 @@ def test_a_descriptor_that_nobody_told_of_is_judged_by_the_system_call_alone() -
 def test_a_system_call_of_the_disk_names_its_file_too() -> None:
     found = finding(reading((0, LOG), op=FSYNC))
     assert found is not None
-    assert "waited for file /srv/log.txt 100%" in found.evidence
+    assert "waited for file /srv/log.txt 100 %" in found.evidence
 
 
 def test_a_table_keeps_what_numbers_stand_for_when_a_descriptor_becomes_something_else() -> None:

@@ -98,10 +98,18 @@ def test_links_lead_somewhere_and_lines_are_short() -> None:
 
 
 def module(name: str) -> object:
-    """The module that a quoted constant lives in."""
+    """The module that a quoted constant lives in; ``C06`` is the file of that cause."""
     all_modules = pkgutil.walk_packages(importlib.import_module("gputop.explain").__path__, "gputop.explain.")
-    (found,) = [found.name for found in all_modules if found.name.endswith(f".{name}") and not found.ispkg]
+    wanted = re.compile(rf"\.{name.lower()}_\w+$" if name in PAGES else rf"\.{name}$")
+    (found,) = [found.name for found in all_modules if wanted.search(found.name) and not found.ispkg]
     return importlib.import_module(found)
+
+
+def test_the_table_of_classes_is_that_of_the_registry() -> None:
+    rows = re.findall(r"^\| [^|]*\(`(\w+)`\) \| (C[^|;]+)", INDEX, re.MULTILINE)
+    listed = {kind: re.findall(r"C\d\d", causes) for kind, causes in rows}
+    kinds = {str(cause.kind) for cause in CAUSES if cause.kind is not None}
+    assert listed == {kind: [cause.number for cause in CAUSES if cause.kind == kind] for kind in kinds}
 
 
 @pytest.mark.parametrize(("name", "constant", "value"), QUOTED)

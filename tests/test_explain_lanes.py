@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +40,7 @@ from replay.reader import SessionReader
 from tests import items
 from tests.items import MS, START
 from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, started
+from tests.waiting import wait_until
 
 COLUMN_US = COLUMN_NS // US
 SYNC_ROW, LAUNCH_ROW = (
@@ -231,9 +231,7 @@ def test_a_replay_hands_the_lanes_to_the_screen() -> None:
     reader = SessionReader(Path(__file__).parent.parent / "recordings" / "numpy-sync.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - 4, playing=False)
     feed.start()
-    until = time.monotonic() + 60
-    while feed.explained().report is None and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: feed.explained().report is not None, "the explanation")
     found = feed.explained().lanes
     feed.close()
     assert found is not None

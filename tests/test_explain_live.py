@@ -27,6 +27,7 @@ from tests import fake_reports
 from tests.observed_demo import observed
 from tests.random_recording import recording
 from tests.session_data import write
+from tests.waiting import wait_until
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
@@ -161,9 +162,7 @@ def test_an_explanation_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPa
     explainer = LiveExplainer({"start_ns": 1})
     explainer.start()
     explainer.feed(Sample("mark", 2, {}))
-    deadline = time.monotonic() + 20
-    while not explainer.failure and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: explainer.failure, "what it says")
     assert explainer.failure == "the explanation stopped: KeyError: 'bytes'"
     explainer.feed(Sample("mark", 3, {}))
     explainer.close()
@@ -203,23 +202,17 @@ def test_the_player_explains_where_it_stands() -> None:
     feed = ReplayFeed(reader, 0, playing=False)
     feed.start()
 
-    def explained_at(position: int) -> bool:
-        deadline = time.monotonic() + 10
-        while feed.explained().end_ns != position and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return feed.explained().end_ns == position
-
     try:
-        assert explained_at(feed.start_ns)
+        wait_until(lambda: feed.explained().end_ns == feed.start_ns, "the explanation of its start")
         feed.seek(feed.end_ns)
-        assert explained_at(feed.end_ns)
+        wait_until(lambda: feed.explained().end_ns == feed.end_ns, "the explanation of its end")
         report = feed.explained().report
         assert report is not None
         assert report.findings
         feed.step(-1)
-        assert explained_at(int(reader.marks[-2]))
+        wait_until(lambda: feed.explained().end_ns == int(reader.marks[-2]), "the mark before")
         feed.seek(feed.start_ns)
-        assert explained_at(feed.start_ns)
+        wait_until(lambda: feed.explained().end_ns == feed.start_ns, "its start again")
     finally:
         feed.close()
         reader.close()

@@ -112,7 +112,7 @@ def test_who_waits_for_a_loader_is_at_the_line_that_asks_for_the_next_batch() ->
     assert place(found.line) == ("train.py", 5)
     waiter, segment = found.chain[-2:]
     assert waiter.text.endswith("waited for a lock at train.py:5 in main()")
-    assert segment.text.endswith("was blocked for the disk at data.py:7 in decode()")
+    assert segment.text.endswith("waited for the disk at data.py:7 in decode()")
     assert (place(waiter.line), place(segment.line)) == (("train.py", 5), ("data.py", 7))
 
 
@@ -126,7 +126,7 @@ def test_time_decides_not_how_often_a_line_waits() -> None:
 def test_a_wait_of_its_own_names_its_line() -> None:
     found = finding(blocked((10_010, 19_960, FSYNC, LOG), by=0))
     assert found.cause == "C18"
-    assert found.chain[-1].text.endswith("was blocked for the disk at train.py:6 in main()")
+    assert found.chain[-1].text.endswith("waited for the disk at train.py:6 in main()")
     assert (place(found.line), place(found.chain[-1].line)) == (("train.py", 6), ("train.py", 6))
 
 

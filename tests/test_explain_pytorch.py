@@ -324,7 +324,7 @@ def test_a_loss_at_several_lines_names_each_and_is_at_the_one_that_costs_most() 
     assert found.cause == "C02"
     assert found.line is not None
     assert found.line.brief == "mask.py:3"
-    assert found.evidence[-1] == "at mask.py:3 in main() 57%, mask.py:9 in main() 43%"
+    assert found.evidence[-1] == "at mask.py:3 in main() 57 %, mask.py:9 in main() 43 %"
 
 
 def outlier(ms: dict[int, int], steps: int = 40, usual_us: int = 1000) -> Program:

@@ -9,7 +9,7 @@ import pytest
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Finding, Report
 from gputop.explain.build import explain
-from gputop.explain.causes.ranks import Use, of_lateness, waited
+from gputop.explain.causes.c23_straggler import Use, of_lateness, waited
 from gputop.explain.merged import finish, merge, part_of
 from gputop.playback.feed import Explained
 from gputop.ui.details import Details

@@ -93,7 +93,7 @@ def test_workers_in_each_others_way_are_a_loader_that_computes_too_much() -> Non
     assert finding.cause == "C08"
     assert finding.loss.lower == pytest.approx(STEPS * 5980 * US, rel=0.05)
     assert any("wait for each other" in text for text in finding.advice)
-    assert "was running, or others at this work ran on its CPU" in finding.chain[-1].text
+    assert "was running, or waited while other workers of its loader ran" in finding.chain[-1].text
 
 
 def test_a_child_that_only_burns_the_cpu_is_no_worker() -> None:

@@ -35,7 +35,7 @@ def test_the_random_programs_hold_enough_to_be_wrong_about() -> None:
 
 
 def lemma(evidence: Evidence) -> list[tuple[int, int]]:
-    """The lemma word for word (causes.md 2.2), for streams that only syncs prove empty; O(n²)."""
+    """The lemma word for word (docs/explain.md), for streams that only syncs prove empty; O(n²)."""
     rows = [
         (name, int(call["begin"]), int(call["end"]), int(call["stream"]), int(call["ret"]))
         for name, call in (

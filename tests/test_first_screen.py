@@ -97,7 +97,7 @@ def test_without_root_it_is_said_what_is_not_seen_and_what_to_type(size: tuple[i
     problem = "no eBPF without root: CUDA calls and who preempts are not shown; for them: sudo gputop"
     with Shown(fake.frame(storm=False, calls_observed=False, problems=(problem,)), size=size) as screen:
         text = " ".join(screen.text().split())
-    assert "nobody can tell without eBPF, which sees the CUDA calls: gputop check" in text
+    assert "unknown without eBPF, which sees the CUDA calls: gputop check" in text
     assert "for them: sudo gputop" in text
     assert "FIX 1" not in text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from probes.source import MACHINE, Item, Sample
 from tests import items
 from tests.items import HEADER, SECOND, START
 from tests.json_page import assert_valid
+from tests.waiting import wait_until
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -89,9 +89,7 @@ def test_segments_that_were_sent_again_are_those_that_the_kernel_counted() -> No
             caller = stack.enter_context(socket.socket())
             caller.setblocking(False)
             caller.connect_ex(listener.getsockname())
-        deadline = time.monotonic() + 20
-        while sent_again() - before < 3 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: sent_again() - before >= 3, "three packets that are sent again")
         least = sent_again() - before
         (told,) = seen.tell(START, last=True)
     assert 3 <= least <= told.data["tcp_retransmits"] <= sent_again() - before

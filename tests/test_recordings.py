@@ -90,7 +90,7 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert duration.after is not None
     assert duration.clear
     assert "times as fast" in found.sentence
-    assert found.sentence.endswith("new: nothing.")
+    assert found.sentence.endswith("; no new cause.")
     (gone,) = (row for row in found.causes if row.cause == cause)
     assert gone.change is Change.GONE
     assert gone.max_gain is not None

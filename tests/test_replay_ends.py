@@ -13,6 +13,7 @@ from gputop.playback.player import ReplayFeed, frame_at
 from probes.proc import procfs
 from replay.reader import SessionReader
 from tests.each_recording import FILES as EACH
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("file", EACH)
@@ -25,10 +26,7 @@ def test_who_plays_to_the_end_reads_there_what_the_command_says(file: Path) -> N
     feed = ReplayFeed(reader, 0, 64.0, playing=True)
     feed.start()
     try:
-        deadline = time.monotonic() + 60
-        while feed.explained().report != wanted and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert feed.explained().report == wanted
+        wait_until(lambda: feed.explained().report == wanted, "what the command says")
         assert feed.explained().end_ns == feed.end_ns
     finally:
         feed.close()

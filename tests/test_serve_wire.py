@@ -19,6 +19,7 @@ from gputop.serve.client import RemoteSource, asked
 from probes.source import MARK, PROBLEM, Sample
 from replay.chunker import Chunker
 from tests.items import HEADER, START
+from tests.waiting import wait_until
 
 
 @given(st.binary(max_size=2000), st.integers(1, 50))
@@ -86,7 +87,7 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     client.connect(path)
     client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
-    _until(lambda: made.followers() != set())
+    wait_until(lambda: made.followers() != set(), "a follower")
     (uid,) = made.followers()
     for number in range(400):  # more than sockets hold: none of it waits for the client
         made.publish(uid, _tick(number), _first)
@@ -110,13 +111,6 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
     assert headers >= 2  # it is told again what is known
     assert marks == sorted(marks)
     assert len(marks) + dropped + headers == published
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_source_over_the_socket_yields_what_was_published_and_says_how_it_ended(
@@ -154,7 +148,7 @@ def test_a_daemon_that_ends_before_its_first_word_is_said_to_have_ended(tmp_path
 
 
 def _publish(made: hub.Hub, count: int) -> None:
-    _until(lambda: made.followers() != set())
+    wait_until(lambda: made.followers() != set(), "a follower")
     (uid,) = made.followers()
     for number in range(count):
         made.publish(uid, _tick(number), _first)
@@ -167,7 +161,7 @@ def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_whi
     client = socket.socket(socket.AF_UNIX)
     client.connect(path)
     client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
-    _until(lambda: made.followers() != set())
+    wait_until(lambda: made.followers() != set(), "a follower")
     time.sleep(hub.LAST_WORDS_S + 0.3)  # its thread sleeps now, for a second
     made.close("over")
     client.settimeout(20)
@@ -193,7 +187,7 @@ def test_one_user_cannot_take_all_places(
     assert message["k"] == "error"
     for client in clients:
         client.close()
-    _until(lambda: made.count() == 0)
+    wait_until(lambda: made.count() == 0, "the end of each client")
     assert asked(path, "status")["data"]["uid"] >= 0
 
 

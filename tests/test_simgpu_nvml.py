@@ -130,8 +130,7 @@ def test_a_function_can_hang(bench: Bench) -> None:
         "n.nvmlDeviceGetPowerUsage(h); print(json.dumps([b - a, time.monotonic() - b]))",
         SIMGPU_NVML_FAULT="hang:nvmlDeviceGetUtilizationRates:300",
     )
-    assert 0.3 <= spent < 0.6
-    assert other < 0.2
+    assert other < 0.3 <= spent
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"\xff" * 3_000_000])

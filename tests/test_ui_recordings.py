@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ from gputop.playback.feed import Explained
 from gputop.playback.player import ReplayFeed
 from replay.reader import SessionReader
 from tests.screen_support import Shown
+from tests.waiting import wait_until
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
 SIZES = ((80, 24), (120, 40), (200, 50))
 BEFORE_END = 4  # marks: later the programs have ended
-PATIENCE_S = 30.0
 # what is wrong with each program, and the call and the thread of its main program
 STORIES = {
     "numpy-sync": ("device-to-host read every step (`.cpu()`, `.numpy()`)", "cudaMemcpyAsync"),
@@ -33,9 +32,7 @@ def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
     reader = SessionReader(RECORDINGS / f"{request.param}.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while (feed.latest() is None or feed.explained().report is None) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: feed.latest() is not None and feed.explained().report is not None, "the explanation")
     frame, explained = feed.latest(), feed.explained()
     feed.close()
     assert frame is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from gputop.ui.footer import Keys
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests.screen_support import Shown, close_all
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 LOADED = "import sys, gputop.commands.replay, gputop.ui.app; print(*sys.modules)"
@@ -47,16 +48,16 @@ def test_what_explains_and_what_keys_open_is_not_loaded_for_the_first_frame() ->
 def test_a_replay_explains_from_the_moment_it_is_asked_to() -> None:
     reader = SessionReader(str(ROOT / "recordings/dataloader.msgpack"))
     feed = ReplayFeed(reader, len(reader.marks) - 1, playing=False)
+    before = set(threading.enumerate())
     feed.start(explain=False)
     try:
-        time.sleep(0.2)  # long enough for whoever would have begun
+        begun = {thread.name for thread in set(threading.enumerate()) - before}
+        assert "gputop-player" in begun
+        assert "gputop-why-load" not in begun
         assert feed.explained().report is None
         assert feed.explained().problem
         feed.explain()
-        until = time.monotonic() + 20
-        while feed.explained().report is None:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(lambda: feed.explained().report is not None, "the explanation")
         assert feed.explained().end_ns == feed.position_ns
     finally:
         feed.close()

@@ -17,6 +17,7 @@ from gputop.ui.why import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
+from tests.yardstick import turn_s
 
 END = 100 * why.S
 
@@ -187,7 +188,7 @@ async def test_lanes_of_what_comes_later_are_not_shown_after_a_jump_back() -> No
         assert "no lane yet" in text_of(app)
 
 
-async def test_a_look_at_a_crowd_with_new_lanes_blocks_for_less_than_20_ms() -> None:
+async def test_a_look_at_a_crowd_with_new_lanes_blocks_for_a_frame_s_time_only() -> None:
     frame = fake.frame(processes=200, gpus=8, threads=2, calls=20)
     cost = []
     async with running(frame, (200, 50)) as screen:
@@ -203,4 +204,4 @@ async def test_a_look_at_a_crowd_with_new_lanes_blocks_for_less_than_20_ms() -> 
             app.poll()
             cost.append(time.thread_time() - began)
             await pilot.pause()
-    assert min(cost) < 0.020
+    assert min(cost) < 2_500_000 * turn_s(), "20 ms where a turn of a loop of Python takes 8 ns"

@@ -157,17 +157,17 @@ def test_each_level_has_its_word_and_its_colour() -> None:
 def test_waste_is_told_as_waste_and_only_when_no_time_is_lost() -> None:
     waste = why.finding("C04", 9_000, kind="waste", loss=Range(0, 9_000 * why.MS), per_step_ns=None)
     assert "(C02 proved)" in told(why.explained(waste, why.finding()))
-    assert "(C04 proved) 0–90 % overhead" in told(why.explained(waste))
+    assert "(C04 proved) 0–90 % lost" in told(why.explained(waste))
 
 
 def test_nothing_lost_is_calm() -> None:
     calm = why.explained(told=why.account(300), events=())
-    assert "· idle 3–4 %: no loss that repeats" in told(calm)
+    assert "· idle 3–4 %: no recurring stall" in told(calm)
     assert not tokens(calm) & {"alert", "host", "warn"}
 
 
 def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
-    figures = "GPM: multiprocessors 79 %, tensor cores 2 %"
+    figures = "GPM: SMs active 79 %, tensor cores 2 %"
     compute = why.diagnosis(
         "compute", "compute-bound", lead=None, evidence=("a kernel ran for about 96 %", figures)
     )
@@ -177,34 +177,34 @@ def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
 
 
 def test_a_gpu_that_nobody_asks_for_work_is_no_alarm() -> None:
-    unasked = why.diagnosis(DiagnosisKind.UNASKED, "no work asked for", lead=None)
+    unasked = why.diagnosis(DiagnosisKind.UNASKED, "no work requested", lead=None)
     calm = why.explained(told=why.account(1_200, 8_500), diagnosis=unasked)
-    assert told(calm, 80).startswith("›WHY · no work asked for, idle 12–98 %: ")
+    assert told(calm, 80).startswith("›WHY · no work requested, idle 12–98 %: ")
     assert not tokens(calm) & {"alert", "host", "warn"}
 
 
 def test_a_gpu_that_nvml_saw_idle_is_never_called_untold() -> None:
     seen = why.explained(told=why.account(0, 9_900))
     assert "· idle 0–100 %" in told(seen)
-    assert "cannot be told" not in told(seen)
+    assert "unknown" not in told(seen)
 
 
 def test_a_gpu_that_is_always_at_work_is_not_called_unknown() -> None:
     shares = why.shares(GPU_ROWS, 200, (BUSY, 20, 200))
     busy = replace(why.lanes(), gpus=(GpuLane("GPU 0", 0, shares),))
     calm = replace(why.explained(span_ns=0), lanes=busy)
-    assert "the GPU was at no moment seen without work" in told(calm)
+    assert "the GPU was never seen idle" in told(calm)
 
 
 def test_what_is_not_known_is_said() -> None:
     assert "not enough of them yet to tell when the GPU works" in told(Explained())
     assert "not enough seen yet" in told(why.explained(span_ns=why.S // 2, steps=None))
     assert "no process made a CUDA call so far" in told(Explained(), frame=fake.frame(processes=0))
-    assert "no work came to an end in this time" in told(why.explained(span_ns=0))
+    assert "no GPU work completed in this time" in told(why.explained(span_ns=0))
     assert "the explanation stopped" in told(Explained(problem="the explanation stopped: KeyError"))
-    assert "nobody can tell without eBPF" in told(Explained(), frame=fake.frame(calls_observed=False))
+    assert "unknown without eBPF" in told(Explained(), frame=fake.frame(calls_observed=False))
     unclear = why.explained(told=why.account(500, unknown_ms=9_000))
-    assert "idle 5–95 %: it cannot be told" in told(unclear), "no source, so a range"
+    assert "idle 5–95 %: unknown" in told(unclear), "no source, so a range"
     assert "the chain is not known" in told(why.explained(unexplained_ns=why.S))
 
 
@@ -294,7 +294,7 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
         WhatIf("C12", 78 * why.MS, 31 * why.MS, 31 * why.MS),
         WhatIf("C02", 31 * why.MS, 12 * why.MS, 9 * why.MS),
     )
-    notes = ("2.1s of idle time are estimated, give or take 65.5ms: NVML saw kernels run",)
+    notes = ("2.1s of idle time is estimated, give or take 65.5ms, from NVML's samples",)
     async with running(fake.frame(), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(input_bound(), why.finding(), what_if=what_if, notes=notes)
         app.poll()

@@ -92,7 +92,7 @@ def test_it_cannot_be_told_only_where_no_source_tells_of_most_of_the_time() -> N
     known = made.account(300, unknown_ms=9_000, source="nvml", error_ns=0)
     assert not told(made.explained(told=known)).gpus[0].untold
     why = told(made.explained(told=made.account(300, unknown_ms=9_000)))
-    assert "cannot be told (3–93 %)" in text(why)[1]
+    assert "idle unknown (3–93 %)" in text(why)[1]
     found = told(made.explained(made.finding(), told=made.account(300, unknown_ms=9_000)))
     assert "idle 3–93 %" in text(found)[1], "never above a cause that is named"
 
@@ -274,7 +274,7 @@ def test_of_gpus_without_room_those_that_are_idle_most_are_shown() -> None:
 def test_one_glance_names_class_cause_line_and_fix(name: str, width: int, height: int) -> None:
     cause, kind, place, fix = STORIES[name]
     lines = text(recorded(name)[1], width, height)
-    assert all("cannot be told" not in line for line in lines)
+    assert all("unknown" not in line for line in lines)
     assert kind in lines[0]
     assert "idle" in lines[0] + lines[1]
     first = next(line for line in lines if line.startswith(" 1 "))

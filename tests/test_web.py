@@ -190,10 +190,10 @@ def test_root_is_refused_and_told_what_to_do() -> None:
         (("no-such.msgpack",), "no-such.msgpack"),
         (("--host", "0.0.0.0"), "name one address"),
         (("--pid", "1", str(RECORDING)), "leave it or FILE out"),
-        (("--host", "192.0.2.1"), "cannot be listened at"),
+        (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
     ],
 )
-@pytest.mark.mainly("words0-no-such.msgpack", "words3-cannot be listened at")
+@pytest.mark.mainly("words0-no-such.msgpack", "words3-cannot listen on 192.0.2.1")
 def test_what_cannot_be_served_is_said_before_a_browser_comes(words: tuple[str, ...], said: str) -> None:
     needed("textual_serve")
     prefix = as_nobody() if os.geteuid() == 0 else ()

@@ -47,15 +47,15 @@ TABLE: dict[str, Row] = {
     "record": Row("record -o FILE", "record without a screen", "gputop.commands.record"),
     "replay": Row("replay FILE", "the same screen over a recording", "gputop.commands.replay"),
     "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
-    "stream": Row("stream --jsonl", "one frame a line as JSON, until stopped", "gputop.commands.stream"),
+    "stream": Row("stream --jsonl", "one frame per line as JSON, until stopped", "gputop.commands.stream"),
     "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", "gputop.commands.report"),
-    "web": Row("web [FILE]", "the screen in a browser, to look at only", "gputop.commands.web"),
+    "web": Row("web [FILE]", "the screen in a browser, read-only", "gputop.commands.web"),
     "export": Row(
         "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
     ),
-    "sql": Row('sql "SELECT …" FILE', "a question to a recording in SQL", "gputop.commands.sql"),
-    "fleet": Row("fleet ingest|overview LAKE", "many recordings, asked together", "gputop.commands.fleet"),
-    "mcp": Row("mcp FILE|FOLDER …", "recordings, asked by an assistant", "gputop.commands.mcp"),
+    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", "gputop.commands.sql"),
+    "fleet": Row("fleet ingest|overview LAKE", "query many recordings together", "gputop.commands.fleet"),
+    "mcp": Row("mcp FILE|FOLDER …", "let an assistant query recordings (MCP)", "gputop.commands.mcp"),
     "serve": Row("serve", "observe always, for everybody on this machine", "gputop.commands.serve"),
     "attach": Row("attach", "the screen over what the daemon observes: no root", "gputop.commands.attach"),
     "snap": Row("snap -o FILE", "the daemon's last minutes as a recording", "gputop.commands.snap"),
@@ -66,7 +66,9 @@ TABLE: dict[str, Row] = {
         "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
     ),
     "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
-    "repair": Row("repair FILE -o OUT", "what is intact of a damaged recording", "gputop.commands.repair"),
+    "repair": Row(
+        "repair FILE -o OUT", "save what is intact of a damaged recording", "gputop.commands.repair"
+    ),
     "cut": Row("cut FILE -o OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
     "merge": Row("merge FILE... -o OUT", "ranks or nodes as one recording", "gputop.commands.merge"),
     "redact": Row(
@@ -191,6 +193,7 @@ def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> No
         parser.add_argument(
             "--print-completion",
             action=PrintCompletion,
+            const=whole_parser,
             choices=SHELLS,
             help="print what the shell needs to complete gputop's words",
         )

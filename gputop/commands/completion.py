@@ -15,7 +15,7 @@ _BASH_REST = "complete -o filenames -o default -F _shtab_gputop gputop\n"
 
 
 class PrintCompletion(argparse.Action):
-    """Prints the script and ends, as ``--version`` does."""
+    """Prints the script and ends, as ``--version`` does; ``const`` makes the parser of all commands."""
 
     def __call__(
         self,
@@ -25,9 +25,7 @@ class PrintCompletion(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Called by argparse."""
-        from gputop.commands.cli import whole_parser
-
-        put(script(str(values), whole_parser()))
+        put(script(str(values), self.const()))
         parser.exit()
 
 

@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     parser.add_argument("--to", required=True, choices=FORMATS, help="the form; parquet and csv are folders")
-    add_file(
-        parser, "-o", "--output", required=True, metavar="OUT", help="where to; nothing may be there yet"
-    )
+    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="where to; must not exist yet")
 
 
 def export(options: argparse.Namespace) -> int:

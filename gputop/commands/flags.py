@@ -20,7 +20,7 @@ def add_copy(parser: ArgumentParser) -> None:
     """Adds a recording and the new file that is made of it: the second word, or ``-o`` as elsewhere."""
     add_file(parser, "file", metavar="FILE")
     add_file(parser, "second", metavar="OUT", nargs="?", help="the same as -o")
-    add_file(parser, "-o", "--output", metavar="OUT", help="the new file; nothing may be there yet")
+    add_file(parser, "-o", "--output", metavar="OUT", help="the new file; must not exist yet")
 
 
 def check_copy(options: Namespace) -> None:

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     page = _choosing(
         what.add_parser("report", help="one HTML page: what costs most, late ranks, coverage and losses")
     )
-    add_file(page, "-o", "--output", metavar="PAGE", required=True, help="nothing may be there yet")
+    add_file(page, "-o", "--output", metavar="PAGE", required=True, help="the page; must not exist yet")
     add_timeout(page)
     _asking(what.add_parser("sql", help="any SELECT in DuckDB's SQL")).add_argument(
         "query", metavar="SELECT", help="one SELECT over the lake's tables (docs/fleet.md); in quotes"

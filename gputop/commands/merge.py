@@ -16,9 +16,7 @@ from gputop.process.say import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "files", metavar="FILE", nargs="+", help="of the ranks of a machine, or of nodes")
-    add_file(
-        parser, "-o", "--output", required=True, metavar="OUT", help="the new file; nothing may be there yet"
-    )
+    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="the new file; must not exist yet")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -244,7 +244,7 @@ def _outcome(session: Session, path: str, failure: Exception | None) -> int:
     if child is not None and os.path.basename(child.command[0]) == "srun":
         say(
             "srun's tasks are children of slurmstepd, so they were not watched; they are by: "
-            "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.gputop -- CMD'"
+            "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.msgpack -- CMD'"
         )
     if child is not None and child.poll() is None:
         say(f"waiting for {child.command[0]} (process {child.pid}) to end")

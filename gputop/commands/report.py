@@ -18,9 +18,7 @@ from gputop.report_page.page import report_page
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
-    add_file(
-        parser, "-o", "--output", required=True, metavar="PAGE", help="the page; nothing may be there yet"
-    )
+    add_file(parser, "-o", "--output", required=True, metavar="PAGE", help="the page; must not exist yet")
 
 
 def report(options: argparse.Namespace) -> int:

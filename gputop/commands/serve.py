@@ -129,7 +129,8 @@ def check(options: argparse.Namespace) -> None:
     host = options.metrics[0]
     if host not in LOOPBACK and not options.token_file and not options.certificate:
         raise CommandError(
-            f"metrics at {host} would be told to everybody who reaches it: --token-file or --certificate",
+            f"metrics at {host} would be readable by anyone who reaches it: add --token-file or "
+            "--certificate",
             USAGE,
         )
 
@@ -228,7 +229,7 @@ def _address(options: argparse.Namespace) -> Address | None:
         except OSError as error:
             raise CommandError(f"the token cannot be read: {options.token_file}: {error.strerror}") from error
         if not token:
-            raise CommandError(f"the token file {options.token_file} is empty: anybody could say that")
+            raise CommandError(f"the token file {options.token_file} is empty: write a secret into it")
     host, port = options.metrics
     names = LOOPBACK if host in LOOPBACK and not token else frozenset()
     return Address(host, port, token, options.certificate or "", names)

@@ -22,7 +22,7 @@ from replay.writer import SessionWriter
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     parser.add_argument("--socket", default=wire.SOCKET, metavar="PATH", help="the daemon's socket")
-    add_file(parser, "-o", "--output", metavar="FILE", help="the session file to write (gputop-DATE.gputop)")
+    add_file(parser, "-o", "--output", metavar="FILE", help="the session file to write (gputop-DATE.msgpack)")
     parser.add_argument(
         "--seconds",
         type=bounded(1, 86400, "s"),
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def snap(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.gputop")
+    path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
     connection = Connection(options.socket, "snap", seconds=options.seconds)
     writer: SessionWriter | None = None
     done = False

@@ -41,8 +41,9 @@ def check(options: argparse.Namespace) -> None:
     """A browser steers no process of root's."""
     if os.geteuid() == 0:
         raise CommandError(
-            "a browser is given no process of root's: run gputop web as yourself. What only root sees is "
-            "recorded first: sudo gputop record -o session.msgpack, then: gputop web session.msgpack"
+            "gputop web does not run as root, since a browser would steer it: run gputop web as yourself. "
+            "Record first what only root sees: sudo gputop record -o session.msgpack, then: gputop web "
+            "session.msgpack"
         )
     if options.file is not None and options.pid:
         raise CommandError("--pid is for the live screen: leave it or FILE out")
@@ -68,8 +69,8 @@ def web(options: argparse.Namespace) -> int:
         )
     except OSError as error:
         raise CommandError(
-            f"{options.host}:{int(options.port)} cannot be listened at ({error.strerror or error}): "
-            "another --port, or 0 for any that is free"
+            f"cannot listen on {options.host}:{int(options.port)} ({error.strerror or error}): "
+            "choose another --port, or 0 for any that is free"
         ) from error
     with listening:
         guard = Guard(options.host, listening.getsockname()[1])

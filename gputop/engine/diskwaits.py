@@ -21,9 +21,8 @@ from probes.proc.syscalls import name, of_files
 from probes.samples import FilesData
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, select
 
-WIDTH = (
-    7  # integers of a row: process, system call, its first argument, when that was told; count, sum, worst
-)
+# integers of a row: process, system call, its first argument, when that was told; count, sum, worst
+WIDTH = 7
 _MOST = 4096  # rows; whoever waits for more files has the later ones under no descriptor
 _MOST_TOLD = 16_384  # descriptors; so many were told first or last
 _NO_DESCRIPTOR = -1

@@ -13,7 +13,7 @@ from gputop.explain.answer.notes import about_ends, about_figures
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CAUSES
-from gputop.explain.causes.ranks import of_lateness
+from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene

@@ -33,9 +33,8 @@ from gputop.explain.findings.persteps import (
 from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
 from gputop.format import format_ns
 
-LEAST_CHANGE = (
-    0.05  # smaller differences are no change, however sure: two runs of one program differ by as much
-)
+# smaller differences are no change, however sure: two runs of one program differ by as much
+LEAST_CHANGE = 0.05
 SURE = 1.5  # times as far as the means can be off, a difference is no chance
 FEW = 8  # steps, of which a small difference is chance
 _MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
@@ -291,7 +290,7 @@ def _sentence(
     parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
     parts += [_told(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
     new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
-    parts.append(f"new: {'; '.join(new) or 'nothing'}")
+    parts.append(f"new: {'; '.join(new)}" if new else "no new cause")
     return "; ".join(parts) + "."
 
 
@@ -320,7 +319,7 @@ def _idleness(idle: MeasureChange) -> str:
 
 def _told(row: CauseChange, unit: Unit) -> str:
     if row.change is Change.GONE:
-        return f"{row.cause} is gone: {_loss(row, row.before, unit)}"
+        return f"{row.cause} is gone ({_loss(row, row.before, unit)})"
     return f"{row.cause} takes {_loss(row, row.after, unit)} instead of {format_ns(row.before)}"
 
 
@@ -356,9 +355,9 @@ def _notes_of(name: str, side: Side) -> Iterator[str]:
     if side.measures.left_out:
         yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
     if side.measures.between:
-        yield f"{name}: {_plural(side.measures.between, unit)} with something else behind, counted, too"
+        yield f"{name}: {_plural(side.measures.between, unit)} followed by other work, counted too"
     if 0 < count < FEW:
-        yield f"{name} has {_plural(count, unit)} only: a small difference is chance"
+        yield f"{name} has only {_plural(count, unit)}: a small difference may be noise"
     if side.report.lost_events:
         yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"
     if not side.report.coverage:

@@ -98,11 +98,11 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
     ]
     lines += ["", *counted, ""]
     head = f"A {diff.unit.upper()}"
-    rows: list[tuple[str, ...]] = [(head, "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
+    rows: list[tuple[str, ...]] = [(head, "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
     rows += [_measure_text(one) for one in diff.measures]
     lines += _table(rows, width)
     if diff.causes:
-        rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(middle half)", "AFTER", "(middle half)", "")]
+        rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
         rows += [_cause_text(row) for row in diff.causes]
         lines += ["", *_table(rows, width)]
         for row in diff.causes:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.answer.report import Finding, WhatIf
+from gputop.explain.causes.c03_explicit_sync import EXPLICIT
+from gputop.explain.causes.c05_small_copies import TINY_COPIES
+from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR
-from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.launches import LAUNCHES
-from gputop.explain.causes.reads import EXPLICIT
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
 from gputop.explain.evidence.apiclass import H2D, Group

@@ -27,8 +27,8 @@ from gputop.explain.answer.report import (
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.causes.families import family_table
-from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.scene import Scene
 from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints

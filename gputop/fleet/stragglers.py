@@ -208,7 +208,7 @@ class _Lake:
         number = found[0][0]
         told = {
             "cause": number,
-            "causes": ", ".join(f"{cause} {share:.0%}" for cause, share in found),
+            "causes": ", ".join(f"{cause} {100 * share:.0f} %" for cause, share in found),
             "title": next(cause.title for cause in every() if cause.number == number),
         }
         return told | self._line(one.ranks[one.verdict.late], number)

@@ -11,9 +11,8 @@ from typing import Any
 
 from gputop.imports.recorded import ImportFileError
 
-_STEPS = (
-    200_000_000  # of SQLite's machine, after which a query is given up: a file may be made to last for ever
-)
+# of SQLite's machine, after which a query is given up: a file may be made to last for ever
+_STEPS = 200_000_000
 _EVERY = 1_000_000
 _CELL = 16 << 20  # bytes of a text: names are shorter, and a file with holes can say that it holds a gigabyte
 

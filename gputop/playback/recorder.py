@@ -95,7 +95,7 @@ class Recorder:
 
     def default_path(self) -> str:
         """A name that says when."""
-        return time.strftime("gputop-%Y%m%d-%H%M%S.gputop", time.localtime(self._now()))
+        return time.strftime("gputop-%Y%m%d-%H%M%S.msgpack", time.localtime(self._now()))
 
     def state(self) -> RecordingState | None:
         """The file that is being written."""

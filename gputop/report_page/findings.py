@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.explain.answer.figures import loss_text, what_if_text
 from gputop.explain.answer.report import Event, Finding, Link, Report
-from gputop.format import format_ns, format_percent
+from gputop.format import format_ns, format_percent, format_times
 from gputop.report_page.markup import figure, items, sentence, text
 
 
@@ -85,7 +85,7 @@ def _finding(row: int, finding: Finding, report: Report) -> str:
 def _chain(chain: tuple[Link, ...]) -> str:
     rows = "".join(
         f'<li class="{link.layer}">{sentence(link.text)}: {format_ns(link.ns)} '
-        f"<small>({link.events} events)</small></li>"
+        f"<small>({format_times(link.events)})</small></li>"
         for link in chain
     )
     return f'<ol class="chain">{rows}</ol>' if rows else ""

@@ -21,9 +21,8 @@ from probes.schema import Kind, Records, select
 from probes.source import MARK, Item, Sample
 
 SLOW = 2.0  # times its usual length
-UNLIKE_BEFORE = (
-    1.5  # and so much longer than the second longest before: one in ten that saves a model is usual
-)
+# and so much longer than the second longest before: one in ten that saves a model is usual
+UNLIKE_BEFORE = 1.5
 FEWEST_STEPS = 32  # known before one of them is called slow
 MOST_STEPS = 256  # kept of each process
 MOST_PACES = 1024  # processes with steps: one that has ended may be told of once more

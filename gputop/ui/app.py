@@ -39,9 +39,8 @@ from gputop.ui.why import Why
 
 FIRST_POLL_S = 0.03
 GARBAGE_S = 5.0  # garbage is looked for as often (run.py)
-CLOSED_S = (
-    0.3  # and so long after a screen was opened or closed, or has got other styles: most of it is of these
-)
+# and so long after a screen was opened or closed, or has got other styles: most of it is of these
+CLOSED_S = 0.3
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
 _FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)

@@ -25,8 +25,8 @@ class TimeScreen(PaneScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", tooltip="pause or play; live data is still collected"),
         quiet_key("left_square_bracket", "step(-1)", "Back",
-                  "one mark back; live: pause and step back through the last ten minutes"),
-        Binding("right_square_bracket", "step(1)", "Step", key_display="[ ]", tooltip="one mark forward"),
+                  "one frame back; live: pause and step back through the last ten minutes"),
+        Binding("right_square_bracket", "step(1)", "Step", key_display="[ ]", tooltip="one frame forward"),
         quiet_key("left_curly_bracket", "landmark(-1)", "Earlier",
                   "to the finding (!) or marker (M) before, on the bar of time"),
         Binding(

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_OWNER = 64
-MOST_OF_ROOT = (
-    512  # each takes descriptors and time to attach to, also where somebody builds them by the hundred
-)
+# each takes descriptors and time to attach to, also where somebody builds them by the hundred
+MOST_OF_ROOT = 512
 
 
 class Quota:

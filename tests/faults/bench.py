@@ -29,9 +29,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 TIMEOUT_S = 60.0
 FILE_BYTES = 128 << 20
-BESIDE_A_HOG = (
-    8192  # weight of a group with a quota: what the hog takes is small, but it takes all that is left
-)
+# weight of a group with a quota: what the hog takes is small, but it takes all that is left
+BESIDE_A_HOG = 8192
 SETTLE_S = 0.06  # between runs: the one's last records are not the next one's first
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from gputop.explain.answer.figures import loss_text, saves_text, what_if_text
 from gputop.explain.answer.report import Finding, Range, Report
-from gputop.format import escape_text, format_count, format_ns, format_percent
+from gputop.format import escape_text, format_ns, format_percent, format_times
 
 _LEVELS = {
     "proved": "follows from what was observed and from CUDA's documented rules",
@@ -92,7 +92,7 @@ def _share(ns: int, span_ns: int) -> str:
 
 
 def _finding(number: int, finding: Finding, report: Report) -> list[str]:
-    kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
+    kind = "GPU idle" if finding.kind == "idle" else "time lost"
     each = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
     share = f", {_share(told, report.span_ns)} of the time" if report.span_ns and told else ""
@@ -103,7 +103,7 @@ def _finding(number: int, finding: Finding, report: Report) -> list[str]:
         "",
     ]
     for depth, link in enumerate(finding.chain):
-        figures = f"{format_ns(link.ns)} ({format_count(link.events)} events)"
+        figures = f"{format_ns(link.ns)} ({format_times(link.events)})"
         lines.append(f"{'  ' * depth}- {harmless(link.text)}: {figures}")
     for title, texts in (
         ("Evidence", finding.evidence),

@@ -93,7 +93,7 @@ def memory_json(report: MemoryReport) -> MemoryJson:
 def shortage_lines(one: OutOfMemory) -> list[str]:
     """An allocation that failed, with who held what; the first line names it."""
     tries = f", tried {one.attempts} times" if one.attempts > 1 else ""
-    met = ", then it was met" if one.met else ""
+    met = ", then succeeded" if one.met else ""
     lines = [
         f"out of memory at {one.time_ns / 1e9:.3f} s: process {one.pid} asked for {format_bytes(one.asked)} "
         f"by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
@@ -123,6 +123,9 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
     return lines
 
 
+_BY_TORCH = "; PyTorch's allocator grows there, which tensors keep it is not visible from outside"
+
+
 def leak_line(leak: Leak) -> str:
     """What grows without end, how fast, and when the GPU is full."""
     what = KINDS[leak.use] if leak.use else "GPU"
@@ -137,7 +140,7 @@ def leak_line(leak: Leak) -> str:
     return (
         f"process {leak.pid} holds more and more {what} memory{where}: {format_bytes(leak.held)}, "
         f"{format_bytes(leak.rate)} a second{step}{full}"
-        f"{'; its allocator takes segments there, which tensors stay is not seen' if leak.by_torch else ''}"
+        f"{_BY_TORCH if leak.by_torch else ''}"
     )
 
 

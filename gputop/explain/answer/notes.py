@@ -44,9 +44,9 @@ def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
 
 
 _SOURCES = {
-    "nvml": "NVML saw kernels run",
-    "learned": "the work of its kernels is learned from the program's waits",
-    "both": "NVML and the work learned from the program's waits agree",
+    "nvml": "NVML's samples",
+    "learned": "kernel times learned from the program's waits",
+    "both": "NVML's samples and kernel times learned from the program's waits, which agree",
 }
 
 
@@ -55,16 +55,16 @@ def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
     for one in accounts:
         if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
             yield (
-                f"{format_ns(one.estimated_ns)} of idle time are estimated, give or take "
-                f"{format_ns(one.error_ns)}: {_SOURCES[one.source]}"
+                f"{format_ns(one.estimated_ns)} of idle time is estimated, give or take "
+                f"{format_ns(one.error_ns)}, from {_SOURCES[one.source]}"
             )
         if not one.agrees:
             yield (
-                "NVML and the work learned from the program's waits disagree about the idle time: what rests "
-                "on it is a hint"
+                "NVML's samples and the kernel times learned from the program's waits disagree about the "
+                "idle time: what rests on it is a hint"
             )
         if one.unknown_ns > 0.2 * one.span_ns:
             yield (
-                f"for {format_ns(one.unknown_ns)} it cannot be told whether the GPU had work: no call waited "
+                f"for {format_ns(one.unknown_ns)} it is unknown whether the GPU had work: no call waited "
                 "for it there, and NVML says too little"
             )

@@ -21,7 +21,7 @@ from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.ranktimes import rank_texts, ranks_json
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
-from gputop.format import escape_text, format_count, format_ns
+from gputop.format import escape_text, format_count, format_ns, format_times
 
 SCHEMA: Final = "gputop.explain/1"
 
@@ -212,12 +212,12 @@ def report_to_text(report: Report, width: int = 100) -> str:
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
     worth = report.span_ns and loss_ns(finding.loss)
     share = f", {share_text(finding.loss, report.span_ns)} % of the time" if worth else ""
-    kind = "GPU idle" if finding.kind == "idle" else "overhead in calls"
+    kind = "GPU idle" if finding.kind == "idle" else "time lost"
     per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
     head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
     lines = [*_wrapped(head, width, ""), f"   {kind}: {loss_text(finding.loss)}{share}{per_step}"]
     for depth, link in enumerate(finding.chain):
-        what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_count(link.events)} events)"
+        what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_times(link.events)})"
         lines += _wrapped(what, width, "     ")
     for title, texts in (("evidence", finding.evidence), ("ruled out", finding.ruled_out)):
         if texts:

@@ -36,7 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("L", "lock"),
     Family("K", "disk, net, pages"),
     Family("A", "alloc, load"),
-    Family("U", "not asked"),
+    Family("U", "no request"),
     Family("X", "cause not known"),
 )
 UNEXPLAINED = len(FAMILIES) - 1

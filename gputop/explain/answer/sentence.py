@@ -36,8 +36,8 @@ def verdict(
     if unexplained_ns > 0.02 * span_ns:
         return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
     if idle.estimate is None and idle.upper > 0.5 * span_ns:
-        return f"{idleness}; for the rest it cannot be told, because the program seldom waits for it."
-    return f"{idleness}: no loss that repeats."
+        return f"{idleness}; the rest is unknown, because the program seldom waits for it."
+    return f"{idleness}: no recurring stall."
 
 
 def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
@@ -50,7 +50,7 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
         outside_ns: Start-up, end and first use, which the estimate counts as idle.
     """
     if not span_ns:
-        return f"Of {which} nothing is known yet: no work came to an end in this time"
+        return f"Nothing is known about {which} yet: no GPU work completed in this time"
     were = "were" if which.endswith("GPUs") else "was"
     sure = format_percent(100 * idle.lower / span_ns)
     if idle.estimate is None:

@@ -12,7 +12,7 @@ from gputop.explain.causes.cause import Cause
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
 
-LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof (causes.md 6)
+LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof
 MOMENTS = 3
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputop.explain.answer.report import Finding, Level
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.ranges import Ints, Mask, distinct
@@ -46,6 +46,11 @@ class Claim:
     def steps(self) -> Steps | None:
         """The steps of the process."""
         return self.scene.steps_of(self.pid)
+
+    @property
+    def sent_bytes(self) -> int:
+        """The usual size of the copies to the device that end its gaps."""
+        return int(np.median(self.scene.gap_facts.sent_bytes[self.gaps]))
 
     @property
     def times(self) -> float | None:
@@ -89,6 +94,7 @@ class Cause:
         title: What it is, in a few words.
         titled: The same for one claim, where it depends on what was called.
         claim: Which of the free segments belong to it, where it takes pieces of gaps.
+        kind: The class of a program that loses most by it; None where it says nothing of the kind.
         rank: When it is asked for its pieces: the lowest first; None where it takes none.
         family: The letter of its family (families.py), where it takes pieces.
         assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
@@ -122,6 +128,7 @@ class Cause:
     fault: bool = True
     told: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()
     titled: Callable[[Claim], str] | None = None
+    kind: DiagnosisKind | None = None
     rank: int | None = None
     family: str = ""
     assess: Callable[[Scene, int], list[Finding]] = lambda _scene, _span_ns: []

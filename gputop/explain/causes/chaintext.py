@@ -13,7 +13,7 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints, distinct
 from gputop.explain.evidence.waits import WORDS, Wait
 
-_NAMED = 2  # occupants that a link names
+_NAMED = 2  # occupants that a link or an advice names
 
 
 def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
@@ -73,22 +73,24 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
         line = hot.line
         text += f", most often at {hot.text()}"
     if (states != scene.segments.state[rows]).any():
-        text += ", or others at this work ran on its CPU"
+        text += ", or waited while other workers of its loader ran"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was runnable but not running"
         shares = scene.occupants(claim.segments)
         if shares:
-            text += ": preempted by " + ", ".join(f"{who} {share:.0%}" for who, share in shares[:_NAMED])
+            text += ": preempted by " + ", ".join(
+                f"{who} {100 * share:.0f} %" for who, share in shares[:_NAMED]
+            )
     elif state == State.BLOCKED:
         wait = Wait(int(scene.wait[leader]))
         if scene.throttled[leader]:
-            layer, text = "system", f"{name} was held back by its control group's CPU quota"
+            layer, text = "system", f"{name} was throttled by its cgroup's CPU quota"
         else:
             layer = (
                 "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
             )
             line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
-            text = _at(f"{name} was blocked {WORDS[wait]}", line)
+            text = _at(f"{name} waited {WORDS[wait]}", line)
     elif state == State.OUTSIDE:
         text = (
             f"woken by a thread that is not watched, after it waited {WORDS[Wait(int(scene.wait[leader]))]}"
@@ -164,6 +166,13 @@ def placed(scene: Scene, rows: Ints) -> str:
     """The most frequent function among calls, with its line where that is known."""
     name = _usual(scene, rows)
     return _at(name, usual_line(scene, rows) if name else None)
+
+
+def occupants(claim: Claim) -> str:
+    """Who ran while the thread of a claim waited for a CPU, in words that an advice begins with."""
+    shares = claim.scene.occupants(claim.segments)
+    named = [f"{name} for {100 * share:.0f} % of that time" for name, share in shares[:_NAMED]]
+    return f"preempted by {', '.join(named)}: " if named else ""
 
 
 def usual_api(scene: Scene, rows: Ints) -> str:

@@ -69,7 +69,7 @@ def _find(scene: Scene) -> Ints:
     gaps = scene.gaps
     source = np.where(gaps.estimated, -1, np.arange(len(gaps)))
     pids = scene.evidence.threads.pid[gaps.thread]
-    launched = np.isin(scene.gap_facts.closer_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
+    launched = np.isin(scene.gap_facts.refill_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
     for pid in np.unique(pids).tolist():
         mine = pids == pid
         drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.drained_by >= 0))

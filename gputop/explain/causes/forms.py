@@ -1,4 +1,4 @@
-"""The pattern of the calls that a claim is about: what ``pytorch`` chooses its words by."""
+"""The pattern of the calls that a claim is about, and the words that ``pytorch`` chooses by it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from gputop.engine.source import read_source
 from gputop.engine.wallclock import WallClock
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.places import line_numbers
-from gputop.explain.chains.pytorch import Pattern
+from gputop.explain.chains.pytorch import Form, Pattern, advice_of, title_of
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints
+from gputop.format import format_bytes
+
+MOST_PARTS = 8  # a step: more copies to the device are no batch
+
+
+def title_for(form: Form, pattern: Pattern) -> str:
+    """The title of such a claim, by how often it is."""
+    return title_of(form, pattern.often)
+
+
+def advice_for(claim: Claim, form: Form, pattern: Pattern) -> tuple[str, ...]:
+    """What to change, with how much how often."""
+    return advice_of(form, size=format_bytes(max(pattern.size, 0)), times=claim.per_step(pattern.count))
 
 
 def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:

@@ -19,7 +19,7 @@ from gputop.explain.evidence.waits import Wait
 from gputop.explain.proofs.proofs import COPY_BEFORE
 from probes.schema import OffFlag
 
-READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (causes.md 6, C01)
+READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (docs/causes/C01.md)
 NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
@@ -33,20 +33,18 @@ class GapFacts:
     """One row per gap.
 
     Attributes:
-        opener_role: ``Role`` of the call that proved the GPU empty.
         read_bytes: Size of the copy to the host that the draining call waited for, -1 if there was none.
         read_row: That copy's row.
         moved_row: The copy to the device that the draining call waited for, -1 if there was none.
-        closer_group: ``Group`` of the call that gave it work again.
+        refill_group: ``Group`` of the call that gave it work again.
         sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
     """
 
-    opener_role: Column
     read_bytes: Ints
     read_row: Ints
     moved_row: Ints
-    closer_group: Column
+    refill_group: Column
     sent_bytes: Ints
     slack_ns: Ints
 
@@ -62,7 +60,7 @@ class Scene:
         family: Whether its process descends from the submitter's, or they have one parent that is watched.
         group: ``Group`` of the submitter's CUDA call around it, ``Group.OTHER`` between calls.
         in_drain: Whether it lies in the wait that opened the gap (a late return).
-        in_closer: Whether it lies in the call that gives the GPU work again.
+        in_refill: Whether it lies in the call that gives the GPU work again.
         estimated: Whether its gap is estimated, not proved.
         throttled: Whether the cgroup's quota was used up.
         over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
@@ -296,7 +294,7 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     calls = evidence.calls
     if not len(gaps):
         empty = np.zeros(0, np.int64)
-        return GapFacts(empty, empty, empty, empty, empty, empty, empty)
+        return GapFacts(empty, empty, empty, empty, empty, empty)
     drained_by, refilled_by = np.maximum(gaps.drained_by, 0), np.maximum(gaps.refilled_by, 0)
     roles = evidence.apis.role.take(calls["op"][drained_by], mode="clip")
     roles = np.where(gaps.drained_by >= 0, roles, Role.OTHER)
@@ -308,11 +306,10 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     groups = evidence.apis.group.take(calls["op"][refilled_by], mode="clip")
     groups = np.where(gaps.refilled_by >= 0, groups, Group.COLLECTIVE)
     return GapFacts(
-        opener_role=roles,
         read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
         read_row=read_row,
         moved_row=moved_row,
-        closer_group=groups,
+        refill_group=groups,
         sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][refilled_by], -1),
         slack_ns=_slack(analysis),
     )

@@ -11,9 +11,8 @@ from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.explain.evidence.waits import OWN, REPEATED
 from probes.schema import OffFlag
 
-COALESCE_NS = (
-    300_000  # between two timed waits a thread looks at its lock and sleeps again (causes: GIL, 5 ms)
-)
+# between two timed waits a thread looks at its lock and sleeps again (the GIL's wait times out after 5 ms)
+COALESCE_NS = 300_000
 FLIGHT_NS = 1_000_000  # a wakeup across CPUs takes microseconds, more where the host has taken that CPU away
 NOBODY, UNWATCHED = -1, -2
 

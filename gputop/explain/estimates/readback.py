@@ -13,9 +13,8 @@ from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.workqueue import BIG_COPY, Queue, link_rate
 
-READ_RATE = (
-    12.0  # bytes per ns that a CPU takes out of the driver's buffers at most, however fast the link is
-)
+# bytes per ns that a CPU takes out of the driver's buffers at most, however fast the link is
+READ_RATE = 12.0
 
 
 def readbacks(evidence: Evidence, gpu: GpuTime, queue: Queue) -> tuple[Ints, Ints]:

@@ -18,9 +18,8 @@ from gputop.explain.evidence.sequence import Sequence, Work
 
 SAME = 0.6  # parts are alike when they share this part of what they do (Jaccard index)
 HOLDS = 0.8  # a part that holds this much of what is usual is a step with something else behind it
-FILLS = (
-    0.6  # so much of the operations and of the time must be explained between the first and the last part,
-)
+# so much of the operations and of the time must be explained between the first and the last part,
+FILLS = 0.6
 LEAST = 0.2  # and so much of all: another loop may come before or behind
 CLOSE = 0.03  # candidates this close to the best are as good as it
 FEWEST = 4  # repetitions
@@ -33,9 +32,8 @@ _INPUT = 2  # an input is preferred for where a step begins
 _LOOKED_AT = ((4, 12_000), (3, 48_000), (1, 300_000))  # pieces, and operations in each, until steps fit in
 _PAUSE = 0.05  # no single pause weighs more than this part of the time
 _CANDIDATES, _PER_COUNT, _SPREAD = 20, 3, 1.05
-_DOUBT = (
-    1.2  # long parts share much by chance: of few parts more must be explained, by this over their number
-)
+# long parts share much by chance: of few parts more must be explained, by this over their number
+_DOUBT = 1.2
 _INNER = 1.5  # an inner loop comes so many times as often
 _LAUNCHES = (Work.KERNEL, Work.GRAPH, Work.COLLECTIVE)
 _TABLE = 8_000_000  # cells

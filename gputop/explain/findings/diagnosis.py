@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
-from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes import CATALOGUE, CAUSES
+from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.causes.launched import elementwise_among, small_among
-from gputop.explain.causes.ranks import of_lateness
 from gputop.explain.chains.places import waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
@@ -35,33 +35,19 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.COMMUNICATION: "communication-bound",
     DiagnosisKind.CPU: "starved of CPU",
     DiagnosisKind.SHARED: "GPU shared",
-    DiagnosisKind.UNASKED: "no work asked for",
+    DiagnosisKind.UNASKED: "no work requested",
 }
-_CAUSES: dict[DiagnosisKind, str] = {
-    DiagnosisKind.INPUT: "C08 C09 C10 C11 C12 C19",
-    DiagnosisKind.SYNC: "C01 C02 C03 C07 C20 C21",
-    DiagnosisKind.LAUNCH: "C06 C22",
-    DiagnosisKind.HOST: "C28",
-    DiagnosisKind.COPY: "C04 C05 C27",
-    DiagnosisKind.COMMUNICATION: "C23",
-    DiagnosisKind.CPU: "C13 C14 C15 C16",
-    DiagnosisKind.SHARED: "C25",
-    DiagnosisKind.UNASKED: "C26",
-}
-CLASS_OF: dict[str, DiagnosisKind] = {
-    number: kind for kind, numbers in _CAUSES.items() for number in numbers.split()
-}
-# rows of the catalogue that are no fault: nobody asks for work
-MOSTLY = 0.5  # of the time in which nobody asks, for it to be called a sleep
+_OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
+MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
 POLLS = (
     "it sleeps by itself there: if work may arrive meanwhile, wait for it (queue.Queue.get, Condition.wait) "
     "in place of looking again later"
 )
+# rows of the catalogue that are no fault: no work is requested
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
-WORTH_TELLING = (
-    0.05  # of the span: start-up and what happened once, from which on they are said to be left out
-)
+# of the span: start-up and what happened once, from which on they are said to be left out
+WORTH_TELLING = 0.05
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
@@ -70,7 +56,7 @@ BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
 
 def class_of(finding: Finding) -> DiagnosisKind | None:
     """The class of its cause."""
-    return CLASS_OF.get(finding.cause)
+    return _OF_CAUSE.get(finding.cause)
 
 
 def diagnose(
@@ -167,7 +153,7 @@ def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
     helpers = set(scene.helpers().tolist())
     found = set()
     for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
-        if helpers and CLASS_OF.get(finding.cause) is DiagnosisKind.CPU:
+        if helpers and class_of(finding) is DiagnosisKind.CPU:
             shares = scene.occupant_shares(claim.segments)
             if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
                 found.add((finding.cause, finding.pid, finding.tid))
@@ -202,7 +188,7 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     # while kernels run, not over all the time
     ran = max(seen.ran or 100 * busy, 1.0) / 100
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
-    said = f"GPM: multiprocessors {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
+    said = f"GPM: SMs active {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
     if dram >= BOUND and dram >= tensor:
         which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
         return Diagnosis(
@@ -216,7 +202,7 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     advice = list(_ADVICE[DiagnosisKind.COMPUTE])
     if sm < FULL:
         grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
-        advice = [f"kernels keep {sm:.0f} % of the multiprocessors busy: a larger batch fills more of them"]
+        advice = [f"kernels keep {sm:.0f} % of the SMs active: a larger batch fills more of them"]
     if tensor < HARDLY:
         advice.insert(0, _TENSOR.format(tensor=tensor))
     return Diagnosis(
@@ -238,7 +224,8 @@ _TENSOR = (
 )
 _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
     DiagnosisKind.COMPUTE: (
-        "the GPU does what it can: torch.compile, fused attention (scaled_dot_product_attention), less work",
+        "the GPU itself is the limit: torch.compile, fused attention (scaled_dot_product_attention), "
+        "less work",
     ),
     DiagnosisKind.MEMORY: (
         "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "

@@ -11,29 +11,24 @@ from gputop.explain.answer.report import Event, Finding, Level, Range
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import chain, usual_api
-from gputop.explain.chains.chain import State
-from gputop.explain.chains.places import done_once, hot_line, line_shares, waiting_line
+from gputop.explain.chains.places import done_once, hot_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
+from gputop.explain.findings.grounds import blamed, evidence_of, line_of, ruled_out
 from gputop.explain.findings.possible import possible
 from gputop.explain.findings.shortgaps import short_gaps
-from gputop.format import format_ns
 from probes.code.source_files import is_library
 
-LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change (causes.md 6)
+LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
 LEAST_GAPS = 3  # fewer do not repeat
 LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
-OUTWEIGHS = (
-    3  # a gap that takes more than all others together is one, if it is this many times as long as usual
-)
-_PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
-_LINE = 0.2  # of a loss, for the line of a finding
+# a gap that takes more than all others together is one, if it is this many times as long as usual
+OUTWEIGHS = 3
 _MOMENTS = 3
-MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +173,7 @@ def _event(cause: Cause, claim: Claim) -> Event:
         f"first use: {done}" if done else cause.name(claim),
         int(scene.evidence.threads.pid[thread]),
         chain(cause, claim),
-        hot.line if hot is not None and not is_library(hot.line.file) else _own(_line(cause, claim)),
+        hot.line if hot is not None and not is_library(hot.line.file) else _own(line_of(cause, claim)),
     )
 
 
@@ -219,21 +214,16 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         loss,
         int(scene.evidence.threads.pid[leader]),
         int(scene.evidence.threads.tid[leader]),
-        usual_api(scene, _blamed(cause, claim)),
+        usual_api(scene, blamed(cause, claim)),
         chain(cause, claim),
-        (
-            *_evidence(claim, per_gap, short_ns),
-            *_at_lines(cause, claim),
-            *_waited_for(claim),
-            *cause.told(claim),
-        ),
-        _ruled_out(claim),
+        evidence_of(cause, claim, per_gap, short_ns),
+        ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
         _told(loss) // claim.steps.count if claim.steps is not None and claim.steps.count else None,
-        _line(cause, claim),
+        line_of(cause, claim),
     )
 
 
@@ -272,107 +262,6 @@ def _widened(loss: Range, more_ns: int) -> Range:
 def _told(loss: Range) -> int:
     """What a loss is told to be, per step: the estimate, else what is sure."""
     return loss.lower if loss.estimate is None else loss.estimate
-
-
-def _line(cause: Cause, claim: Claim) -> Line | None:
-    """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
-    scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
-    if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
-        line = hot.line
-    if cause.culprit == "waiter":
-        line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
-    shares = _lines(cause, claim)
-    return line or (shares[0][0] if shares and shares[0][1] >= _LINE else None)
-
-
-def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
-    """The lines of the calls that are blamed, with their parts of the loss, most first."""
-    scene, blamed = claim.scene, _blamed(cause, claim)
-    inside = cause.culprit == "inside"
-    cost = scene.ns[claim.segments] if inside else scene.gap_ns(claim.segments)[claim.gaps]
-    known = blamed >= 0
-    return line_shares(scene.evidence, scene.evidence.calls["stack"][blamed[known]], cost[known])
-
-
-def _blamed(cause: Cause, claim: Claim) -> Ints:
-    """The calls that the cause blames; -1 where a gap has none."""
-    scene, gaps = claim.scene, claim.gaps
-    if cause.culprit == "refilled_by":
-        return scene.gaps.refilled_by[gaps]
-    if cause.culprit == "inside":
-        return scene.segments.call[claim.segments]
-    return scene.gaps.drained_by[gaps]
-
-
-def _evidence(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
-    ordered = np.sort(per_gap)[::-1]
-    # the many short ones that add up to nothing are not what it is about
-    most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
-    usually = f"usually {format_ns(float(np.median(most)))} (longest {format_ns(int(most[0]))})"
-    few = len(most) < len(ordered)
-    whole, apart = claim.ns + short_ns, short_ns > _PART * (claim.ns + short_ns)
-    part = f"the {format_ns(claim.ns)} in the longest gaps" if apart else "it"
-    facts = [
-        f"{len(most)} of {len(ordered)} gaps make up {100 * MOST:.0f} % of {part}, {usually}"
-        if few
-        else f"{len(most)} gaps, {usually}"
-    ]
-    steps = claim.steps
-    if steps is not None and steps.count:
-        facts.append(
-            f"{len(most) / steps.count:.1f} {'of these' if few else 'times'} a step; {steps.count} steps of "
-            f"{format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
-        )
-    if apart:
-        facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
-    return tuple(facts)
-
-
-def _at_lines(cause: Cause, claim: Claim) -> tuple[str, ...]:
-    """The lines among which a loss lies, where it is more than one."""
-    parts = [(line, part) for line, part in _lines(cause, claim) if part >= _PART][:_NAMED]
-    if len(parts) < 2:
-        return ()
-    return ("at " + ", ".join(f"{line.text()} {part:.0%}" for line, part in parts),)
-
-
-def _waited_for(claim: Claim) -> tuple[str, ...]:
-    """The files, sockets and pipes whose system calls most of a loss was spent in, where they are known."""
-    scene, rows = claim.scene, np.flatnonzero(claim.segments & claim.scene.does(State.BLOCKED))
-    rows = rows[scene.segments.slice[rows] >= 0]
-    if not len(rows):
-        return ()
-    names = scene.evidence.files
-    what = scene.evidence.slices["file"][scene.segments.slice[rows]]
-    ns = np.bincount(what, weights=scene.ns[rows], minlength=len(names))
-    parts = [(int(one), ns[one] / claim.ns) for one in np.argsort(-ns, kind="stable")[:_NAMED]]
-    told = [f"{names[one].replace(':', ' ', 1)} {part:.0%}" for one, part in parts if one and part >= _PART]
-    return ("waited for " + ", ".join(told),) if told else ()
-
-
-def _ruled_out(claim: Claim) -> tuple[str, ...]:
-    """What else these gaps hold, of the things that are often blamed."""
-    scene = claim.scene
-    if scene.unrecorded.any():  # what threads waited for is not in such a file
-        return ()
-    wanted = np.zeros(len(scene.gaps), np.bool_)
-    wanted[claim.gaps] = True
-    here = wanted[scene.segments.gap] & ~claim.segments
-    total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
-    state, ns = scene.segments.state, scene.ns
-
-    def told(what: str, chosen: Column) -> str:
-        part = int(ns[here & chosen].sum())
-        return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
-
-    parts = []
-    if not (claim.segments & scene.own & (state == State.QUEUED)).any():
-        parts.append(told("waiting for a CPU", scene.own & (state == State.QUEUED)))
-    if not (claim.segments & ~scene.own).any():
-        parts.append(told("waiting for other threads", ~scene.own))
-    if not (claim.segments & scene.own & (state == State.BLOCKED)).any():
-        parts.append(told("blocked in the kernel", scene.own & (state == State.BLOCKED)))
-    return tuple(parts)
 
 
 def _gain(cause: Cause, claim: Claim) -> int:

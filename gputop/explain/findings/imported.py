@@ -103,7 +103,8 @@ def _first_calls(evidence: Evidence) -> Iterator[str]:
             most = int(duration[rows[1:]].max())
             yield (
                 f"the one {format_ns(first)} {evidence.apis.name(op)} is the first of its function: the "
-                f"{len(rows) - 1} after it took {format_ns(others)} usually and {format_ns(most)} at most"
+                f"{len(rows) - 1} after it have a median of {format_ns(others)} and take at most "
+                f"{format_ns(most)}"
             )
 
 

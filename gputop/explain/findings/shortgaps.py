@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.inputs import TINY_COPIES
-from gputop.explain.causes.launches import LAUNCHES
+from gputop.explain.causes.c05_small_copies import TINY_COPIES
+from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.estimate import Small
 from gputop.explain.evidence.apiclass import H2D, Group

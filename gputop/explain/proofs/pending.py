@@ -22,10 +22,9 @@ WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding
 # a call long after the last work may return late for another reason: cold caches, a page, the host of a guest
 LONG_AFTER_NS, SURELY_NS = 1_000_000, 500_000
 RETURN_NS = 50_000  # a spinner that returns within this after a preemption had not seen the completion before
-WOKEN_NS = (
-    500_000  # a sleeper that returns within this after its wakeup was woken by the completion; guests lose
-)
-# their CPU to the host for some hundred us, which nobody inside sees
+# a sleeper that returns within this after its wakeup was woken by the completion; guests lose their CPU to
+# the host for some hundred us, which nobody inside sees
+WOKEN_NS = 500_000
 _BACK = 3  # preemptions in a row between a wakeup and the return
 END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU
 START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)

@@ -115,7 +115,7 @@ class _Carry:
         self._last_end: Ints = np.zeros(len(self._streams), np.int64)  # of each stream's enqueues
         self._facts()
         self._records()
-        self._openers(self._drains())
+        self._keep_drains(self._drains())
         self._follow(edges(evidence, self._streams, self._events, evidence.start_ns))
         self._host_ranges()
         self._captures()
@@ -186,7 +186,7 @@ class _Carry:
         chosen = np.isin(direct.row, rows)
         self._moments[stream] += direct.cover[chosen].tolist()
 
-    def _openers(self, rows: Ints) -> None:
+    def _keep_drains(self, rows: Ints) -> None:
         """The proofs themselves, the records that they name, and the copies just before them."""
         calls = self._calls
         self.keep[rows] = True

@@ -12,6 +12,7 @@ from gputop.format import (
     fit,
     format_count,
     format_ns,
+    format_times,
 )
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, paragraph
@@ -131,7 +132,7 @@ class ChainPage:
 
     def _said(self, width: int, glyphs: Glyphs) -> list[Line]:
         report = self._explained.report
-        told = "no loss that repeats"
+        told = "no recurring stall"
         if report is not None and report.diagnosis is not None:
             told += f": {report.diagnosis.title} ({report.diagnosis.level})"
         said = told if report else self._explained.problem or "not enough seen yet"
@@ -164,7 +165,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     """One finding: number, title, cause, level, loss, share of the time."""
     dash = "-" if glyphs.ascii else "–"
     about = "~" if is_about(finding.loss) else ""
-    cost = about + cost_text(finding.loss, dash) + ("" if finding.kind == "idle" else " waste")
+    cost = about + cost_text(finding.loss, dash) + ("" if finding.kind == "idle" else " lost")
     share = f"{share_text(finding.loss, report.span_ns, dash)}%" if report.span_ns else ""
     wide = max(len(share) + 1, 6)
     facts = f" {finding.cause:<4}{finding.level:<7}{cost:>{_COST - wide}}{share:>{wide}}"
@@ -185,7 +186,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
 def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
     """The chain of a finding, what to do, what speaks for it."""
     for depth, link in enumerate(finding.chain):
-        figures = f"{format_ns(link.ns)}, {format_count(link.events)} events"
+        figures = f"{format_ns(link.ns)}, {format_times(link.events)}"
         text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
     if is_about(finding.loss) or is_range(finding.loss):
         text.add(loss_text(finding.loss), "value", 1, lead="costs     ")

@@ -198,12 +198,12 @@ class _Reading:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
-        self._say(f"rate = {_shown(value)}: a number from {low:g} to {high:g} is meant")
+        self._say(f"rate = {_shown(value)}: it must be a number from {low:g} to {high:g}")
         return None
 
     def _flag(self, key: str, value: Any) -> bool:
         if value is not None and not isinstance(value, bool):
-            self._say(f"{key} = {_shown(value)}: true or false is meant")
+            self._say(f"{key} = {_shown(value)}: it must be true or false")
         return value is True
 
     def _one_of(self, key: str, value: Any, choices: tuple[str, ...]) -> str:
@@ -216,7 +216,7 @@ class _Reading:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self._say(f'{key} = {_shown(value)}: a list is meant, like ["{choices[0]}"]')
+            self._say(f'{key} = {_shown(value)}: it must be a list, like ["{choices[0]}"]')
             return ()
         wrong = [item for item in value if item not in choices]
         if wrong:
@@ -227,7 +227,7 @@ class _Reading:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._say(f"columns = {_shown(value)}: a table [columns] is meant")
+            self._say(f"columns = {_shown(value)}: it must be a table [columns]")
             return {}
         for key in value:
             if key not in self._known:

@@ -106,7 +106,7 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
 
 def _loss(cause: Cause, token: str, glyphs: Glyphs) -> list[Piece]:
     """Cause and level of a finding, what it costs, its line."""
-    share = range_text(cause.low, cause.high, glyphs) + (" overhead" if cause.overhead else "")
+    share = range_text(cause.low, cause.high, glyphs) + (" lost" if cause.overhead else "")
     cost = step_text(replace(cause, step_ns=None), glyphs) or share
     told: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
     if cause.line:

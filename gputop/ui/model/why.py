@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from gputop.explain.answer.report import Finding, GpuSpan, Range, Report
 
 MOST_CAUSES = 2
-_ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no loss that repeats" would be early
+_ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no recurring stall" would be early
 _ENOUGH_STEPS = 3
-_EARLY_NS = 4 * NS_PER_S  # before, that something cannot be told would be early
-_MOSTLY = 0.5  # of a GPU's time: where nobody tells of more than that, its idle time cannot be told
+_EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
+_MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
-_UNTRACED = "nobody can tell without eBPF, which sees the CUDA calls: gputop check says what is missing"
+_UNTRACED = "unknown without eBPF, which sees the CUDA calls: gputop check says what is missing"
 _NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
 _EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
 
@@ -246,7 +246,7 @@ def _without_causes(report: Report, lanes: Lanes | None) -> str:
         return diagnosis.evidence[0]
     if not report.span_ns:
         busy = lanes is not None and lanes.busy_share > _MOSTLY
-        return "the GPU was at no moment seen without work" if busy else "no work came to an end in this time"
+        return "the GPU was never seen idle" if busy else "no GPU work completed in this time"
     silent = [gpu.account.unknown_ns for gpu in report.gpus if gpu.account.source is None]
     untold = sum(silent) > _MOSTLY * report.span_ns
     steps = report.steps.count if report.steps is not None else 0
@@ -256,8 +256,8 @@ def _without_causes(report: Report, lanes: Lanes | None) -> str:
     if report.unexplained_ns > _UNEXPLAINED * report.span_ns:
         return f"for {format_ns(report.unexplained_ns)} the chain is not known"
     if untold:
-        return "it cannot be told: the program seldom waits, and no source says when the GPU works"
-    return "no loss that repeats"
+        return "unknown: the program seldom waits, and nothing else shows when the GPU works"
+    return "no recurring stall"
 
 
 def _doubts(report: Report) -> list[str]:

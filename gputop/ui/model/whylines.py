@@ -161,13 +161,13 @@ def _says(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
     told = range_text(gpu.proved, gpu.high, glyphs)
     if count > 2:
         return f"?{told}" if gpu.untold else told
-    return f"cannot be told ({told})" if gpu.untold else f"idle {told}"
+    return f"idle unknown ({told})" if gpu.untold else f"idle {told}"
 
 
 def _cell_least(gpus: Sequence[GpuIdle]) -> int:
     """Columns that a GPU needs: its name, its range, its bar."""
     count = len(gpus)
-    says = 27 if any(gpu.untold for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
+    says = 25 if any(gpu.untold for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
     return max(width_of(_name(gpu, count)) for gpu in gpus) + says + _LEAST_BAR + 4
 
 
@@ -292,7 +292,7 @@ def step_text(cause: Cause, glyphs: Glyphs) -> str:
     if least != told:
         told = f"{least}{'-' if glyphs.ascii else '–'}{told}"
     whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
-    return f"{told}{whole} {name}/step" + (" overhead" if cause.overhead else "")
+    return f"{told}{whole} {name}/step" + (" lost" if cause.overhead else "")
 
 
 def unit_of(ns: float) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed
 from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
@@ -20,7 +20,11 @@ from gputop.explain.evidence.ranges import Ints, intersect, length, subtract, un
 from gputop.format import format_ns
 
 LEAST_SHARE = 0.02
+
+
 USUAL = 0.75  # a rank that is last this often is the straggler
+
+
 NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
 
 
@@ -158,15 +162,15 @@ def _finding(
                 "cuda",
                 pid,
                 tid,
-                f"{where}: this rank was the last {times} of {len(skew)} times",
+                f"{where}: this rank arrived last {times} of {len(skew)} times",
                 total,
                 len(skew),
                 line,
             ),
         ),
         evidence=(
-            f"{len(skew)} collectives of {len(ranks)} ranks, usually "
-            f"{format_ns(float(np.median(skew)))} apart",
+            f"{len(skew)} collectives of {len(ranks)} ranks, with a median arrival skew of "
+            f"{format_ns(float(np.median(skew)))}",
         ),
         advice=(
             "balance the ranks (same batch size and input cost; look at this rank's own findings), or "
@@ -184,5 +188,6 @@ STRAGGLER = register(
         "C23",
         "straggler: one rank is late to the collectives",
         assess=stragglers,
+        kind=DiagnosisKind.COMMUNICATION,
     )
 )

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputop.explain.answer.report import DiagnosisKind
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.drains import read_between, source_of
-from gputop.explain.causes.reads import not_waited, own_work
+from gputop.explain.causes.drains import (
+    read_between,
+    source_of,
+)
+from gputop.explain.causes.own_work import long_work, not_waited, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import SCALAR_BYTES, Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.format import format_ns
 
-LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
+
+
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
-
-
-def long_work(scene: Scene) -> Mask:
-    """Gaps in which the submitting thread works for long between its calls."""
-    works = own_work(scene) & scene.inside(Group.OTHER) & ~scene.unrecorded
-    long: Mask = scene.gap_ns(works) >= LONG_NS
-    return long
 
 
 def _other_work(scene: Scene, free: Mask) -> Mask:
@@ -72,9 +70,9 @@ OTHER_WORK = register(
         _other_work,
         _advise,
         culprit="refilled_by",
-        beside=frozenset(
-            {"C01", "C03", "C06", "C27"}
-        ),  # what is long once in such a loop is no loss that repeats
+        # what is long once in such a loop is no recurring stall
+        beside=frozenset({"C01", "C03", "C06", "C27"}),
+        kind=DiagnosisKind.HOST,
         family="H",
         rank=195,
     )

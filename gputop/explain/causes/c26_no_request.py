@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.answer.report import Level
+from gputop.explain.answer.report import DiagnosisKind, Level
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
@@ -66,12 +66,13 @@ def _advise(_claim: Claim) -> tuple[str, ...]:
 UNASKED = register(
     Cause(
         "C26",
-        "no work is asked for",
+        "no work is requested",
         _unasked,
         _advise,
         lambda _claim: Level.STRONG,
         culprit="waiter",
         fault=False,
+        kind=DiagnosisKind.UNASKED,
         family="U",
         rank=20,
     )

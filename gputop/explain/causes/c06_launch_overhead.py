@@ -9,13 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.launched import elementwise_among, launched_most, small_among
-from gputop.explain.causes.otherwork import LONG_NS
-from gputop.explain.causes.reads import not_waited, own_work
+from gputop.explain.causes.own_work import LONG_NS, not_waited, own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
@@ -24,14 +23,23 @@ from gputop.explain.evidence.call_time import call_time
 from gputop.explain.evidence.ranges import Ints, Mask, covered
 from gputop.format import format_ns, format_percent
 
-MANY = 100  # launches between two waits (causes.md C06)
+MANY = 100  # launches between two waits (docs/causes/C06.md)
+
+
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
+
+
 BUSY = 0.9  # of that time the thread is on a CPU
-FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (causes.md 2.2)
+
+
+FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (docs/explain.md)
+
+
 ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
     "(fused=True) and kernels, or a larger batch"
 )
+
 
 FUSE = "fuse these kernels, each of which works on every element by itself (torch.compile)"
 
@@ -118,13 +126,20 @@ def _finding(
         tid=tid,
         api=api,
         chain=(
-            Link("gpu", 0, 0, "idle between short kernels, for a part that calls cannot tell", loss, count),
+            Link(
+                "gpu",
+                0,
+                0,
+                "idle between short kernels; the calls alone do not show for how long",
+                loss,
+                count,
+            ),
             Link("cuda", pid, tid, f"{where}, one after the other", int(inside.sum()), count, line),
             Link("host", pid, tid, "running all the time", spent - waiting, count),
         ),
         evidence=(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
-            f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: it is hardly behind",
+            f"waits for the GPU take {format_percent(100 * waiting / spent)} % of it: the GPU keeps up",
             *launched_most(scene, launches, "launched most"),
             *small_among(scene, launches, scene.evidence.fill),
         ),
@@ -178,6 +193,7 @@ LAUNCHES = register(
         assess=launch_bound,
         culprit="refilled_by",
         told=_kernels,
+        kind=DiagnosisKind.LAUNCH,
         family="H",
         rank=240,
     )

@@ -1,4 +1,4 @@
-"""C15: the wait for the GPU returns late.
+"""C15: a wait for the GPU returns after the GPU is done.
 
 A wait that sleeps knows when it was woken: its late return is a piece of a gap. For one that spins a
 preemption may have hidden the moment of completion, which is assessed.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.chaintext import occupants, placed, usual_api, usual_line
 from gputop.explain.causes.registry import register
-from gputop.explain.causes.scheduling import occupants
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Role
@@ -49,7 +48,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
     return assessed(
         scene,
         LATE_RETURN,
-        title="sync may wake up late",
+        title="possible late wakeup after a sync",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),
@@ -57,13 +56,13 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
         tid=tid,
         api=api,
         chain=(
-            Link("gpu", 0, 0, "finished at some moment before the thread could see it", total, len(rows)),
+            Link("gpu", 0, 0, "finished before the preempted thread could see it", total, len(rows)),
             Link("cuda", pid, tid, f"{where} spins", total, len(rows), line),
             Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
         ),
         evidence=(
-            f"{len(rows)} waits returned within {format_ns(RETURN_NS)} after a preemption of usually "
-            f"{format_ns(float(np.median(hidden)))}",
+            f"{len(rows)} waits returned within {format_ns(RETURN_NS)} after a preemption (median "
+            f"{format_ns(float(np.median(hidden)))})",
         ),
         advice=(
             "keep others off the CPU of the thread that waits (taskset, nice), or let it sleep in the wait "
@@ -82,7 +81,7 @@ def _late_return(scene: Scene, free: Mask) -> Mask:
 
 def _advise_late(claim: Claim) -> tuple[str, ...]:
     return (
-        "the GPU had finished, but the thread that waited for it did not run at once: "
+        "the GPU had finished, but the waiting thread got no CPU at once: "
         f"{occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
         "(cudaDeviceScheduleSpin)",
     )
@@ -91,10 +90,11 @@ def _advise_late(claim: Claim) -> tuple[str, ...]:
 LATE_RETURN = register(
     Cause(
         "C15",
-        "sync wakes up late",
+        "late wakeup after a sync",
         _late_return,
         _advise_late,
         assess=late_spins,
+        kind=DiagnosisKind.CPU,
         family="P",
         rank=40,
     )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.answer.report import Finding, Level, Link, Range
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
-from gputop.explain.causes.drains import read_between
+from gputop.explain.causes.drains import (
+    read_between,
+)
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.evidence.apiclass import H2D, Group
@@ -20,6 +22,8 @@ from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.format import format_bytes, format_ns
 
 LEAST_SHARE = 0.02
+
+
 _FAST = 10  # percentile of ns/byte that stands for staging without waiting, when no copy met an empty GPU
 
 
@@ -83,7 +87,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
             ),
         ),
         evidence=(
-            f"{len(rows)} copies of usually {format_bytes(size)}, "
+            f"{len(rows)} copies: median {format_bytes(size)}, "
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
         advice=(
@@ -112,7 +116,7 @@ def _staged(scene: Scene, free: Mask) -> Mask:
 
 
 def _advise_staged(claim: Claim) -> tuple[str, ...]:
-    size = int(np.median(claim.scene.gap_facts.sent_bytes[claim.gaps]))
+    size = claim.sent_bytes
     return (
         f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
         "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
@@ -130,6 +134,7 @@ STAGED = register(
         assess=pageable_copies,
         calls_go=frozenset({"sends"}),
         culprit="refilled_by",
+        kind=DiagnosisKind.COPY,
         family="C",
         rank=180,
     )
