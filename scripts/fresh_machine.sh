@@ -29,6 +29,7 @@ inside() {
 
 # In a mount namespace of its own: what is mounted here, nobody else sees, and it is gone with this process.
 commands() {
+	mount --bind "$root" "$root" # what is inside finds a mount point at /, as on a machine
 	for name in proc sys dev; do mount --rbind "/$name" "$root/$name"; done
 	given=()
 	while IFS='=' read -r name value; do

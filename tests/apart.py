@@ -8,6 +8,7 @@ that looks at the whole machine would find the copies of the others, too; ``test
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import tempfile
@@ -45,6 +46,11 @@ def _set_apart(worker: str, folder: Path, libraries: Path) -> None:
     for source, target, flags in ((b"none", b"/", _ALL_BELOW | _PRIVATE), (own, libraries, _BIND)):
         if kernel.mount(os.fsencode(source), os.fsencode(target), None, flags, None):
             error = ctypes.get_errno()
+            if error == errno.EINVAL and target == b"/":
+                raise pytest.UsageError(
+                    "/ is no mount point, as in a chroot, so tests of root cannot be set apart from each "
+                    "other: mount --bind FOLDER FOLDER before chroot FOLDER"
+                )
             raise OSError(error, os.strerror(error), str(target))
     # of all parts of a run (scripts/test.sh)
     namespaces = Path(os.environ.get(NAMESPACES, folder / "namespaces"))

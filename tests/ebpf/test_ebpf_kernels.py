@@ -175,7 +175,7 @@ def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Pat
         run = workshop.record("sh", "-c", f"sleep 2 | exec {' '.join(command)}")
     (process,) = [one for one in run.stats["processes"] if one["calls"]]
     counts = {row["name"]: row["launches"] for row in process["kernels"]}
-    # of a launch that was under way when gputop came the driver's part is seen alone, and its handle has no name
+    # of a launch under way when gputop came the driver's part is seen alone, and its handle has no name
     assert counts.pop("", 0) <= late
     assert set(counts) == {"often_launched", "launched_once"}
     assert abs(counts["often_launched"] - 2 * counts["launched_once"]) <= 2

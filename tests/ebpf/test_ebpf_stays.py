@@ -52,8 +52,8 @@ class Both:
     def whole(self) -> bool:
         """Whether bpftrace saw a thread leave its CPU as often as it saw it come, and kept when that was.
 
-        The kernel calls no program of a tracepoint on a CPU where a map operation was preempted, and on a busy
-        machine it refuses a map new elements for a while: a time that was not kept makes no stay.
+        The kernel calls no program of a tracepoint on a CPU where a map operation was preempted, and on a
+        busy machine it refuses a map new elements for a while: a time that was not kept makes no stay.
         """
         rows = [self.traced[line["tid"]] for line in self.run.said]
         stays = [row["in"] - row.get("late", 0) - row.get("count", 0) for row in rows]
