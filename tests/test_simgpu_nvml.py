@@ -124,13 +124,15 @@ def test_faults_begin_while_the_monitor_runs(bench: Bench, fault: str, body: str
 
 
 def test_a_function_can_hang(bench: Bench) -> None:
-    spent, other = ask(
+    spent, other, slept = ask(
         bench,
         "a = time.monotonic(); n.nvmlDeviceGetUtilizationRates(h); b = time.monotonic()\n"
-        "n.nvmlDeviceGetPowerUsage(h); print(json.dumps([b - a, time.monotonic() - b]))",
+        "n.nvmlDeviceGetPowerUsage(h); c = time.monotonic(); time.sleep(0.3)\n"
+        "print(json.dumps([b - a, c - b, time.monotonic() - c]))",
         SIMGPU_NVML_FAULT="hang:nvmlDeviceGetUtilizationRates:300",
     )
-    assert other < 0.3 <= spent
+    assert 0.3 <= spent < 2 * slept
+    assert other < 2 / 3 * slept
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"\xff" * 3_000_000])

@@ -123,7 +123,7 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
     return lines
 
 
-_BY_TORCH = "; PyTorch's allocator grows there, which tensors keep it is not visible from outside"
+_BY_TORCH = "; PyTorch's allocator grows there; which tensors keep it alive is not visible from outside"
 
 
 def leak_line(leak: Leak) -> str:

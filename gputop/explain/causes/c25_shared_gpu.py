@@ -58,7 +58,7 @@ def _strangers(scene: Scene, span: DeviceTime, span_ns: int) -> list[Finding]:
         return []
     others = len(strangers(scene.evidence, gpu))
     modelled = (
-        f"NVML: others used the GPU for {100 * share:.0f} % of the time, which may have made work "
+        f"NVML: another process used the GPU for {100 * share:.0f} % of the time, which may have made work "
         f"{format_ns(total)} longer"
     )
     return [_shared(scene, span.device, rows, np.zeros(len(rows), np.int64), total, others, modelled)]

@@ -18,9 +18,9 @@ from gputop.explain.evidence.sequence import Sequence, Work
 
 SAME = 0.6  # parts are alike when they share this part of what they do (Jaccard index)
 HOLDS = 0.8  # a part that holds this much of what is usual is a step with something else behind it
-# so much of the operations and of the time must be explained between the first and the last part,
+# so much of the operations and of the time must be explained between the first and the last part
 FILLS = 0.6
-LEAST = 0.2  # and so much of all: another loop may come before or behind
+LEAST = 0.2  # so much of all: another loop may come before or behind
 CLOSE = 0.03  # candidates this close to the best are as good as it
 FEWEST = 4  # repetitions
 # what lies between steps, an evaluation now and then, is at most this part of everything; where they neither

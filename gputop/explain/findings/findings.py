@@ -17,7 +17,7 @@ from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
-from gputop.explain.findings.grounds import blamed, evidence_of, line_of, ruled_out
+from gputop.explain.findings.grounds import blamed, grounds_of, line_of, ruled_out
 from gputop.explain.findings.possible import possible
 from gputop.explain.findings.shortgaps import short_gaps
 from probes.code.source_files import is_library
@@ -216,7 +216,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, blamed(cause, claim)),
         chain(cause, claim),
-        evidence_of(cause, claim, per_gap, short_ns),
+        grounds_of(cause, claim, per_gap, short_ns),
         ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),

@@ -47,7 +47,7 @@ def blamed(cause: Cause, claim: Claim) -> Ints:
     return scene.gaps.drained_by[gaps]
 
 
-def evidence_of(cause: Cause, claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
+def grounds_of(cause: Cause, claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     """What speaks for a finding.
 
     Args:
