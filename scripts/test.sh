@@ -5,8 +5,9 @@
 # are three processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
 # busy machine fails no run, and the tests that it disturbed are named at the end (docs/decisions/0009; TEST_AGAIN=0
 # leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the
-# whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, for six hours
-# at most. --quick alone is what needs neither root nor eBPF nor another process: a minute on two processors.
+# whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, in the same way,
+# for six hours at most. --quick alone is what needs neither root nor eBPF nor another process: a minute on two
+# processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,9 +17,13 @@ fi
 # each process would compile the tests again, which takes longer than some of them; but no files of root's in
 # somebody else's checkout
 if [ -O . ]; then unset PYTHONDONTWRITEBYTECODE; else export PYTHONDONTWRITEBYTECODE=1; fi
-limit=${TEST_LIMIT_S:-3600}
-if [ "${1:-} ${2:-}" = "-m long" ]; then
+limit=${TEST_LIMIT_S:-3600} chosen='not long'
+more=()
+if [ "${1:-} ${2:-}" = "-m long" ]; then # and those with random examples, ten times as many of them
+	shift 2
 	limit=${TEST_LIMIT_S:-21600}
+	more=(--hypothesis-profile=many)
+	chosen='long or hypothesis'
 	.venv/bin/python -c 'import atheris' 2>/dev/null ||
 		.venv/bin/python -m pip --disable-pip-version-check install --quiet 'atheris>=3' >&2 </dev/null ||
 		printf 'test: no atheris for this Python: inputs are mutated blindly\n' >&2
@@ -28,9 +33,9 @@ fi
 
 export OPENBLAS_NUM_THREADS=1 # as gputop does: nothing here multiplies matrices
 
-run() {
+run() { # replaces this process, so that a signal to it reaches pytest
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
-	timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
+	exec timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
 		.venv/bin/python -m pytest --timeout=240 "$@"
 }
 
@@ -38,22 +43,18 @@ processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
 	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
-	exit
-fi
-if [ "${1:-} ${2:-}" = "-m long" ]; then # and those with random examples, ten times as many of them
-	shift 2
-	set -- -m "long or hypothesis" --hypothesis-profile=many "$@"
 fi
 if [ $# -gt 0 ]; then
+	[ ${#more[@]} -eq 0 ] || set -- -m "$chosen" "${more[@]}" "$@"
 	run --durations=15 "$@"
-	exit
 fi
 
-# A run with a memory of what failed: part NAME, pytest's arguments.
+# A run with a memory of what failed, beside this script: part NAME, pytest's arguments.
 part() {
 	local name=$1
 	shift
-	run -o cache_dir="$folder/$name" "$@"
+	run -o cache_dir="$folder/$name" "${more[@]}" "$@" &
+	parts+=($!)
 }
 
 # Decides about a part that ended with a status: 1 is tests that failed, and no others make up for the rest.
@@ -65,24 +66,26 @@ again() {
 	# so many are no chance
 	[ "$(wc -l <<<"$failures")" -le 12 ] || return "$status"
 	printf 'test: these failed beside others and are run again alone:\n%s\n' "$failures"
-	part "$name" --last-failed --last-failed-no-failures=none -q || return $?
+	part "$name" --last-failed --last-failed-no-failures=none -q
+	wait "${parts[-1]}" || return $?
 	unsteady+="$failures"$'\n'
 }
 
-failed=0 unsteady=""
+failed=0 unsteady="" parts=()
 folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
 times=$folder/times
 touch "$times"
-trap 'kill "$beside" 2>/dev/null || :; rm -rf "$folder"' EXIT
-GPUTOP_TEST_TIMES=$times part others -m 'not (timed or long)' --numprocesses="$processes" -q --durations=15 \
-	>"$folder/said" 2>&1 </dev/null &
-beside=$!
+# whoever ends this script ends its tests
+trap 'jobs -pr | xargs --no-run-if-empty kill -INT; wait; rm -rf "$folder"' EXIT
+GPUTOP_TEST_TIMES=$times part others -m "not timed and ($chosen)" --numprocesses="$processes" -q --durations=15 \
+	>"$folder/said" 2>&1
 timed=0 others=0
-part timed -m "timed and not long" -q --durations=5 || timed=$?
+part timed -m "timed and ($chosen)" -q --durations=5
+wait "${parts[1]}" || timed=$?
 rm "$times"
-wait "$beside" || others=$?
+wait "${parts[0]}" || others=$?
 cat "$folder/said"
 again timed "$timed" || failed=$?
 again others "$others" || failed=$?

@@ -71,5 +71,8 @@ def others() -> frozenset[int]:
     """The namespaces of the other workers, as long as these live: the kernel gives a number again."""
     if not (folder := os.environ.get(NAMESPACES)):
         return frozenset()
-    living = {namespace_of(int(file.name)) for file in Path(folder).iterdir()}
+    try:
+        living = {namespace_of(int(file.name)) for file in Path(folder).iterdir()}
+    except PermissionError:  # who may not read root's folder may not ask for root's namespaces either
+        return frozenset()
     return frozenset(living - {0, namespace_of(os.getpid())})

@@ -58,10 +58,10 @@ time.sleep(60)
 """
 
 
-def as_nobody(*more: str) -> tuple[str, ...]:
-    """Becomes nobody; may read this checkout and interpreter where they lie in root's home."""
+def as_nobody(*more: str, number: int = NOBODY) -> tuple[str, ...]:
+    """Becomes nobody, or who has this number; may read this checkout and interpreter in root's home."""
     rights = ",".join(f"+{name}" for name in ("dac_read_search", *more))
-    ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    ids = (f"--reuid={number}", f"--regid={number}", "--clear-groups")
     return ("setpriv", *ids, f"--inh-caps={rights}", f"--ambient-caps={rights}")
 
 

@@ -14,7 +14,7 @@ from tests.bench.__main__ import GROUPS
 from tests.conftest import skip_or_fail
 
 _ROOT = Path(__file__).resolve().parent.parent
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600
 _LONG = (
     "explain",
     "jump",
@@ -33,6 +33,8 @@ _LONG = (
 
 @pytest.mark.ebpf
 @pytest.mark.long
+@pytest.mark.timed
+@pytest.mark.timeout(_TIMEOUT_S + 60)
 def test_costs_stay_within_twice_their_bounds() -> None:
     if shutil.which("tmux") is None:
         skip_or_fail("tmux not found: apt-get install tmux")

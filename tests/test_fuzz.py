@@ -141,7 +141,10 @@ def test_a_target_runs_in_a_process_of_its_own(folder: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1.2 * _SECONDS + _STARTS_S)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",  # three at a time: ten minutes each
+    [pytest.param(name, marks=pytest.mark.xdist_group(f"fuzz {at % 3}")) for at, name in enumerate(NAMES)],
+)
 def test_a_reader_takes_whatever_comes_for_minutes(name: str) -> None:
     """Guided where that can be had, then a tenth of the time without: only then its memory is its own."""
     base = Path.home() if os.geteuid() == 0 else None

@@ -88,7 +88,8 @@ def in_shell(text: str) -> set[str]:
     ):
         text = re.sub(gone, " ", text)
     functions = set(re.findall(r"(?m)^(\w+)\(\)", text))
-    start = r"(?:^\t*|[|;&] |\$\(|\(|\b(?:then|do|else|if|elif|while|exec|check|command -v) |! )(?:\w+=\S* )*"
+    start = r"(?:^\t*|[|;&] |\$\(|\(|\b(?:then|do|else|if|elif|while|check|command -v) |! )"
+    start += r"(?:\w+=\S* )*(?:exec )?"
     found = set(re.findall(rf"(?m){start}([a-z][a-z0-9_+.-]*)(?=[\s;)]|$)", text))
     return found - SHELL - functions
 

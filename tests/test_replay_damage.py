@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.playback.player import frame_at
 from probes.source import Item, Sample
 from replay import format as fmt
 from replay.decoding import decode_records
@@ -301,6 +302,16 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     os.truncate(path, 200)
     assert list(items) == []
     assert reader.problems
+
+
+def test_a_moment_that_the_disk_no_longer_gives_is_shown_empty_and_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "s", session(realistic(3000)))
+    reader = SessionReader(path)
+    os.truncate(path, 200)
+    last = len(reader.marks) - 1
+    frame = frame_at(reader, last)
+    assert (frame.time_ns, frame.processes) == (reader.marks[last], ())
+    assert any("damaged and skipped" in problem for problem in frame.problems)
 
 
 def test_a_file_that_is_still_written_is_readable(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_half_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("a day")
 @pytest.mark.timeout(_PATIENCE_S + 60)
 def test_a_day_takes_no_more_at_its_end_than_after_its_first_tenth() -> None:
     outcome = soaked(HOURS)

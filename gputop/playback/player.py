@@ -13,6 +13,7 @@ from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.landmarks import MARKED, Landmark, Landmarks
 from gputop.playback.survey import Survey
+from probes.source import MARK, Sample
 from replay.items import ItemReader
 
 if TYPE_CHECKING:
@@ -45,8 +46,11 @@ def _engine_at(reader: ItemReader, index: int) -> Engine:
     first = index - HISTORY_MARKS - 1
     oldest = int(reader.marks[first]) if first >= 0 else 0
     records_since = int(reader.marks[index]) - WINDOW_NS - _SEEK_SLACK_NS
+    closed = False
     for item in reader.items_until(index, records_since, min(oldest, records_since)):
-        engine.feed(item)
+        closed |= engine.feed(item)
+    if not closed:  # the disk refuses now what it gave when the file was opened; the reader's problems say it
+        engine.feed(Sample(MARK, int(reader.marks[index]), {}))
     return engine
 
 

@@ -93,6 +93,7 @@ def test_counts_of_python_processes_that_leave_by_exit_in_the_middle_equal_bpftr
 
 
 @pytest.mark.long
+@pytest.mark.timed
 def test_nothing_is_lost_at_200_000_calls_a_second(tmp_path: Path, program: str) -> None:
     """Counted are calls of probed functions, as records are: a launch is a runtime and a driver call."""
     workshop = Workshop(tmp_path)

