@@ -71,14 +71,14 @@ again() {
 	unsteady+="$failures"$'\n'
 }
 
-failed=0 unsteady="" parts=()
+failed=0 unsteady="" parts=() job=""
 folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
 times=$folder/times
 touch "$times"
 # whoever ends this script ends its tests
-trap 'jobs -pr | xargs --no-run-if-empty kill -INT; wait; rm -rf "$folder"' EXIT
+trap 'for job in $(jobs -pr); do kill -INT "$job" || :; done; wait; rm -rf "$folder"' EXIT
 GPUTOP_TEST_TIMES=$times part others -m "not timed and ($chosen)" --numprocesses="$processes" -q --durations=15 \
 	>"$folder/said" 2>&1
 timed=0 others=0

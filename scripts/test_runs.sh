@@ -8,10 +8,9 @@ cd "$(dirname "$0")/.."
 runs=${1:-30}
 folder=build/runs
 mkdir -p "$folder"
-others=()
-alone() {
-	[ ${#others[@]} -eq 0 ] || kill "${others[@]}" 2>/dev/null || :
-	others=()
+alone() { # also where this is ended: the tests with it
+	local job
+	for job in $(jobs -pr); do kill "$job" || :; done
 	wait
 	rm -f "$folder/others.msgpack"
 }
@@ -23,12 +22,11 @@ for number in $(seq "$runs"); do
 	if [ $((number % 3)) -eq 0 ]; then
 		beside=busy
 		stress-ng --quiet --cpu 2 &
-		others+=($!)
 		.venv/bin/gputop record --detail summary -o "$folder/others.msgpack" >/dev/null 2>&1 </dev/null &
-		others+=($!)
 	fi
 	began=$SECONDS
-	TEST_AGAIN=0 scripts/test.sh >"$log" 2>&1 </dev/null || status=$?
+	TEST_AGAIN=0 scripts/test.sh >"$log" 2>&1 </dev/null &
+	wait $! || status=$?
 	took=$((SECONDS - began))
 	alone
 	names=$(grep -oE '^(FAILED|ERROR) [^ ]+' "$log" | cut -d' ' -f2 | sort -u | tr '\n' ' ' || :)
