@@ -65,15 +65,12 @@ nobody = Identity(65534, 65534, "nobody", "/") if os.geteuid() == 0 else None
 output = {"": None, "terminal": 2, "file": os.open("/dev/null", os.O_WRONLY)}[os.environ.get("OUTPUT", "")]
 os.dup2(0, 7, inheritable=True)  # as a shell may do
 child = Child(sys.argv[1:], os.environ, nobody, output)
+signal.signal(signal.SIGINT, lambda *_: child.interrupt())  # the command may be ready before release returns
 child.release()
 if os.environ.get("LEAVES"):
     time.sleep(float(os.environ["LEAVES"]))
     sys.exit(0)
-while True:
-    try:
-        sys.exit(child.wait())
-    except KeyboardInterrupt:
-        child.interrupt()
+sys.exit(child.wait())
 """
 
 

@@ -16,6 +16,8 @@ from tests.conftest import skip_or_fail
 from tests.gpu_rows_support import ROOT
 from tests.simgpu_programs.harness import Bench
 
+# the two look one behind the other, and what they look at is regular where it gets its CPU in time
+pytestmark = pytest.mark.timed
 SETTINGS = {
     "SIMGPU_DEVICES": "3",
     "SIMGPU_NVML_FAULT": "ecc:3:1@0,encoder:20@0,mig:2@1,lost:2,throttle:0x4:900@0",
