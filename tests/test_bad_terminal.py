@@ -93,6 +93,28 @@ def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
         os.close(slave)
 
 
+def test_a_terminal_that_vanishes_without_a_signal_ends_the_screen() -> None:
+    """One that is not the process's own, as behind setsid or nohup: the kernel sends no SIGHUP."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        read_until(master, b"Processes")
+        os.close(master)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.ebpf
 def test_a_terminal_that_vanishes_ends_the_screen_its_recording_and_its_command(tmp_path: Path) -> None:
     file = tmp_path / "x"

@@ -1,19 +1,52 @@
-"""Textual's driver for a terminal, without the wait for its input thread at the end."""
+"""Textual's driver for a terminal, which may go away, and without the wait for its input thread at the end."""
 
 from __future__ import annotations
 
+import asyncio
+import select
 import signal
 import termios
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import IO, Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
+_GONE = 128 + signal.SIGHUP
+
 
 class QuickDriver(LinuxDriver):
-    """Gives the terminal back at once when the program ends.
+    """Gives the terminal back at once when the program ends, and ends the program when the terminal has gone.
 
     Textual joins its input thread, which looks for the end every 0.1 s and then waits 0.1 s more. At the
     end of the program nobody needs to wait for that: the thread ends by itself while probes are detached.
+
+    A terminal that has gone is told to the processes in its foreground by SIGHUP. Whoever is not one of them
+    (another session, a window that passes no signal on) would read its end again and again on a CPU of its own,
+    and, as the thread that writes has died of it, wait for ever for room in what is to be written.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._file = _Output(self._file)  # type: ignore[assignment]
+        self._watched = False
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and look after it from then on."""
+        super().start_application_mode()
+        if not self._watched:
+            self._watched = True
+            loop = asyncio.get_running_loop()
+            threading.Thread(target=self._until_gone, args=(loop,), name="gputop-terminal", daemon=True).start()
+
+    def _until_gone(self, loop: asyncio.AbstractEventLoop) -> None:
+        terminal = select.poll()
+        terminal.register(self.fileno, 0)  # its end is told unasked
+        terminal.poll()
+        self.exit_event.set()  # nobody will press a key
+        with suppress(RuntimeError):  # the loop has ended: so does the screen
+            loop.call_soon_threadsafe(partial(self._app.exit, _GONE, return_code=_GONE))
 
     def disable_input(self) -> None:
         """Stop reading keys; wait for the thread only when it will be started again (after ctrl+z)."""
@@ -32,3 +65,24 @@ class QuickDriver(LinuxDriver):
         """Clear before leaving: tmux keeps the last picture below the prompt after a resize."""
         self.write("\x1b[2J")
         super().stop_application_mode()
+
+
+class _Output:
+    """Takes what is written to a terminal, also when that has gone."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        """Writes what somebody can see."""
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        """Writes it now."""
+        with suppress(OSError):
+            self._file.flush()
+
+    def fileno(self) -> int:
+        """The terminal's descriptor."""
+        return self._file.fileno()
