@@ -21,7 +21,7 @@ from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
 from gputop.ui.processes import Processes
 from tests import fake_frames as fake
-from tests.screen_support import feed_frame, running, text_of, tokens_of
+from tests.screen_support import feed_frame, running, text_of, tokens_of, until
 
 
 def shown_pids(app: GputopApp) -> list[int]:
@@ -80,6 +80,7 @@ async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
         footer = text_of(app).splitlines()[-1]
         await pilot.click(offset=(footer.index("Help"), 23))
         assert isinstance(app.screen, HelpPage)
+        await until(pilot, lambda: "Quit" in text_of(app), "the page")
         await pilot.click(offset=(text_of(app).splitlines()[-1].index("Quit"), 23))
         assert isinstance(app.screen, MainScreen)
         assert app.return_value is None

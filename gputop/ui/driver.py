@@ -1,4 +1,4 @@
-"""Textual's driver for a terminal, which may go away, and without the wait for its input thread at the end."""
+"""Textual's driver for a terminal, which may go away; at the end nobody waits for its input thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import termios
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any
+from io import TextIOWrapper
+from typing import IO, Any, cast
 
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -23,22 +24,22 @@ class QuickDriver(LinuxDriver):
     end of the program nobody needs to wait for that: the thread ends by itself while probes are detached.
 
     A terminal that has gone is told to the processes in its foreground by SIGHUP. Whoever is not one of them
-    (another session, a window that passes no signal on) would read its end again and again on a CPU of its own,
-    and, as the thread that writes has died of it, wait for ever for room in what is to be written.
+    (another session, a window that passes no signal on) would read its end again and again on a CPU of its
+    own, and, as the thread that writes has died of it, wait for ever for room in what is to be written.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._file = _Output(self._file)  # type: ignore[assignment]
+        self._file = cast("TextIOWrapper", _Output(self._file))
         self._watched = False
 
     def start_application_mode(self) -> None:
         """Take the terminal, and look after it from then on."""
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         if not self._watched:
             self._watched = True
-            loop = asyncio.get_running_loop()
-            threading.Thread(target=self._until_gone, args=(loop,), name="gputop-terminal", daemon=True).start()
+            until_gone = partial(self._until_gone, asyncio.get_running_loop())
+            threading.Thread(target=until_gone, name="gputop-terminal", daemon=True).start()
 
     def _until_gone(self, loop: asyncio.AbstractEventLoop) -> None:
         terminal = select.poll()
@@ -70,7 +71,8 @@ class QuickDriver(LinuxDriver):
 class _Output:
     """Takes what is written to a terminal, also when that has gone."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str] | None) -> None:
+        assert file is not None  # a terminal, as the screen is
         self._file = file
 
     def write(self, text: str) -> None:
