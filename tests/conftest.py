@@ -44,6 +44,7 @@ settings.register_profile("random", deadline=None)
 settings.load_profile("same")
 
 _TRACEFS = Path("/sys/kernel/tracing")
+_BPFTRACE_S = 600  # to attach it waits for all that is being detached, of other tests and of other programs
 _YOUNG = 20_000  # objects between two collections: with Python's 700 they take a fifth of the tests' CPU time
 _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
@@ -128,6 +129,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     First among them are those that wait for it, as long as there is little to wait for.
     """
     variants.mark(items)
+    for item in items:
+        if item.get_closest_marker("bpftrace") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_BPFTRACE_S))
     if config.getoption("quick"):
         chosen = [*filter(quick.selected, items)]
         config.hook.pytest_deselected(items=[*set(items) - set(chosen)])

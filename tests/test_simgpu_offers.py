@@ -25,6 +25,7 @@ def workload(bench: Bench) -> Iterator[int]:
         yield process.pid
 
 
+@patient
 def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) -> None:
     (row,) = ask(bench.directory, SETTLED, interval_s=0.2)
     assert 30 <= row["sm_active_percent"] <= 50, "0.8 of a half"
@@ -33,6 +34,7 @@ def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) 
     assert row["sm_occupancy_percent"] == pytest.approx(row["sm_active_percent"] * 0.625, abs=0.2)
 
 
+@patient
 def test_a_process_has_its_memory_and_its_share_of_the_gpu(bench: Bench, workload: int) -> None:
     (row,) = ask(bench.directory, SETTLED)
     assert row["clients"] == [
@@ -43,6 +45,7 @@ def test_a_process_has_its_memory_and_its_share_of_the_gpu(bench: Bench, workloa
     assert 35 <= row["process_utilization"]["sm_percent"][0] <= 65
 
 
+@patient
 def test_on_a_gpu_that_is_cut_a_process_is_on_the_first_instance(bench: Bench, workload: int) -> None:
     body = "time.sleep(1.2); print(json.dumps(rows()))"
     (row,) = ask(bench.directory, body, interval_s=0.2, SIMGPU_NVML_FAULT="mig:2")

@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
 TIMEOUT_S = 120 * PATIENCE  # whatever takes so long hangs
+_ATTACHED_S = 400  # the kernel detaches what others leave behind first, one probe after the other
 
 
 def compile_program(source: str, directory: Path, *flags: str, output: str = "") -> Path:
@@ -268,7 +269,7 @@ def bpftrace(script: str, output: Path) -> Iterator[None]:
     with output.open("w") as file:
         tracer = subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: tracer.poll() is not None or _ready(output), "bpftrace", 150)
+        wait_until(lambda: tracer.poll() is not None or _ready(output), "bpftrace", _ATTACHED_S)
         assert tracer.poll() is None, tracer.communicate()[1]
         yield
         time.sleep(0.2)  # its perf buffers are polled
