@@ -21,7 +21,7 @@ check: dev
 test: dev
 	@scripts/test.sh $(ARGS)
 
-# less than an hour on two processors: each kind of system call failing, fuzzing with atheris where it can be had
+# minutes each: each kind of system call failing, fuzzing with atheris where it can be had
 # (GPUTOP_FUZZ_SECONDS a target), a day in accelerated time; ARGS="-k record" runs a part, in one process
 test-long: dev
 	@scripts/test.sh -m long $(ARGS)

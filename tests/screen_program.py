@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -26,3 +29,16 @@ class Feed(fake.FakeFeed):
 
 sys.exit(run_app(Feed(), Asked(rate_hz=10)))
 """
+
+
+def started(slave: int, *words: str, **env: str) -> subprocess.Popen[bytes]:
+    """The program on a terminal, in a session of its own, which has no terminal that it is controlled by."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"} | env,
+        start_new_session=True,
+    )

@@ -8,7 +8,6 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from tests.cli_support import complete, wait_for_size
 from tests.gputop_command import GPUTOP
 from tests.processes import children, command_of
-from tests.screen_program import PROGRAM, ROOT
+from tests.screen_program import started
 from tests.waiting import wait_until
 
 TIMEOUT_S = 60
@@ -39,16 +38,7 @@ def read_until(terminal: int, text: bytes, output: bytes = b"") -> bytes:
 def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(number: signal.Signals) -> None:
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment,
-        start_new_session=True,
-    )
+    process = started(slave)
     try:
         shown = read_until(master, b"Processes")
         assert not termios.tcgetattr(slave)[3] & termios.ICANON
@@ -69,15 +59,7 @@ def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(numbe
 
 def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
-        start_new_session=True,
-    )
+    process = started(slave)
     try:
         shown = read_until(master, b"Processes")
         os.write(master, b"q")
@@ -94,17 +76,9 @@ def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
 
 
 def test_a_terminal_that_vanishes_without_a_signal_ends_the_screen() -> None:
-    """One that is not the process's own, as behind setsid or nohup: the kernel sends no SIGHUP."""
+    """One that is not the process's own, as behind setsid: the kernel sends no SIGHUP."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
-        start_new_session=True,
-    )
+    process = started(slave)
     os.close(slave)
     try:
         read_until(master, b"Processes")

@@ -307,10 +307,11 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
 def test_a_moment_that_the_disk_no_longer_gives_is_shown_empty_and_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "s", session(realistic(3000)))
     reader = SessionReader(path)
-    os.truncate(path, 200)
     last = len(reader.marks) - 1
+    os.truncate(path, 200)
     frame = frame_at(reader, last)
     assert (frame.time_ns, frame.processes) == (reader.marks[last], ())
+    assert frame.wall_ns - frame.time_ns == HEADER["clock"]["realtime_ns"] - HEADER["clock"]["monotonic_ns"]
     assert any("damaged and skipped" in problem for problem in frame.problems)
 
 

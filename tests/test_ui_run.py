@@ -9,8 +9,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.screen_program import PROGRAM, ROOT
+from tests.screen_program import started
 
 
 @dataclass
@@ -37,15 +35,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     before = termios.tcgetattr(slave)
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=ROOT,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
-        start_new_session=True,
-    )
+    process = started(slave, *arguments, COLORTERM="truecolor", **env)
     output, deadline, acted = b"", time.monotonic() + 60, 0.0
     seen = 0.0
     while time.monotonic() < deadline:
@@ -129,15 +119,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     before = termios.tcgetattr(slave)
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color"},
-        start_new_session=True,
-    )
+    process = started(slave)
 
     def read_until(done: Callable[[bytes], bool]) -> bytes:
         output, deadline = b"", time.monotonic() + 60

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gputop.engine.engine import HISTORY_MARKS, WINDOW_NS, Engine
 from gputop.engine.frame import Frame
+from gputop.engine.wallclock import WallClock
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.landmarks import MARKED, Landmark, Landmarks
 from gputop.playback.survey import Survey
@@ -50,8 +51,14 @@ def _engine_at(reader: ItemReader, index: int) -> Engine:
     for item in reader.items_until(index, records_since, min(oldest, records_since)):
         closed |= engine.feed(item)
     if not closed:  # the disk refuses now what it gave when the file was opened; the reader's problems say it
-        engine.feed(Sample(MARK, int(reader.marks[index]), {}))
+        engine.feed(_bare_mark(reader, index))
     return engine
+
+
+def _bare_mark(reader: ItemReader, index: int) -> Sample:
+    """A mark of which only the index tells, and the day's clock as the recording began."""
+    time_ns, clock = int(reader.marks[index]), WallClock.of_header(reader.header)
+    return Sample(MARK, time_ns, {} if clock is None else {"wall_ns": time_ns + clock.most_ns})
 
 
 class ReplayFeed:
