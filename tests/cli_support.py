@@ -161,6 +161,6 @@ def on_terminal(
     os.close(slave)
     os.close(master)
     try:
-        return process.wait(20), output.decode(errors="replace"), restored
+        return process.wait(60), output.decode(errors="replace"), restored
     finally:
         process.kill()

@@ -11,7 +11,7 @@ from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp
 from gputop.ui.model.config import Asked
 from replay.reader import SessionReader
-from tests.screen_support import text_of
+from tests.screen_support import patient, text_of
 
 PATIENCE_S = 60.0
 _SHARE = r"[\d.]+(?:–[\d.]+)? %"
@@ -74,7 +74,7 @@ async def _painted(recording: Path, size: tuple[int, int], mark: int) -> str:
     feed.start()
     try:
         app = GputopApp(feed, Asked("replay", title=recording.name))
-        async with app.run_test(size=size) as pilot:
+        async with patient(app, size) as pilot:
             deadline = asyncio.get_running_loop().time() + PATIENCE_S
             while feed.explained().report is None and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(0.05)

@@ -40,7 +40,7 @@ def ask(directory: Path, body: str, interval_s: float = 0.05, **settings: str) -
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr

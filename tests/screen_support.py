@@ -8,7 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 
+from textual import events
+from textual.app import App
+from textual.message import Message
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 
@@ -22,6 +26,82 @@ from tests import fake_frames as fake
 
 Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
 Work = Callable[[], Awaitable[Any]]
+
+
+class Handled:
+    """How many messages widgets have begun to handle, but for the clock's and the pilot's own."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self.number = 0
+
+    def __call__(self, message: Message) -> None:
+        """A message arrives at a widget."""
+        asked = isinstance(message, events.Callback) and "Pilot._wait_for_screen" in repr(message.callback)
+        if not asked and not isinstance(message, events.Timer):
+            self.number += 1
+
+
+class PatientPilot(Pilot[Any]):
+    """Textual's pilot, on a machine that is as busy as it likes.
+
+    Textual's takes a process that uses no CPU for 20 ms as done, which one that gets none is as well; then it
+    waits for what lies before each widget, while a key passes several of them, and what is drawn comes later.
+    This one waits for no time, so that a test which needs more than what it waits for fails at once.
+    """
+
+    def __init__(self, app: App[Any], handled: Handled) -> None:
+        """Of a program whose messages are counted."""
+        super().__init__(app)
+        self._handled = handled
+
+    async def press(self, *keys: str) -> None:
+        """Keys, each when the one before it has done what it does."""
+        for key in keys:
+            await super().press(key)
+            await self._at_rest()
+
+    async def pause(self, delay: float | None = None) -> None:
+        """Until all is done and drawn."""
+        await super().pause(delay)
+        await self._at_rest()
+
+    async def _at_rest(self) -> None:
+        await self.app._animator.wait_until_complete()
+        while self.app._resize_timer is not None:
+            await asyncio.sleep(0.005)
+        await self._wait_for_screen()
+
+    async def _wait_for_screen(self, timeout: float = 60.0) -> bool:
+        """Until no widget has anything to do, or after fifty rounds: some screens never rest."""
+        for _round in range(50):
+            before = self._handled.number
+            if not await super()._wait_for_screen(timeout):
+                return False
+            screen = self.app.screen
+            drawn = not (screen._layout_required or screen._repaint_required or screen._dirty_widgets)
+            if not drawn or screen._scroll_required or screen._callbacks:
+                screen._on_timer_update()
+            elif self._handled.number == before and all(
+                widget._message_queue.empty() for widget in (self.app, *screen.walk_children(with_self=True))
+            ):
+                break
+        return True
+
+
+async def _no_matter(*_times: float) -> None:
+    await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def patient(app: App[Any], size: tuple[int, int], **options: Any) -> AsyncIterator[PatientPilot]:
+    """A program without a terminal, as ``App.run_test`` has it."""
+    handled = Handled()
+    with patch("textual.app.wait_for_idle", _no_matter), patch("textual.pilot.wait_for_idle", _no_matter):
+        async with app.run_test(size=size, message_hook=handled, **options):
+            pilot = PatientPilot(app, handled)
+            await pilot.pause()
+            yield pilot
 
 
 @asynccontextmanager
@@ -40,8 +120,7 @@ async def running(
     preferences = preferences or Preferences()
     app = GputopApp(feed, Asked(mode, 0.001, ascii=ascii, preferences=preferences, **options))
     app.NOTIFICATION_TIMEOUT = 3600  # no message goes since the machine was busy
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await pilot.pause()
+    async with patient(app, size, notifications=True) as pilot:
         yield app, feed, pilot
 
 

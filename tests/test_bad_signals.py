@@ -98,7 +98,7 @@ def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
         wait_for_size(file, 4000)
         (child,) = (int(pid) for pid in children(process.pid) if command_of(pid) == "sleep 61")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, errors) == (128 + number, "")
@@ -154,7 +154,7 @@ def test_a_recording_ends_in_order_also_by_these(number: signal.Signals, tmp_pat
     try:
         wait_for_size(file, 4000)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 128 + number, "that of the command, which was told as well"

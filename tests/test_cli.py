@@ -295,7 +295,7 @@ def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: 
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert b"Traceback" not in errors
     assert complete(file)
@@ -307,7 +307,7 @@ def test_a_signal_ends_a_recording_of_the_whole_machine(tmp_path: Path) -> None:
     process = subprocess.Popen([*GPUTOP, "record", "--lines", "off", "-o", str(file)], stderr=subprocess.PIPE)
     wait_for_size(file, 4000)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert complete(file)
 

@@ -58,7 +58,7 @@ def ignores(pid: int, *numbers: signal.Signals) -> bool:
 
 
 def wait_closed(others: list[int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while open_ones(others):
         assert time.monotonic() < deadline, f"{open_ones(others)} of {len(others)} are still open"
         time.sleep(0.01)

@@ -26,6 +26,7 @@ from gputop.fleet.stragglers import stragglers
 from tests.conftest import needed, skip_or_fail
 from tests.fleet_jobs import CPU, Job, record
 from tests.made_lake import Rows, made, sessions
+from tests.screen_support import patient
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
 LATE = Job(7, late=1, ms=9, how=CPU)
@@ -78,7 +79,7 @@ async def shown(path: Path, opened: list[str], why: str = "") -> AsyncIterator[t
         return why
 
     app = LakeScreen(Lake(database, 60), path.name, Ways(open_it, late))
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with patient(app, (140, 30)) as pilot:
         while app._late is None:
             await pilot.pause(0.02)
         yield app, pilot
@@ -255,7 +256,7 @@ async def test_names_in_a_lake_are_text_whatever_they_say() -> None:
         | {"job": name, "cause": "C12", "title": "[@click=app.quit]x[/]"}
     ]
     app = LakeScreen(read(rows), "[red]lake", Ways(lambda path, lent: "", list))
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with patient(app, (140, 30)) as pilot:
         (row,) = table(app)
         assert row["job"] == "[bold red]job[/] \\x1b[2J\\u202e"
         assert row["mostly by"] == "C12 [@click=app.quit]x[/]"
@@ -268,7 +269,7 @@ async def test_what_keeps_late_ranks_from_being_known_is_told() -> None:
         raise GputopError("the query took longer than 60 s: ask for fewer rows or joins")
 
     app = LakeScreen(read(sessions(3)), "lake", Ways(lambda path, lent: "", late))
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with patient(app, (140, 30)) as pilot:
         while "being looked for" in line(app, "about"):
             await pilot.pause(0.02)
         assert "late ranks are not known: the query took longer" in line(app, "about")

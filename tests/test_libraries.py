@@ -210,10 +210,10 @@ def scanning(
         yield attaching, told
     finally:
         stop.set()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
-def attached(attaching: Attaching, path: Path, seconds: float = 5) -> bool:
+def attached(attaching: Attaching, path: Path, seconds: float = 60) -> bool:
     """Whether a file is attached to within that time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

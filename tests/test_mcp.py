@@ -45,7 +45,7 @@ def status_of(port: int, **headers: str) -> tuple[int, str | None]:
     accept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about})
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/mcp", body, {**accept, **headers})
     answer = connection.getresponse()
     connection.close()

@@ -58,7 +58,7 @@ def sampled(tmp_path: Path, wait_s: float = 0.0, **environment: str) -> dict[str
         env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     found: dict[str, Any] = json.loads(result.stdout)
@@ -97,7 +97,7 @@ def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path
         env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), "SIMGPU_NVML_FAULT_FILE": str(fault)},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     row = json.loads(result.stdout)
@@ -122,7 +122,7 @@ def test_a_first_call_that_hangs_delays_nothing_and_is_not_taken_for_no_gpu(
         },
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     told = json.loads(result.stdout)

@@ -49,7 +49,7 @@ def running(program: Path, **env: str) -> Iterator[int]:
             time.sleep(0.01)  # exec has begun, and the program is not there yet
         yield process.pid
     finally:
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def found(pid: int) -> tuple[str, str]:

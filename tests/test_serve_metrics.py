@@ -202,7 +202,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
 def _get(url: str, *, token: str = "", context: ssl.SSLContext | None = None, host: str = "") -> str:
     said = {"Authorization": f"Bearer {token}" if token else "", "Host": host}
     request = urllib.request.Request(url, headers={name: value for name, value in said.items() if value})
-    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         return str(answer.read().decode())
 
 

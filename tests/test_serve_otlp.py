@@ -315,7 +315,7 @@ def plain(labels: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _answer(port: int, path: str) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -181,8 +181,8 @@ def test_a_missing_peer_costs_no_cpu_and_an_abort_ends_it(bench: Bench) -> None:
         "print(json.dumps([i.value, q, cpu, a, c.StreamSynchronize(s)]))"
     )
     survivor, killed = start(bench, body)
-    out, _ = survivor.communicate(timeout=30)
-    killed.wait(timeout=30)
+    out, _ = survivor.communicate(timeout=60)
+    killed.wait(timeout=60)
     error, query, cpu, abort, sync = json.loads(out)
     assert (error, query, abort, sync) == (6, 600, 0, 0)
     assert cpu < 0.05

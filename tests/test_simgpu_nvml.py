@@ -31,7 +31,7 @@ def ask(bench: Bench, body: str, **env: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout
     return json.loads(out)
 

@@ -56,7 +56,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
     restored = after[:4] == before[:4] and b"\x1b[?1049l" in output
     os.close(master)
     os.close(slave)
-    return Ended(process.wait(5), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
+    return Ended(process.wait(60), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
 
 
 @pytest.mark.timed

@@ -21,7 +21,7 @@ from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
 from gputop.ui.processes import Processes
 from tests import fake_frames as fake
-from tests.screen_support import feed_frame, running, text_of, tokens_of, until
+from tests.screen_support import feed_frame, patient, running, text_of, tokens_of, until
 
 
 def shown_pids(app: GputopApp) -> list[int]:
@@ -367,7 +367,7 @@ async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
 async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
     feed = fake.FakeFeed(fake.frame(processes=1))
     app = GputopApp(feed, Asked(rate_hz=0.001, selected_pid=4263))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with patient(app, (80, 24)) as pilot:
         await pilot.pause()
         feed.newest = fake.frame(1, processes=5)
         app.poll()

@@ -21,5 +21,5 @@ def running(workshop: Workshop, *command: object) -> Iterator[subprocess.Popen[b
         process.kill()
         raise
     finally:
-        status = process.wait(timeout=40)
+        status = process.wait(timeout=60)
     assert status == 0

@@ -89,7 +89,7 @@ class Machine(Workshop):
         try:
             wait_until(lambda: recorder.poll() is not None or marks(self.file) > 0, "the recorder to attach")
             yield found
-            assert [program.wait(timeout=20) for program in self.programs] == [0] * len(self.programs)
+            assert [program.wait(timeout=60) for program in self.programs] == [0] * len(self.programs)
         finally:
             for program in self.programs:
                 if program.poll() is None:

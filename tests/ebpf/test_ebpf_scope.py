@@ -44,7 +44,7 @@ class Bystander:
         return self._process.stdout.readline()
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def test_every_watched_thread_is_counted_and_nobody_who_has_gone(probed: Probed)
         "40 threads and 40 children went"
     )
 
-    family.communicate("\n" * 8, timeout=30)
+    family.communicate("\n" * 8, timeout=60)
     assert set(probed.slots()) == {asked}
 
 
