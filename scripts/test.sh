@@ -4,7 +4,7 @@
 # times are measured (tests/sharing.py). Two thirds of their time is waiting for programs that are observed, so they
 # are three processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
 # busy machine fails no run, and the tests that it disturbed are named at the end (docs/decisions/0009; TEST_AGAIN=0
-# leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after four minutes, the
+# leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after eight minutes, the
 # whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, in the same way,
 # for six hours at most. --quick alone is what needs neither root nor eBPF nor another process: a minute on two
 # processors.
@@ -36,7 +36,7 @@ export OPENBLAS_NUM_THREADS=1 # as gputop does: nothing here multiplies matrices
 run() { # replaces this process, so that a signal to it reaches pytest
 	local left=$((limit - SECONDS)) # of timeout, 0 would mean no limit
 	exec timeout --foreground --signal=INT --kill-after=30 "$((left > 1 ? left : 1))" \
-		.venv/bin/python -m pytest --timeout=240 "$@"
+		.venv/bin/python -m pytest --timeout=480 "$@"
 }
 
 processes=$((3 * $(nproc)))

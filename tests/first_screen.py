@@ -13,7 +13,7 @@ from gputop.ui.model.config import Asked
 from replay.reader import SessionReader
 from tests.screen_support import patient, text_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 _SHARE = r"[\d.]+(?:–[\d.]+)? %"
 _CAUSE = re.compile(
     rf"^[│ ]\s?1 +{_SHARE} +[█▒▏▎▍▌▋▊▉ ]*(?P<what>\S.*?) +(?P<number>C\d\d)\b"

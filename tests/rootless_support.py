@@ -117,11 +117,11 @@ def recorded(home: Path, program: Sequence[str], env: dict[str, str] | None = No
         words = ("record", "--lines", "off", "-o", str(file), "--pid", str(pid))
         recorder = subprocess.Popen([*program, *words], env=env or environment(home))
         try:
-            wait_until(lambda: marks(file) > 0, "the recording", 60)
+            wait_until(lambda: marks(file) > 0, "the recording")
             go.touch()
-            wait_until(Path(f"{go}.done").exists, "the calls", 60)
+            wait_until(Path(f"{go}.done").exists, "the calls")
             told = marks(file)
-            wait_until(lambda: marks(file) > told + 1, "what is told of them", 60)
+            wait_until(lambda: marks(file) > told + 1, "what is told of them")
         finally:
             recorder.send_signal(signal.SIGINT)
             assert recorder.wait(timeout=60) == 0

@@ -68,7 +68,7 @@ class PatientPilot(Pilot[Any]):
 
     async def _at_rest(self) -> None:
         await self.app._animator.wait_until_complete()
-        while self.app._resize_timer is not None:
+        while self.app._resize_timer is not None and not self.app._exit:
             await asyncio.sleep(0.005)
         await self._wait_for_screen()
 
@@ -130,7 +130,9 @@ def text_of(app: GputopApp) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in update.strips)  # type: ignore[union-attr]
 
 
-async def until(pilot: Pilot[int], condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+async def until(
+    pilot: Pilot[int], condition: Callable[[], object], what: str, seconds: float = 180.0
+) -> None:
     """Waits for a condition, however slow the machine is."""
     end = time.monotonic() + seconds
     while not condition():

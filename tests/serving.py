@@ -161,4 +161,4 @@ def calling(
 def marks_go_on(daemon: Daemon, count: int = 3) -> None:
     """Waits until the daemon has closed so many more ticks."""
     before = daemon.status()["marks"]
-    wait_until(lambda: daemon.status()["marks"] >= before + count, "further marks", 20)
+    wait_until(lambda: daemon.status()["marks"] >= before + count, "further marks")

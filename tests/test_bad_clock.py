@@ -196,7 +196,7 @@ def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(library: 
     try:
         for number, by_s in enumerate((0, 3600, 0), 1):
             off_by.write_text(str(by_s))
-            wait_until(lambda enough=7 * number: marks(kept) >= enough, "more is recorded", 100)
+            wait_until(lambda enough=7 * number: marks(kept) >= enough, "more is recorded")
         recorder.send_signal(signal.SIGTERM)
         recorder.wait(60)
     finally:

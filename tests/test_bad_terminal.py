@@ -20,7 +20,7 @@ from tests.processes import children, command_of
 from tests.screen_program import started
 from tests.waiting import wait_until
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def read_until(terminal: int, text: bytes, output: bytes = b"") -> bytes:

@@ -133,7 +133,7 @@ def test_of_an_environment_only_the_listed_variables_are_read() -> None:
         stdout=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: (procfs.process_facts(process.pid) or {}).get("rank") == 6, "its environment", 10)
+        wait_until(lambda: (procfs.process_facts(process.pid) or {}).get("rank") == 6, "its environment")
         facts = procfs.process_facts(process.pid)
         assert facts is not None
         assert (facts["world_size"], facts["job_kind"], facts["job_id"]) == (7, "slurm", "8")

@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 
 # A shell with job control that runs one command, then says what somebody typed into its terminal.

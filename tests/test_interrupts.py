@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 def wait_for(file: Path, text: str) -> None:

@@ -23,7 +23,7 @@ from tests.gputop_command import GPUTOP
 from tests.rootless_support import as_nobody
 
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Callable
 PATIENCE = float(os.environ.get("GPUTOP_TEST_PATIENCE", "1"))  # of an emulated machine: scripts/old_kernel.sh
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60, every: float = 0.01) -> None:
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 180, every: float = 0.01) -> None:
     """Waits for what another thread or process does; fails when it does not come.
 
     Args:

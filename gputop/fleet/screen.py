@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import ClassVar, Final
 
 from rich.text import Text
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widgets import DataTable, Footer, Static
@@ -19,6 +19,7 @@ from textual.widgets import DataTable, Footer, Static
 from gputop.errors import GputopError
 from gputop.fleet.browse import Group, Lake, Late, Recorded, why_not
 from gputop.format import NS_PER_S, clip, escape_text, format_count, format_hours, format_ns, width_of
+from gputop.timers import SureTimers
 
 _LOG = logging.getLogger(__name__)
 _HOUR: Final = 3_600 * NS_PER_S
@@ -57,7 +58,7 @@ class Ways:
     late: Callable[[], Sequence[Late]]
 
 
-class LakeScreen(App[int]):
+class LakeScreen(SureTimers):
     """Three levels of one table. Enter goes into a row, Escape goes back to it."""
 
     CSS = """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.errors import NoWidget
@@ -23,6 +23,7 @@ from textual.widget import Widget
 
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
+from gputop.timers import SureTimers
 from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
 from gputop.ui.model.view import View
 from gputop.ui.palette import Palette
@@ -50,7 +51,7 @@ def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
     return Binding(keys, action, name, show=False, tooltip=tooltip)
 
 
-class Host(App[int]):
+class Host(SureTimers):
     """The program as panes and screens know it.
 
     Attributes:

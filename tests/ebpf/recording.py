@@ -33,7 +33,7 @@ from tests.waiting import PATIENCE, wait_until
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
-TIMEOUT_S = 120 * PATIENCE  # whatever takes so long hangs
+TIMEOUT_S = 240 * PATIENCE  # whatever takes so long hangs
 _ATTACHED_S = 400  # the kernel detaches what others leave behind first, one probe after the other
 
 

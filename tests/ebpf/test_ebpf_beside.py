@@ -60,7 +60,7 @@ def test_a_tracefs_that_is_unmounted_meanwhile_changes_nothing(tmp_path: Path) -
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: marks(shop.file) >= 4, "the program to run", 60)
+    wait_until(lambda: marks(shop.file) >= 4, "the program to run")
     gone.touch()
     run = shop.finish(recorder)
     assert gone.read_text() == "unmounted\n"

@@ -76,7 +76,7 @@ def _wait_for_panels(prometheus: Prometheus, instance: str) -> None:
         if 'pid="other"' in query:  # there only beyond --max-series: tests/test_dashboard_names.py
             prometheus.ask(query)
             continue
-        wait_until(partial(prometheus.ask, query), f"panel '{title}': {query}", 60, 0.5)
+        wait_until(partial(prometheus.ask, query), f"panel '{title}': {query}", every=0.5)
 
 
 def test_every_panel_has_values_and_every_rule_is_healthy(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(t
         try:
             pid = _said(process, "ready")
             slow_ns = _said(process, "slow")
-            wait_until(lambda: _kept(home, "slow-step", pid), "the session", 60)
+            wait_until(lambda: _kept(home, "slow-step", pid), "the session")
             (path,) = _kept(home, "slow-step", pid)
         finally:
             process.kill()
@@ -160,7 +160,7 @@ def test_an_end_by_a_signal_and_one_after_an_error_of_cuda_are_kept_and_others_a
         os.kill(numbers[1], signal.SIGTERM)  # somebody has asked for it
         for process in (killed, ended, failed):
             process.wait(30)
-        wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both sessions", 40)
+        wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both sessions")
     files = _kept(home, "ended", *numbers)
     assert {int(path.stem.rpartition("-")[2]) for path in files} == {numbers[0], numbers[2]}
     (text,) = (text for path in files for text in _markers(path) if str(numbers[0]) in text)
@@ -192,7 +192,7 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
             assert len(told) == len(kept)
             assert all(any(ms == pytest.approx(one, rel=0.1) for one in slow) for ms in told)
             daemon.process.send_signal(signal.SIGUSR2)
-            wait_until(lambda: _kept(home, "asked", 0), "the session", 20)
+            wait_until(lambda: _kept(home, "asked", 0), "the session")
         finally:
             process.kill()
             process.wait()
@@ -210,7 +210,7 @@ def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
         for process in (mine, roots):
             process.send_signal(signal.SIGABRT)
             process.wait(30)
-        wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both", 40)
+        wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both")
         all_of_them = {row["path"] for row in daemon.status()["kept"]}
         assert all_of_them >= {str(path) for path in _kept(home, "ended", *numbers)}
         seen = _listed_by_nobody(daemon)
@@ -223,7 +223,7 @@ def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
                 done = subprocess.run([*plain, str(path)], capture_output=True, check=False)
                 return (done.returncode == 0) == (str(path) in seen)
 
-            wait_until(agrees, f"{path} to be its owner's alone", 20)
+            wait_until(agrees, f"{path} to be its owner's alone")
 
 
 def _listed_by_nobody(daemon: Daemon) -> list[str]:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.ebpf
 
 TIMES, MANY_TIMES = 3, 20
 THREADS, CALLS = 500, 40
-GONE_S = 90  # other tests' probes may be detached first, in turns
 LINES = 15  # of 20 ms each: how long a cost is measured
 
 
@@ -97,10 +96,10 @@ def test_a_killed_gputop_leaves_nothing(tmp_path: Path, small_library: Path, fas
         probed = cost(workshop) if fast_again else 0.0
         recorder.kill()
         recorder.communicate(timeout=60)
-        wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S, 0.3)
+        wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
         if fast_again:
             assert probed > 3 * without
-            wait_until(lambda: cost(workshop) < 1.25 * without, "calls to cost what they did", GONE_S)
+            wait_until(lambda: cost(workshop) < 1.25 * without, "calls to cost what they did")
         stop.touch()
 
 
@@ -138,7 +137,7 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
         wait_until(lambda: held_by(helper).links == held.links, "the helper to hold every link, too")
         process.kill()
         process.wait(timeout=1)  # it does not wait for the kernel to detach
-        wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S, 0.3)
+        wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
         wait_until(lambda: not Path(f"/proc/{helper}/fd").exists(), "the helper to end")
 
 
@@ -151,7 +150,7 @@ def test_a_killed_helper_takes_no_probe_away_and_another_one_does_its_work(small
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(timeout=60) == 0
-        wait_until(lambda: not held & existing(), "links and programs to vanish", GONE_S, 0.3)
+        wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
 
 
 def held_by_nobody(pid: int) -> bool:

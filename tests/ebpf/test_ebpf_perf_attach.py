@@ -32,7 +32,7 @@ def test_the_prompt_is_back_at_once_while_probes_are_detached(tmp_path: Path) ->
             workshop.file = tmp_path / f"{turn}.gputop"
             began = time.monotonic()
             recorder = workshop.start(["--pid", str(job.pid)])
-            wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach", 40)
+            wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach")
             asked = time.monotonic()
             begins.append(asked - began)
             recorder.send_signal(signal.SIGINT)

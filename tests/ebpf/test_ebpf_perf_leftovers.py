@@ -86,7 +86,7 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
         assert gputop.tries(driver) == 10
         with turns.turn():  # nothing is detached meanwhile
             gputop.attachments.close()
-            wait_until(lambda: gputop.tries(driver) == 0, "the programs to stop", 5)
+            wait_until(lambda: gputop.tries(driver) == 0, "the programs to stop")
             left = launches(driver)
             until = time.monotonic() + OTHERS_S
             while left - bare >= 1.15 * (empty - bare) and time.monotonic() < until:
@@ -115,6 +115,6 @@ def test_a_launch_is_free_again_before_the_other_probes_are_detached(
         gputop = Gputop(library, driver.pid)
         with turns.turn():
             gputop.attachments.close()
-        wait_until(lambda: launches(driver) < 2 * bare, "launches to be free", 60)
+        wait_until(lambda: launches(driver) < 2 * bare, "launches to be free")
         driver.order(LIGHT["cudaEventRecord"], 100, 100)
         assert driver.answer().fastest_ns > 10 * bare, "its turn comes later"

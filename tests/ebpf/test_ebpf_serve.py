@@ -143,12 +143,12 @@ def test_twenty_clients_and_one_that_never_reads_delay_nobody(daemon: Daemon) ->
         stuck.connect(daemon.socket)
         stuck.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
         clients = [_Follower(daemon.socket) for _ in range(20)]
-        wait_until(lambda: daemon.status()["clients"] >= 21, "the clients", 60)
+        wait_until(lambda: daemon.status()["clients"] >= 21, "the clients")
         marks_go_on(daemon, 6)
-        wait_until(lambda: all(client.marks() >= 4 for client in clients), "marks at each client", 120)
+        wait_until(lambda: all(client.marks() >= 4 for client in clients), "marks at each client")
         for client in clients:
             client.close()
-        wait_until(lambda: daemon.status()["clients"] <= 3, "the clients to be gone", 60)
+        wait_until(lambda: daemon.status()["clients"] <= 3, "the clients to be gone")
         stuck.close()
     marks_go_on(daemon)
 
@@ -226,7 +226,7 @@ def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str)
         else:
             daemon.process.send_signal(signal.Signals[way])
         # who does not read on may have no room for the end, also while the question is on its way
-        wait_until(lambda: (follower.marks(), daemon.process.poll() is not None)[1], "its end", 30)
+        wait_until(lambda: (follower.marks(), daemon.process.poll() is not None)[1], "its end")
         assert asked is None or asked.wait(20) == 0
         assert daemon.process.returncode == 0
         assert not held & existing()
@@ -261,7 +261,7 @@ def test_a_daemon_that_is_killed_leaves_its_clients_a_sentence_and_no_probe(tmp_
         assert client.returncode == 1
         # the second, where the daemon is gone before the client has said what it wants
         assert "the daemon " in said or "no gputop daemon answers" in said
-        wait_until(lambda: not held & existing(), "the kernel to detach", 20, 0.3)
+        wait_until(lambda: not held & existing(), "the kernel to detach", every=0.3)
     with serving(tmp_path) as again:  # the socket that was left is no obstacle
         assert again.status()["marks"] >= 0
 
@@ -331,7 +331,7 @@ def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path
         with calling(tmp_path, 1_000_000, 0.005, nobody=True) as pid:
             assert _row(daemon.frame(), pid)["calls"]
             daemon.process.send_signal(signal.SIGUSR2)
-            wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session", 20)
+            wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session")
         assert daemon.client("serve", "--off").returncode == 0
         assert daemon.process.wait(30) == 0
 
@@ -350,7 +350,7 @@ def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_
         assert daemon.client("snap", "-o", str(tmp_path / "snap.gputop")).returncode == 0
         daemon.process.send_signal(signal.SIGUSR2)
         # others of this machine may give reasons to keep something, too
-        wait_until(lambda: any(pid in _recorded_pids(one)[0] for one in kept()), "a kept session", 20)
+        wait_until(lambda: any(pid in _recorded_pids(one)[0] for one in kept()), "a kept session")
     assert pid in _recorded_pids(tmp_path / "snap.gputop")[0]
     for path in (tmp_path / "snap.gputop", *kept()):
         assert SECRET not in _recorded_pids(path)[1]

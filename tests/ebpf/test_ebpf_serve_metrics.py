@@ -77,7 +77,7 @@ def test_a_real_prometheus_scrapes_it_and_joins_who_it_is(tmp_path: Path) -> Non
         scraped(tmp_path, port) as prometheus,
     ):
         rate = f'rate(gputop_cuda_calls_total{{pid="{pid}",api="cudaMemset"}}[10s])'
-        wait_until(lambda: prometheus.ask(rate), "two scrapes", 60)
+        wait_until(lambda: prometheus.ask(rate), "two scrapes")
         assert [row["value"][1] for row in prometheus.ask('up{job="gputop"}')] == ["1"]
         time.sleep(3)
         (row,) = prometheus.ask(f"{rate} * on(pid) group_left(name, user) gputop_process_info")

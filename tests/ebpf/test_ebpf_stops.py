@@ -26,8 +26,14 @@ ATTACH, DETACH = 16, 17  # requests of ptrace(2)
 STOPPED_S = 1.0
 
 
+def state(pid: int) -> str:
+    """Of proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def by_signal(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state(pid) == "T", "the program to stop: it may have to wait for a processor")
     time.sleep(STOPPED_S)
     os.kill(pid, signal.SIGCONT)
 
@@ -43,13 +49,13 @@ def by_debugger(pid: int) -> None:
 def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
     recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy", "6"], env=SLEEPS)
-    wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run", 60)
+    wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run")
     program = ["pgrep", "-P", str(recorder.pid), "-f", f"^{sys.executable} -m gputop.demo"]
     pid = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
     for stop in (by_signal, by_debugger):
         stop(pid)
         seen = marks(workshop.file)
-        wait_until(lambda: marks(workshop.file) > seen + 1, "the program to run again", 60)  # noqa: B023
+        wait_until(lambda: marks(workshop.file) > seen + 1, "the program to run again")  # noqa: B023
     run = workshop.finish(recorder)
     assert run.lost == 0
     assert run.counts(pid)["cuLaunchKernel"] == workshop.simgpu_counts(pid)["cuLaunchKernel"] > 1000

@@ -61,7 +61,7 @@ def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> t
     workshop = Workshop(folder, lines="costly")
     workshop.env["PYTHONPATH"] += os.pathsep + str(ROOT)
     recorder = workshop.start(["--", python, str(PROGRAM), str(workers), memory])
-    wait_until(workshop.said, "the loader's first batch", 60)
+    wait_until(workshop.said, "the loader's first batch")
     with hogs(busy):
         run = workshop.finish(recorder)
     assert run.lost == 0

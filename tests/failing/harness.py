@@ -18,7 +18,7 @@ from tests.processes import with_variable
 HERE = Path(__file__).resolve().parent
 RECORDING = HERE.parents[1] / "recordings" / "healthy.msgpack"
 WATCHED_STATUS = 7  # of watched.c
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 FAMILIES = ("open", "read", "write", "mmap", "memory", "bpf", "perf_event_open")
 ERRORS = {

@@ -27,7 +27,7 @@ from tests.gputop_command import GPUTOP
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 FILE_BYTES = 128 << 20
 # weight of a group with a quota: what the hog takes is small, but it takes all that is left
 BESIDE_A_HOG = 8192
