@@ -67,13 +67,14 @@ class Scanner:
         self._tell = tell
         self._events: MmapEvents | None = None
         self._identities: set[tuple[int, int]] = set()
+        self._gone: set[tuple[int, int]] = set()  # files that were not there any more when they were opened
         self._pages = pages or SharedPages()
         self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
         self._scans = 0
-        self._behind, self._next_scan = False, 0.0  # records were lost: read the maps, but not all the time
+        self._behind, self._next_scan = False, 0.0  # read the maps, but not all the time
         self._scanned: set[int] = set()
         self._empty_wakes: deque[float] = deque(maxlen=EMPTY_WAKES)
 
@@ -245,7 +246,9 @@ class Scanner:
                     raise  # it is not the file's fault: told, and it goes on with the others
                 # what went with a process is not one that cannot be probed, for processes to come
                 # and of one that kept the reader waiting it is told already
-                if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ESTALE, errno.ETIMEDOUT):
+                if error.errno in (errno.ENOENT, errno.ESTALE):
+                    self._look_again(target)
+                elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):
                     yield target
                 continue
             with file:
@@ -255,6 +258,16 @@ class Scanner:
                 if self._quota.admits(file.owner) and not self._pages.known(file):
                     self._quota.take(file.owner)
                     yield replace(target, path=file.path)
+
+    def _look_again(self, target: Target) -> None:
+        """A file was taken away between two looks: once more, by its mapping, if that is still there."""
+        if target.identity in self._gone:
+            return
+        if len(self._gone) >= _MOST_FILES:
+            self._gone.clear()
+        self._gone.add(target.identity)
+        libraries.forget(target.identity)
+        self._behind = True
 
 
 def _calling_order(mapping: Mapped) -> int:

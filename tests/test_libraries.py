@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 
 from probes import scanner
-from probes.code import libraries, mmap_events, parsing
+from probes.code import foreign, libraries, mmap_events, parsing
+from probes.code.foreign import File
 from probes.code.libraries import Runtime, Target
 from probes.code.mmap_events import Mapped
 from probes.source import NOTE, PROBLEM, Sample
 from tests.opened_files import probes_of
 from tests.simgpu_programs import cuda_toolkit
+from tests.waiting import wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "ebpf" / "programs"
 RUNTIME = "libcudart.so.12"
@@ -244,6 +246,27 @@ def test_when_the_kernel_lost_records_all_maps_are_read(
         assert not attached(attaching, path, 0.1), "nobody said so"
         events.answers.append(([], True))
         assert attached(attaching, path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="map_files is not for everybody")
+@pytest.mark.parametrize("records", [True, False])
+def test_a_file_that_is_taken_away_between_two_looks_is_reached_by_its_mapping(
+    records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(tmp_path / RUNTIME)
+    it, events, opened = identity(path), Events(), foreign.opened
+
+    def late(place: Path | str, wanted: tuple[int, int] | None = None) -> File:
+        if wanted == it:
+            path.unlink(missing_ok=True)
+        return opened(place, wanted)
+
+    monkeypatch.setattr(foreign, "opened", late)
+    given = events if records else PermissionError(errno.EACCES, "Permission denied")
+    with scanning(monkeypatch, given) as (attaching, told), mapping(path) as entry:
+        events.answers.append(([entry], False))
+        wait_until(lambda: it in [target.identity for target in attaching.targets], "it is attached to")
+    assert not [sample for sample in told if sample.kind != NOTE]
 
 
 def test_a_mapping_of_a_process_that_is_not_watched_is_left_alone(

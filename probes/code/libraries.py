@@ -204,6 +204,14 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
     return place
 
 
+def forget(identity: tuple[int, int]) -> None:
+    """Looks for a file anew when it is asked for next: it is not where it was."""
+    asked = reader.current()
+    if asked is not None:
+        for key in [key for key, place in asked.places.items() if place[1] == identity]:
+            del asked.places[key]
+
+
 def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
     """The same, in this process."""
     itself = Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span))
