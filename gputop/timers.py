@@ -1,4 +1,4 @@
-"""Timers that come: Textual drops one whose process is preempted as it begins."""
+"""One-shot timers that always fire: Textual drops one whose process is preempted as it starts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from textual.timer import Timer, TimerCallback
 
 
 class SureTimers(App[int]):
-    """A program whose timers of once come however late.
+    """An app whose one-shot timers fire, however late.
 
-    Textual 8.2 leaves out what a timer should have done already when it begins, which is all that one of once
-    does. Its own timer for a resize is one of these: without it no further resize was ever heeded.
+    A timer of Textual 8.2 skips the ticks that are already due when it starts; a one-shot timer has no other.
+    The timer that applies a resize is such a timer: once it was lost, no later resize was applied.
     """
 
     def set_timer(
@@ -21,7 +21,7 @@ class SureTimers(App[int]):
         name: str | None = None,
         pause: bool = False,
     ) -> Timer:
-        """As Textual's, and it comes."""
+        """As Textual's, and it fires."""
         timer = super().set_timer(delay, callback, name=name, pause=pause)
         timer._skip = False
         return timer

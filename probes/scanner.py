@@ -74,7 +74,7 @@ class Scanner:
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
         self._scans = 0
-        self._behind, self._next_scan = False, 0.0  # read the maps, but not all the time
+        self._behind, self._next_scan = False, 0.0  # maps are to be read, but not all the time
         self._scanned: set[int] = set()
         self._empty_wakes: deque[float] = deque(maxlen=EMPTY_WAKES)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one is
-# beside stress-ng on two processors and a gputop of somebody else's that records the whole machine. A test that
-# fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
+# Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one
+# (BUSY_EVERY; 1 is all of them) is beside stress-ng on two processors and a gputop of somebody else's that records the
+# whole machine. A test that fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-runs=${1:-30}
+runs=${1:-30} every=${BUSY_EVERY:-3}
 folder=build/runs
 mkdir -p "$folder"
 alone() { # also where this is ended: the tests with it
@@ -19,7 +19,7 @@ trap alone EXIT
 failed=0
 for number in $(seq "$runs"); do
 	log=$folder/$(printf %02d "$number").log beside=quiet status=0
-	if [ $((number % 3)) -eq 0 ]; then
+	if [ $((number % every)) -eq 0 ]; then
 		beside=busy
 		stress-ng --quiet --cpu 2 &
 		.venv/bin/gputop record --detail summary -o "$folder/others.msgpack" >/dev/null 2>&1 </dev/null &

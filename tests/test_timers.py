@@ -1,4 +1,4 @@
-"""A timer comes, however long the process had to wait for a processor."""
+"""A one-shot timer fires, however long the process had to wait for a CPU."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from gputop.timers import SureTimers
 
 @pytest.fixture
 def preempted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A second passes between any two looks at the clock of a timer of once: the process had no processor."""
+    """A second passes between any two looks at the clock of a one-shot timer: the process was preempted."""
     lost = itertools.count()
 
     def clock() -> float:
-        of_once = sys._getframe(1).f_locals.get("_repeat") == 0
-        return time.monotonic() + (next(lost) if of_once else 0)
+        one_shot = sys._getframe(1).f_locals.get("_repeat") == 0
+        return time.monotonic() + (next(lost) if one_shot else 0)
 
     monkeypatch.setattr("textual._time.get_time", clock)
     yield
     assert next(lost) > 0, "no timer looked"
 
 
-async def test_a_timer_of_once_comes_when_the_process_was_preempted_as_it_began(preempted: None) -> None:
+async def test_a_timer_one_shot_comes_when_the_process_was_preempted_as_it_began(preempted: None) -> None:
     app = SureTimers()
     async with app.run_test():
-        came = asyncio.Event()
-        app.set_timer(0.01, came.set)
-        await asyncio.wait_for(came.wait(), 60)
+        fired = asyncio.Event()
+        app.set_timer(0.01, fired.set)
+        await asyncio.wait_for(fired.wait(), 60)
 
 
 async def drawn(app: SureTimers, size: Size) -> None:
@@ -43,7 +43,7 @@ async def drawn(app: SureTimers, size: Size) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_resize_is_heeded_when_the_process_was_preempted_then(preempted: None) -> None:
+async def test_a_resize_is_drawn_when_the_process_was_preempted_as_its_timer_started(preempted: None) -> None:
     app = SureTimers()
     async with app.run_test():
         for size in (Size(50, 12), Size(60, 14)):
