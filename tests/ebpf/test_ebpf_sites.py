@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE, Popen
@@ -25,11 +27,11 @@ pytestmark = pytest.mark.ebpf
 ROUNDS = 5
 CALLS = 300 * 50  # of one measurement, in cost.c
 RING_BYTES = 4 << 20
-WANTED = 5  # times cheaper
 RUNTIME = "libcudart.so.12"
 CALLED = PROGRAMS.parent.parent / "bench" / "cudart.c"
-FLAGS = ("-shared", "-fPIC", "-O1", "-fno-omit-frame-pointer", "-fno-shrink-wrap", "-fcf-protection=branch")
+FLAGS = ("-shared", "-fPIC", "-O1", "-fno-omit-frame-pointer", "-fno-shrink-wrap")
 ENDBR64 = bytes.fromhex("f3 0f 1e fa")
+PUSH_RBP = b"\x55"
 
 
 def endbr_environment() -> dict[str, str]:
@@ -72,49 +74,71 @@ def test_counts_behind_endbr64_are_the_programs_own(tmp_path: Path) -> None:
         assert run.counts(line["pid"])["cuLaunchKernel"] == simulated["cuLaunchKernel"] > 4000
 
 
-def cost_ns(program: Popen[str]) -> float:
-    """What a call costs now."""
-    assert program.stdin is not None
-    assert program.stdout is not None
-    program.stdin.write("\n")
-    program.stdin.flush()
-    return float(program.stdout.readline())
+class Called:
+    """A program that calls cudaEventQuery of a library again and again, and measures what a call costs."""
+
+    def __init__(self, folder: Path, protection: str, begins_with: bytes) -> None:
+        folder.mkdir()
+        library = compile_program(str(CALLED), folder, *FLAGS, f"-fcf-protection={protection}", output=RUNTIME)
+        target = libraries.target(library)
+        assert target is not None
+        self.target = target
+        (query,) = [probe for probe in probes_of(target) if probe.symbol == "cudaEventQuery"]
+        begin = query.offset - len(ENDBR64) if begins_with == ENDBR64 else query.offset
+        assert library.read_bytes()[begin : begin + len(begins_with)] == begins_with
+        self.program = Popen([compile_program("cost.c", folder), library], stdin=PIPE, stdout=PIPE, text=True)
+
+    def cost_ns(self) -> float:
+        """What a call costs now."""
+        assert self.program.stdin is not None
+        assert self.program.stdout is not None
+        self.program.stdin.write("\n")
+        self.program.stdin.flush()
+        return float(self.program.stdout.readline())
+
+    def close(self) -> None:
+        with self.program:
+            self.program.communicate()
 
 
 @pytest.mark.timed
-def test_a_call_behind_endbr64_costs_a_fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program measures itself: untraced, probed at the first instruction, probed where gputop chooses."""
-    path = compile_program(str(CALLED), tmp_path, *FLAGS, output=RUNTIME)
-    target = libraries.target(path)
-    assert target is not None
-    (query,) = [probe for probe in probes_of(target) if probe.symbol == "cudaEventQuery"]
-    code = path.read_bytes()
-    assert code[query.offset - 4 : query.offset] == ENDBR64
+def test_a_call_behind_endbr64_costs_what_one_without_it_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs measure themselves: untraced, probed where gputop chooses, and probed at endbr64 itself.
+
+    How many times dearer single-stepping is depends on the processor and the day, so no number is asked for: what
+    gputop chooses must be nearer to a function without endbr64 than to a single-stepped one.
+    """
     chosen = sites.choose
     programs = loader.load(loader.Options(True, RING_BYTES, os.getpid()))
     ring, calls = Ring(programs.maps["events"], RING_BYTES), 0
 
-    def probed(choose: object) -> float:
+    def probes_cost_ns(called: Called, choose: Callable[[bytes], sites.Site] = chosen) -> float:
         nonlocal calls
+        bare = called.cost_ns()
         monkeypatch.setattr(sites, "choose", choose)
         attachments = attach.Attachments(programs)
         try:
-            assert attachments.attach([target])
-            cost = cost_ns(program)
+            assert attachments.attach([called.target])
+            cost = called.cost_ns()
         finally:
             attachments.close()
         while len(records := ring.read()):
             calls += int((records["kind"] == Kind.CALL).sum())
-        return cost
+        return cost - bare
 
-    costs: list[tuple[float, float]] = []
-    with Popen([compile_program("cost.c", tmp_path), path], stdin=PIPE, stdout=PIPE, text=True) as program:
-        for _ in range(ROUNDS):
-            bare = cost_ns(program)
-            stepped = probed(lambda _code: sites.Site(0, cheap=False))
-            costs.append((stepped - bare, probed(chosen) - bare))
-    assert calls == 2 * ROUNDS * CALLS, "all calls are records"
-    ratio = median(stepped / cheap for stepped, cheap in costs)
-    stepped, cheap = (min(cost) for cost in zip(*costs, strict=True))
-    print(f"single-stepped {stepped:.0f} ns, emulated {cheap:.0f} ns: {ratio:.1f} times")
-    assert ratio >= WANTED
+    with (
+        closing(Called(tmp_path / "plain", "none", PUSH_RBP)) as plain,
+        closing(Called(tmp_path / "protected", "branch", ENDBR64)) as protected,
+    ):
+        costs = [
+            (
+                probes_cost_ns(plain),
+                probes_cost_ns(protected),
+                probes_cost_ns(protected, lambda _code: sites.Site(0, cheap=False)),
+            )
+            for _ in range(ROUNDS)
+        ]
+    assert calls == 3 * ROUNDS * CALLS, "all calls are records"
+    push, behind, stepped = (median(cost) for cost in zip(*costs, strict=True))
+    print(f"without endbr64 {push:.0f} ns, behind it {behind:.0f} ns, single-stepped {stepped:.0f} ns")
+    assert behind / push < stepped / behind
