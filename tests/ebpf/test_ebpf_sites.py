@@ -79,7 +79,9 @@ class Called:
 
     def __init__(self, folder: Path, protection: str, begins_with: bytes) -> None:
         folder.mkdir()
-        library = compile_program(str(CALLED), folder, *FLAGS, f"-fcf-protection={protection}", output=RUNTIME)
+        library = compile_program(
+            str(CALLED), folder, *FLAGS, f"-fcf-protection={protection}", output=RUNTIME
+        )
         target = libraries.target(library)
         assert target is not None
         self.target = target
@@ -102,11 +104,13 @@ class Called:
 
 
 @pytest.mark.timed
-def test_a_call_behind_endbr64_costs_what_one_without_it_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The programs measure themselves: untraced, probed where gputop chooses, and probed at endbr64 itself.
 
-    How many times dearer single-stepping is depends on the processor and the day, so no number is asked for: what
-    gputop chooses must be nearer to a function without endbr64 than to a single-stepped one.
+    How many times dearer single-stepping is depends on the processor and the day, so no number is asked for:
+    what gputop chooses must be nearer to a function without endbr64 than to a single-stepped one.
     """
     chosen = sites.choose
     programs = loader.load(loader.Options(True, RING_BYTES, os.getpid()))
