@@ -29,7 +29,7 @@ def preempted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert next(lost) > 0, "no timer looked"
 
 
-async def test_a_timer_one_shot_comes_when_the_process_was_preempted_as_it_began(preempted: None) -> None:
+async def test_a_one_shot_timer_fires_when_the_process_was_preempted_as_it_started(preempted: None) -> None:
     app = SureTimers()
     async with app.run_test():
         fired = asyncio.Event()

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.ebpf
 ROUNDS = 5
 CALLS = 300 * 50  # of one measurement, in cost.c
 RING_BYTES = 4 << 20
+ALIKE = 1.5  # times as dear at most
 RUNTIME = "libcudart.so.12"
 CALLED = PROGRAMS.parent.parent / "bench" / "cudart.c"
 FLAGS = ("-shared", "-fPIC", "-O1", "-fno-omit-frame-pointer", "-fno-shrink-wrap")
@@ -77,17 +78,17 @@ def test_counts_behind_endbr64_are_the_programs_own(tmp_path: Path) -> None:
 class Called:
     """A program that calls cudaEventQuery of a library again and again, and measures what a call costs."""
 
-    def __init__(self, folder: Path, protection: str, begins_with: bytes) -> None:
+    def __init__(self, folder: Path, protected: bool) -> None:
         folder.mkdir()
-        library = compile_program(
-            str(CALLED), folder, *FLAGS, f"-fcf-protection={protection}", output=RUNTIME
-        )
+        flags = (*FLAGS, f"-fcf-protection={'branch' if protected else 'none'}")
+        library = compile_program(str(CALLED), folder, *flags, output=RUNTIME)
         target = libraries.target(library)
         assert target is not None
         self.target = target
         (query,) = [probe for probe in probes_of(target) if probe.symbol == "cudaEventQuery"]
-        begin = query.offset - len(ENDBR64) if begins_with == ENDBR64 else query.offset
-        assert library.read_bytes()[begin : begin + len(begins_with)] == begins_with
+        code = library.read_bytes()
+        assert (code[query.offset - len(ENDBR64) : query.offset] == ENDBR64) is protected
+        assert code.startswith(PUSH_RBP, query.offset)
         self.program = Popen([compile_program("cost.c", folder), library], stdin=PIPE, stdout=PIPE, text=True)
 
     def cost_ns(self) -> float:
@@ -109,8 +110,8 @@ def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
 ) -> None:
     """The programs measure themselves: untraced, probed where gputop chooses, and probed at endbr64 itself.
 
-    How many times dearer single-stepping is depends on the processor and the day, so no number is asked for:
-    what gputop chooses must be nearer to a function without endbr64 than to a single-stepped one.
+    How many times dearer single-stepping is depends on the processor and the day, so what gputop chooses is
+    compared with the same probe of a function without endbr64. Single-stepping must not pass for it.
     """
     chosen = sites.choose
     programs = loader.load(loader.Options(True, RING_BYTES, os.getpid()))
@@ -131,8 +132,8 @@ def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
         return cost - bare
 
     with (
-        closing(Called(tmp_path / "plain", "none", PUSH_RBP)) as plain,
-        closing(Called(tmp_path / "protected", "branch", ENDBR64)) as protected,
+        closing(Called(tmp_path / "plain", protected=False)) as plain,
+        closing(Called(tmp_path / "protected", protected=True)) as protected,
     ):
         costs = [
             (
@@ -145,4 +146,4 @@ def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
     assert calls == 3 * ROUNDS * CALLS, "all calls are records"
     push, behind, stepped = (median(cost) for cost in zip(*costs, strict=True))
     print(f"without endbr64 {push:.0f} ns, behind it {behind:.0f} ns, single-stepped {stepped:.0f} ns")
-    assert behind / push < stepped / behind
+    assert behind < ALIKE * push < stepped
