@@ -87,7 +87,9 @@ def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> Non
     unknown = ("calls_per_second", "top_api_ns_per_second", "top_api_p99_ns")
     assert [row[key] for key in unknown] == [None] * 3, "not known is not 0"
     assert (row["calls"], [thread["cuda"] for thread in row["threads"]]) == ([], [None])
-    assert row["blocked_percent"] > 90
+    # it sleeps; on a busy machine it waits for a CPU as well
+    assert row["blocked_percent"] > 10 * row["on_cpu_percent"]
+    assert row["blocked_percent"] > 50
     assert found["gpus"][0]["name"] == "SimGPU 80GB"
 
 
