@@ -141,16 +141,16 @@ def test_busy_and_idle_time_are_the_devices(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.run(
         "c = Cuda(); a, b = c.stream(1), c.stream(1)\n"
-        "c.launch(30_000_000, a); c.launch(10_000_000, b); c.DeviceSynchronize()\n"
+        "c.launch(300_000_000, a); c.launch(10_000_000, b); c.DeviceSynchronize()\n"
         "time.sleep(0.05); c.launch(5_000_000, a); c.DeviceSynchronize()",
         SIMGPU_TRACE=str(tmp_path / "trace"),
     )
     (log,) = bench.processes()
-    assert log.gpu_busy_ns == 35_000_000, "work of two streams at once counts once"
-    assert 50_000_000 <= log.gpu_idle_ns < 90_000_000
+    assert log.gpu_busy_ns == 305_000_000, "work of two streams at once counts once"
     assert log.last_end_ns - log.first_start_ns == log.gpu_busy_ns + log.gpu_idle_ns
     rows = read_trace(tmp_path / "trace").rows
-    assert (rows["end"] - rows["start"]).tolist() == [30_000_000, 10_000_000, 5_000_000]
+    assert (rows["end"] - rows["start"]).tolist() == [300_000_000, 10_000_000, 5_000_000]
+    assert 50_000_000 <= log.gpu_idle_ns == rows["start"][2] - rows["end"][0]
     assert len(set(rows["stream"])) == 2
     assert (set(rows["pid"]), set(rows["kind"])) == ({log.pid}, {"kernel"})
 
@@ -159,10 +159,13 @@ def test_overlapping_work_counts_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.run(
         "c = Cuda(); a, b, d = c.stream(1), c.stream(1), c.stream(1)\n"
-        "c.launch(30_000_000, a); c.launch(50_000_000, b); c.launch(5_000_000, d); c.DeviceSynchronize()",
+        "c.launch(300_000_000, a); c.launch(500_000_000, b); c.launch(5_000_000, d); c.DeviceSynchronize()",
+        SIMGPU_TRACE=str(tmp_path / "trace"),
     )
     (log,) = bench.processes()
-    assert 50_000_000 <= log.gpu_busy_ns < 70_000_000
+    first, second, third = read_trace(tmp_path / "trace").rows
+    assert first["start"] < second["start"] < third["start"] < first["end"] < second["end"], "all at once"
+    assert log.gpu_busy_ns == second["end"] - first["start"]
     assert log.gpu_idle_ns == 0
 
 

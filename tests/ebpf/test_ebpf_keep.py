@@ -50,7 +50,8 @@ import ctypes, os, sys, time
 from cuda import Cuda
 c = Cuda(); c.malloc(1 << 20)
 print("ready", os.getpid(), flush=True)
-time.sleep(3)
+while not os.path.exists("go"):
+    time.sleep(0.01)
 out = ctypes.c_void_p()
 code = c.Malloc(ctypes.byref(out), ctypes.c_size_t(1 << 50))
 assert code != 0
@@ -156,6 +157,7 @@ def test_an_end_by_a_signal_and_one_after_an_error_of_cuda_are_kept_and_others_a
         )
         numbers = [_said(process, "ready") for process in (killed, ended, failed)]
         marks_go_on(daemon, 2)
+        (home / "go").touch()
         os.kill(numbers[0], signal.SIGABRT)
         os.kill(numbers[1], signal.SIGTERM)  # somebody has asked for it
         for process in (killed, ended, failed):

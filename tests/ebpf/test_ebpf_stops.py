@@ -48,7 +48,7 @@ def by_debugger(pid: int) -> None:
 
 def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
-    recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy", "6"], env=SLEEPS)
+    recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy"], env=SLEEPS)
     wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run")
     program = ["pgrep", "-P", str(recorder.pid), "-f", f"^{sys.executable} -m gputop.demo"]
     pid = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
@@ -56,7 +56,8 @@ def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tm
         stop(pid)
         seen = marks(workshop.file)
         wait_until(lambda: marks(workshop.file) > seen + 1, "the program to run again")  # noqa: B023
-    run = workshop.finish(recorder)
+    os.kill(pid, signal.SIGINT)
+    run = workshop.finish(recorder, status=130)
     assert run.lost == 0
     assert run.counts(pid)["cuLaunchKernel"] == workshop.simgpu_counts(pid)["cuLaunchKernel"] > 1000
     away = run.records(Kind.OFFCPU)

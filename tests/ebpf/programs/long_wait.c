@@ -1,4 +1,5 @@
-/* long_wait: two threads wait a minute for the device, one spinning in each way of waiting. */
+/* long_wait: two threads wait a minute for the device and spin, one in each way of waiting; each says before its wait
+ * who it is, and when that was. */
 #include "support.h"
 
 static int (*launch)(const void *, dim3, dim3, void **, size_t, void *);
@@ -6,7 +7,12 @@ static int (*wait_stream)(void *), (*wait_device)(void);
 
 static void kernel(void) {}
 
+static void waits(void) {
+  say("{\"pid\": %d, \"tid\": %d, \"ns\": %lu}\n", getpid(), thread_id(), now_ns(CLOCK_MONOTONIC));
+}
+
 static void *stream_waiter(void *unused) {
+  waits();
   wait_stream(NULL);
   return unused;
 }
@@ -20,6 +26,6 @@ int main(void) {
   *(void **)&wait_device = function("libcudart.so.12", "cudaDeviceSynchronize");
   must(launch((void *)kernel, (dim3){1, 1, 1}, (dim3){1, 1, 1}, arguments, 0, NULL) == 0, "launch");
   pthread_create(&thread, NULL, stream_waiter, NULL);
-  say("{\"pid\": %d}\n", getpid());
+  waits();
   return wait_device();
 }
