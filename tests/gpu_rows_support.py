@@ -21,12 +21,18 @@ from pathlib import Path
 from probes.nvml.nvml import NvmlSampler
 sampler = NvmlSampler(float(sys.argv[2]), Path(sys.argv[1]))
 def rows(): return sampler.latest().data["gpus"]
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end: time.sleep(0.005)
+def rounds(count):
+    seen = {sampler.latest().time_ns}
+    until(lambda: seen.add(sampler.latest().time_ns) or len(seen) > count)
 sampler.wait_complete(10)
 """
 
 
 def ask(directory: Path, body: str, interval_s: float = 0.05, **settings: str) -> Any:
-    """What a program prints as JSON that has a running ``sampler`` and ``rows()``.
+    """What a program prints as JSON that has a running ``sampler``, ``rows()``, ``until()`` and ``rounds()``.
 
     Args:
         directory: Where the simulated GPU keeps its state.
@@ -49,4 +55,4 @@ def ask(directory: Path, body: str, interval_s: float = 0.05, **settings: str) -
 
 def all_rows(directory: Path, **settings: str) -> Any:
     """The rows of all GPUs after two rounds, when everything was asked."""
-    return ask(directory, "time.sleep(0.12); print(json.dumps(rows()))", **settings)
+    return ask(directory, "rounds(2); print(json.dumps(rows()))", **settings)

@@ -94,7 +94,8 @@ def test_a_gpu_that_is_lost_later_keeps_its_name_and_may_come_back(tmp_path: Pat
         tmp_path,
         f"f = Path({str(fault)!r}); r = [rows()[0]]\n"
         "for text in ('lost:0', ''):\n"
-        "    f.write_text(text); time.sleep(0.3); r.append(rows()[0])\n"
+        "    f.write_text(text); until(lambda: bool(rows()[0]['lost']) == bool(text)); rounds(2)\n"
+        "    r.append(rows()[0])\n"
         "print(json.dumps([[x['name'], x['uuid'], x['lost'], x['power_milliwatts']] for x in r]))",
         SIMGPU_NVML_FAULT_FILE=str(fault),
     )
@@ -105,7 +106,8 @@ def test_a_gpu_that_is_lost_later_keeps_its_name_and_may_come_back(tmp_path: Pat
 def test_the_instances_of_a_gpu_and_what_it_no_longer_tells(tmp_path: Path) -> None:
     row = ask(
         tmp_path,
-        "time.sleep(1.2); print(json.dumps(rows()[0]))",  # instances are looked at once a second
+        "until(lambda: [one for one in rows()[0]['mig'] or () if one['sm_active_percent'] is not None])\n"
+        "print(json.dumps(rows()[0]))",
         SIMGPU_NVML_FAULT="mig:3",
         SIMGPU_MEMORY_MIB="81920",
     )

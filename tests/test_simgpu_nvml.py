@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import read_trace
-from tests.simgpu_programs.harness import Bench
+from tests.simgpu_programs.harness import Bench, patient
 
 
 def ask(bench: Bench, body: str, **env: str) -> Any:
@@ -47,7 +47,7 @@ def workload(bench: Bench) -> Iterator[int]:
         yield process.pid
 
 
-@pytest.mark.timed
+@patient
 def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
     util, pids, used, samples, power, mhz, state, reasons = ask(
         bench,
@@ -179,14 +179,16 @@ def test_nvml_calls_are_counted_with_the_cuda_calls_of_the_process(bench: Bench)
     assert process.calls["cudaLaunchKernel"] == 1
 
 
-@pytest.mark.timed
+@patient
 def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
     control, trace = bench.directory / "fault", bench.directory / "trace"
     control.write_text("")
+    trace.unlink(missing_ok=True)
     settings = {"SIMGPU_NVML_FAULT_FILE": str(control), "SIMGPU_NVML_WINDOW_MS": "100"}
     workload = bench.start(
-        "c = Cuda(); c.SetDeviceFlags(4); s = c.stream(); print('ready', flush=True)\n"
-        "while True: c.launch(4_000_000, s); c.StreamSynchronize(s)\n",
+        "c = Cuda(); s = c.stream(); print('ready', flush=True); t = time.monotonic() - 0.5\n"
+        # half a second is queued, so that the GPU is busy while the machine stands still
+        "while True: c.launch(4_000_000, s); t += 0.004; time.sleep(max(0, t - time.monotonic()))\n",
         SIMGPU_TRACE=str(trace),
         **settings,
     )

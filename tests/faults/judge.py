@@ -99,14 +99,15 @@ def judge(run: Run, said: dict[str, Any]) -> Verdict:
 
 
 def _was_kept_from_its_cpu(run: Run, said: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Whether an event tells of others on the machine, and by the trace the GPU was idle just then, so long.
+    """Whether an event tells of others on the machine, and by the trace the GPU was idle for most of it.
 
-    A diary does not say it: who is preempted between two of its operations has no label there.
+    What was queued when it began ran on at first. A diary does not say it: who is preempted between two of
+    its operations has no label there.
     """
-    at = said["start_ns"] + event["time_ns"]
+    first = said["start_ns"] + event["time_ns"]
+    last = first + event["ns"]
     return event["cause"] == "C13" and any(
-        begin - MOMENT_NS <= at <= end and end - at >= event["ns"] - MOMENT_NS
-        for begin, end in run.truth.idle
+        min(end, last) - max(begin, first) > event["ns"] / 2 for begin, end in run.truth.idle
     )
 
 
