@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one
 # (BUSY_EVERY; 1 is all of them) is beside stress-ng on two processors and a gputop of somebody else's that records the
-# whole machine. A test that fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
+# whole machine; with STAND_STILL=1 the machine stands still now and then besides, in each run (scripts/stand_still.py).
+# A test that fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,6 +24,10 @@ for number in $(seq "$runs"); do
 		beside=busy
 		stress-ng --quiet --cpu 2 &
 		.venv/bin/gputop record --detail summary -o "$folder/others.msgpack" >/dev/null 2>&1 </dev/null &
+	fi
+	if [ "${STAND_STILL:-0}" -ne 0 ]; then
+		beside+=", stands still"
+		python3 scripts/stand_still.py &
 	fi
 	began=$SECONDS
 	TEST_AGAIN=0 scripts/test.sh >"$log" 2>&1 </dev/null &
