@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Lets this machine stand still, as one does whose host takes its processors away: ``stand_still.py [MS] [EVERY_MS]``.
+"""Lets this machine stand still, as one does whose host takes its processors away.
 
-For up to MS milliseconds (600), every EVERY_MS on average (2,500), nothing else runs on any processor that this
-process may use: one process on each of them is of the first rank of real time and spins until the same moment. Needs
-root; goes on until it is ended. A test that fails beside it waits for a time where it could wait for a condition.
+``stand_still.py [MS] [EVERY_MS]``: for up to MS milliseconds (600), every EVERY_MS on average (2,500),
+nothing else runs on any processor that this process may use: one process on each of them is of the first
+rank of real time and spins until the same moment. Needs root; goes on until it is ended. A test that fails
+beside it waits for a time where it could wait for a condition.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def stand_still(parent: int, cpu: int, seed: float, longest_s: float, every_s: f
 
 def main() -> None:
     """One process a processor."""
-    longest_s, every_s = (float(word) / 1000 for word in (*sys.argv[1:], *("600", "2500")[len(sys.argv) - 1 :]))
+    words = dict(enumerate(sys.argv[1:]))
+    longest_s, every_s = float(words.get(0, 600)) / 1000, float(words.get(1, 2500)) / 1000
     if longest_s > every_s / 2:
         sys.exit("stand_still: it would stand still all the time: MS is to be at most half of EVERY_MS")
     if os.geteuid() != 0:
