@@ -103,10 +103,12 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
         helper.close()
         every += others
     wait_until(lambda: open_ones(every) < 400, "them to be at it")
-    before = open_ones(every)
-    assert before > 100
-    with turns.turn(folder):
-        assert open_ones(every) >= before - 10
+    closed_meanwhile = []
+    while (before := open_ones(every)) > 100:  # more than once: we may have no CPU before we ask for the turn
+        with turns.turn(folder):
+            closed_meanwhile.append(before - open_ones(every))
+        wait_until(lambda: open_ones(every) < before - 50, "them to go on")
+    assert min(closed_meanwhile) <= 10
     wait_closed(every)
 
 

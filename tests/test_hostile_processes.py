@@ -251,10 +251,12 @@ def test_a_mark_does_not_wait_for_descriptors_that_take_long(monkeypatch: pytest
 
 
 def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    took_ns = []
 
     def slow(_pid: int) -> list[int]:
-        looks.append(time.sleep(0.02))
+        begun = time.monotonic_ns()
+        time.sleep(0.02)
+        took_ns.append(time.monotonic_ns() - begun)
         return [1, 2]
 
     late_ones = Latecomers()
@@ -262,9 +264,13 @@ def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch:
     late_ones.add(ME + 1)
     monkeypatch.setattr(procfs, "threads", slow)
     states = np.zeros(0, schema.THREAD_STATE_DTYPE)
-    for mark in range(20):
-        list(late_ones.tell(states, mark * 100_000_000))
-    assert 2 <= len(looks) <= 8, "a twentieth of two seconds is five looks"
+    every_ns, marks, begun = 100_000_000, 0, time.monotonic_ns()
+    while len(took_ns) < 5:
+        list(late_ones.tell(states, marks * every_ns))
+        marks += 1
+    passed_ns = (marks - 1) * every_ns  # by the marks, between the first look and the last
+    assert passed_ns >= 20 * sum(took_ns[:-1])
+    assert passed_ns <= 20 * (time.monotonic_ns() - begun) + 4 * every_ns
 
 
 def test_a_list_of_mappings_that_is_not_as_linux_writes_it_is_read_as_far_as_it_is(
