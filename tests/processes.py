@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 
 def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -14,6 +16,17 @@ def command_of(pid: str) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return ""
+
+
+def started_child(pid: int, command: str) -> str:
+    """The one child that runs this command, once it does: one that is forked may not have become it yet."""
+
+    def found() -> list[str]:
+        return [child for child in children(pid) if command_of(child) == command]
+
+    wait_until(found, f"{pid} to start {command}")
+    (child,) = found()
+    return child
 
 
 def with_variable(text: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from gputop.process.interrupts import ENDING, Interrupted, finishing, heeding
 from tests.cli_support import complete, wait_for_size, whole
 from tests.gputop_command import GPUTOP
-from tests.processes import children, command_of
+from tests.processes import command_of, started_child
 from tests.waiting import wait_until
 
 
@@ -96,14 +96,14 @@ def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
     )
     try:
         wait_for_size(file, 4000)
-        (child,) = (int(pid) for pid in children(process.pid) if command_of(pid) == "sleep 61")
+        child = started_child(process.pid, "sleep 61")
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, errors) == (128 + number, "")
     assert complete(file)
-    wait_until(lambda: command_of(str(child)) != "sleep 61", "the end of the command")
+    wait_until(lambda: command_of(child) != "sleep 61", "the end of the command")
 
 
 @pytest.mark.ebpf

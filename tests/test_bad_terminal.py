@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli_support import complete, wait_for_size
 from tests.gputop_command import GPUTOP
-from tests.processes import children, command_of
+from tests.processes import command_of, started_child
 from tests.screen_program import started
 from tests.waiting import wait_until
 
@@ -107,7 +107,7 @@ def test_a_terminal_that_vanishes_ends_the_screen_its_recording_and_its_command(
     try:
         read_until(master, b"WHY")
         wait_for_size(file, 4000)
-        (child,) = (pid for pid in children(process.pid) if command_of(pid) == "sleep 62")
+        child = started_child(process.pid, "sleep 62")
         os.close(master)
         assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
         assert complete(file)

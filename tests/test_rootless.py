@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
 from gputop.playback.player import frame_at
 from probes.plan import LivePlan
 from probes.procfs_source import ProcfsSource
@@ -120,9 +121,13 @@ def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
     """Switches are provoked 500 times a second by a rival that yields."""
     rival = RIVALS.replace("    pass", "    os.sched_yield()")
     with started(home, rival) as pid:
-        found = frame(home, "--pid", str(pid))
-        text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
-    storm = next(storm for storm in found["storms"] if storm["pid"] == pid)
+        for _ in range(ATTEMPTS):  # who gets no CPU for two seconds is in no storm
+            found = frame(home, "--pid", str(pid))
+            text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
+            storms = [storm for storm in found["storms"] if storm["pid"] == pid]
+            if storms and "not known without eBPF" in text.stdout:
+                break
+    (storm,) = storms
     assert storm["runnable_percent"] > 30
     assert storm["occupants"] == []
     assert "not known without eBPF" in text.stdout
@@ -194,6 +199,10 @@ def witness(pid: int) -> Iterator[list[tuple[int, int, int]]]:
         thread.join()
 
 
+def _has_run(frame: Frame) -> bool:
+    return any(row.on_cpu_percent for row in frame.processes)
+
+
 def test_replayed_and_sought_frames_equal_the_live_ones(home: Path, tmp_path: Path) -> None:
     with started(home, RIVALS) as pid:
         source = ProcfsSource(LivePlan(pids=(pid,), rate_hz=10), "why")
@@ -204,13 +213,15 @@ def test_replayed_and_sought_frames_equal_the_live_ones(home: Path, tmp_path: Pa
             writer.write(item)
             if engine.feed(item):
                 frames.append(engine.frame())
-            if isinstance(item, Sample) and item.kind == MARK and len(frames) == 30:
+            at_a_mark = isinstance(item, Sample) and item.kind == MARK
+            # on a busy machine the two, who are in nobody's way, may not have run for seconds
+            if at_a_mark and len(frames) >= 30 and (any(map(_has_run, frames)) or not source.alive):
                 source.close()
         writer.close()
     reader = SessionReader(file)
     engine = Engine(reader.header)
     assert [engine.frame() for item in reader.items() if engine.feed(item)] == frames
-    assert sum(row.on_cpu_percent for row in frames[-1].processes) > 5
+    assert any(map(_has_run, frames)), "what is equal tells of the process"
     for index in (0, len(frames) // 2, len(frames) - 1):
         assert frame_at(reader, index) == frames[index]
 

@@ -126,9 +126,12 @@ def test_faults_begin_while_the_monitor_runs(bench: Bench, fault: str, body: str
 def test_a_function_can_hang(bench: Bench) -> None:
     spent, other, slept = ask(
         bench,
-        "a = time.monotonic(); n.nvmlDeviceGetUtilizationRates(h); b = time.monotonic()\n"
-        "n.nvmlDeviceGetPowerUsage(h); c = time.monotonic(); time.sleep(0.3)\n"
-        "print(json.dumps([b - a, c - b, time.monotonic() - c]))",
+        "def turn():\n"
+        "    a = time.monotonic(); n.nvmlDeviceGetUtilizationRates(h); b = time.monotonic()\n"
+        "    n.nvmlDeviceGetPowerUsage(h); c = time.monotonic(); time.sleep(0.3)\n"
+        "    return b - a, c - b, time.monotonic() - c\n"
+        # whoever is kept from its CPU is late now and then: the shortest of three
+        "print(json.dumps([min(each) for each in zip(*(turn() for _ in range(3)))]))",
         SIMGPU_NVML_FAULT="hang:nvmlDeviceGetUtilizationRates:300",
     )
     assert 0.3 <= spent < 2 * slept

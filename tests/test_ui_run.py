@@ -115,7 +115,8 @@ def test_no_color_sends_no_colour_at_all_and_the_meaning_stays() -> None:
     assert "▲ storm" in ended.output
 
 
-def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -> None:
+@pytest.mark.parametrize("by", ["ctrl+z", "SIGSTOP"])
+def test_one_that_was_held_paints_the_whole_screen_again_and_gives_the_terminal_back(by: str) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     before = termios.tcgetattr(slave)
@@ -134,9 +135,14 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_the_whole_screen_again() -
 
     try:
         read_until(lambda output: b"Processes" in output and b"Quit" in output)
-        os.write(master, b"\x1a")
-        read_until(stopped)
-        assert termios.tcgetattr(slave)[:4] == before[:4]
+        if by == "ctrl+z":
+            os.write(master, b"\x1a")
+            read_until(stopped)
+            assert termios.tcgetattr(slave)[:4] == before[:4]
+        else:
+            process.send_signal(signal.SIGSTOP)
+            read_until(stopped)
+            termios.tcsetattr(slave, termios.TCSANOW, before)  # as a shell does that has it back
         process.send_signal(signal.SIGCONT)
         read_until(lambda output: all(word in output for word in (b"WHY", b"Processes", b"Quit")))
         os.write(master, b"q")

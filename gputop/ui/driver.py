@@ -26,16 +26,21 @@ class QuickDriver(LinuxDriver):
     A terminal that has gone is told to the processes in its foreground by SIGHUP. Whoever is not one of them
     (another session, a window that passes no signal on) would read its end again and again on a CPU of its
     own, and, as the thread that writes has died of it, wait for ever for room in what is to be written.
+
+    Whoever is held by SIGSTOP is not asked before, as by ctrl+z: Textual would take the terminal a second
+    time when it goes on, and leave it at the end as the first time had made it, where no key is shown.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._file = cast("TextIOWrapper", _Output(self._file))
         self._watched = False
+        self._taken = False  # the terminal, by application mode
 
     def start_application_mode(self) -> None:
         """Take the terminal, and look after it from then on."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._taken = True
         if not self._watched:
             self._watched = True
             until_gone = partial(self._until_gone, asyncio.get_running_loop())
@@ -64,8 +69,17 @@ class QuickDriver(LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Clear before leaving: tmux keeps the last picture below the prompt after a resize."""
+        self._taken = False
         self.write("\x1b[2J")
         super().stop_application_mode()
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Go on: take the terminal that was given back for ctrl+z; or, after SIGSTOP, that others had."""
+        if self._taken and self._auto_restart and not self._app._exit:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        if self._must_signal_resume:
+            super()._sigcont_application()
 
 
 class _Output:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,14 @@ def test_each_user_sees_their_own_processes_whole_and_of_others_number_and_sums(
         calling(daemon.home, 100_000, 0.005, SECRET) as roots,
         calling(daemon.home, 100_000, 0.005, nobody=True) as nobodys,
     ):
-        frame = daemon.frame(within=as_nobody())
+        frame: dict[str, Any] = {}
+
+        def like_the_other_which_does_the_same() -> bool:  # unless one of them is kept from its CPU
+            frame.update(daemon.frame(within=as_nobody()))
+            rates = [_row(frame, pid)["calls_per_second"] for pid in (nobodys, roots)]
+            return rates[0] > 20 and rates[1] == pytest.approx(rates[0], rel=0.5)
+
+        wait_until(like_the_other_which_does_the_same, "calls a second of both", every=0.5)
         mine, others = _row(frame, nobodys), _row(frame, roots)
         assert mine["user"] == str(NOBODY)
         assert mine["command"]
@@ -82,9 +90,6 @@ def test_each_user_sees_their_own_processes_whole_and_of_others_number_and_sums(
         assert others["calls"] == []
         assert others["threads"] == []
         assert others["command"] == others["user"] == ""
-        # as many calls a second as the other program, which does the same
-        assert mine["calls_per_second"] > 20
-        assert others["calls_per_second"] == pytest.approx(mine["calls_per_second"], rel=0.5)
         assert SECRET not in str(frame)
         whole = daemon.frame()
         assert SECRET in str(whole)

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from probes.schema import STOPPED_STATES, Kind
@@ -51,7 +52,12 @@ def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tm
     recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy"], env=SLEEPS)
     wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run")
     program = ["pgrep", "-P", str(recorder.pid), "-f", f"^{sys.executable} -m gputop.demo"]
-    pid = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+
+    def found() -> str:
+        return subprocess.run(program, capture_output=True, text=True, check=False).stdout
+
+    wait_until(found, "the program to start")
+    pid = int(found())
     for stop in (by_signal, by_debugger):
         stop(pid)
         seen = marks(workshop.file)
@@ -62,8 +68,8 @@ def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tm
     assert run.counts(pid)["cuLaunchKernel"] == workshop.simgpu_counts(pid)["cuLaunchKernel"] > 1000
     away = run.records(Kind.OFFCPU)
     stays = away[(away["tid"] == pid) & (away["duration"] > 0.9 * STOPPED_S * 1e9)]
-    assert len(stays) == 2
-    assert all(stays["ret"] & STOPPED_STATES)
+    # others may keep it away as long
+    assert np.count_nonzero(stays["ret"] & STOPPED_STATES) == 2
     done = inside.run("explain", str(run.path), "--json")
     report = json.loads(done.stdout)
     assert not [finding for finding in report["findings"] if finding["cause"] == "C17"]

@@ -83,18 +83,21 @@ def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
         own = mine[(left >= line["begin"]) & (left <= line["read_at"])]
         preempted = own["flags"] & OffFlag.INVOLUNTARY != 0
         counted = ((~preempted).sum(), preempted.sum()) == (line["voluntary"], line["involuntary"])
-        if counted and not (own["flags"] & OffFlag.WAKE_MISSED).any():
+        rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
+        # one that waits for its CPU does not use up what its group may have
+        if counted and not (own["flags"] & OffFlag.WAKE_MISSED).any() and len(rows) >= 8:
             break
     else:
-        pytest.fail(f"in {ATTEMPTS} recordings some of its switches or wakeups were hidden from BPF programs")
+        pytest.fail(
+            f"in {ATTEMPTS} recordings some of its switches or wakeups were hidden from BPF programs, "
+            f"or it was hardly throttled: {len(rows)} slices"
+        )
     truth = line["throttled"]  # its group may be throttled once more behind that
-    rows = mine[mine["flags"] & OffFlag.THROTTLED != 0]
     parts = (rows["duration"] - rows["runnable"]).astype(np.int64)
     later = int(parts[rows["t_end"] > line["read_at"]].sum())
     print(f"{len(rows)} slices, throttled {parts.sum() / MS:.1f} ms, by the kernel {truth / MS:.1f} ms")
     rest = mine[mine["flags"] & OffFlag.THROTTLED == 0]
     print("other slices:", np.sort(rest[["duration", "runnable", "flags"]])[::-1][:3])
-    assert len(rows) >= 8
     assert (rows["flags"] & OffFlag.QUEUED != 0).all()
     assert parts.sum() - later == pytest.approx(truth, rel=0.02 if crowded else 0.01)
     seen = run.thread(line["pid"], line["tid"])
