@@ -45,7 +45,7 @@ def in_use(bench: Bench, kind: str, blocks: int, threads: int, queues: int = 1) 
         f"{_MONITOR}{DRIVER}f = kernel(b'work')\n"
         f"for _ in range({queues}):\n"
         "    s = P(); assert d.cuStreamCreate(ref(s), 1) == 0\n"
-        f"    for _ in range(300): assert launch(f, 64, {blocks}, {threads}, s) == 0\n"
+        f"    for _ in range(1000): assert launch(f, 64, {blocks}, {threads}, s) == 0\n"
         "time.sleep(0.05); print(json.dumps(gpm(0.4)))",
         SIMGPU_KERNEL_RULES=str(path),
         SIMGPU_LAUNCH_NS="0",
