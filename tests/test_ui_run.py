@@ -144,7 +144,12 @@ def test_one_that_was_held_paints_the_whole_screen_again_and_gives_the_terminal_
             read_until(stopped)
             termios.tcsetattr(slave, termios.TCSANOW, before)  # as a shell does that has it back
         process.send_signal(signal.SIGCONT)
-        read_until(lambda output: all(word in output for word in (b"WHY", b"Processes", b"Quit")))
+
+        def painted_again(output: bytes) -> bool:  # before that, keys are not for it, and are lost
+            again = output.partition(b"\x1b[?1049h")[2]
+            return all(word in again for word in (b"WHY", b"Processes", b"Quit"))
+
+        read_until(painted_again)
         os.write(master, b"q")
         read_until(lambda _: process.poll() is not None)
         assert process.returncode == 0
