@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from probes.proc.procfs import process_state
 from replay.reader import SessionReader
 from tests.ebpf.bpf_objects import BpfObjects, existing, held_by
 from tests.ebpf.growing import marks
@@ -219,11 +221,15 @@ def test_the_end_of_a_process_that_slept_ever_since_is_seen(tmp_path: Path) -> N
     try:
         recorder = workshop.start(["--pid", str(sleeper.pid)])
         wait_until(lambda: marks(workshop.file) > 1, "the recorder to attach")
-        sleeper.kill()  # and not yet waited for: it is a zombie
+        slept_until = time.monotonic_ns()
+        sleeper.kill()
+        wait_until(lambda: process_state(sleeper.pid) == "Z", "its end")
+        died_within = time.monotonic_ns() - slept_until
         run = workshop.finish(recorder)
     finally:
         sleeper.kill()
         sleeper.wait()
     process = run.process(sleeper.pid)
     assert process["exited"] is True
-    assert [thread["on_cpu_ns"] for thread in process["threads"]] in ([], [0])
+    # where it is preempted while it dies, its last slice is seen; nothing else of it is
+    assert sum(thread["on_cpu_ns"] for thread in process["threads"]) < died_within
