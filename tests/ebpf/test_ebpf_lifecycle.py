@@ -232,4 +232,5 @@ def test_the_end_of_a_process_that_slept_ever_since_is_seen(tmp_path: Path) -> N
     process = run.process(sleeper.pid)
     assert process["exited"] is True
     # where it is preempted while it dies, its last slice is seen; nothing else of it is
+    assert len(process["threads"]) <= 1
     assert sum(thread["on_cpu_ns"] for thread in process["threads"]) < died_within
