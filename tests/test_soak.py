@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gputop.explain.pace import FIRST_SHARE
-from tests.soak.machine import FORKS, TICK_NS
+from tests.soak.machine import FORKS, LINE, TICK_NS
 
 HOURS = float(os.environ.get("GPUTOP_SOAK_HOURS", "24"))
 _PATIENCE_S = 900 + 900 * HOURS  # on a machine that is busy with other things
@@ -50,6 +50,7 @@ def test_half_a_minute_of_the_machine_is_read_explained_and_shown() -> None:
     assert outcome["lost"] == 0
     assert outcome["forked"] == pytest.approx(30e9 / TICK_NS * FORKS, rel=0.05)
     assert outcome["verdict"].startswith("Input-bound")
+    assert LINE in outcome["verdict"]
     assert outcome["frames"] >= 5
     assert len(outcome["samples"]) >= 90
 
@@ -67,6 +68,7 @@ def test_a_day_takes_no_more_at_its_end_than_after_its_first_tenth() -> None:
     print(share, outcome)
     assert outcome["failure"] == ""
     assert outcome["lost"] == 0
+    assert LINE in outcome["verdict"]
     for name, room in (("memory", _MEMORY_BYTES), ("descriptors", 2), ("mappings", 16), ("threads", 0)):
         grown = max(one[name] for one in late) - max(one[name] for one in early)
         assert grown <= room, f"{name} grew by {grown}"

@@ -31,6 +31,7 @@ from probes.proc import roster
 from probes.scope import Scope
 from probes.stacks import resolver
 from probes.stacks.lines import Lines
+from probes.stacks.stackring import Inbox
 from replay import factbook
 from replay.history import History
 from tests.screen_support import Shown
@@ -83,7 +84,7 @@ class _Lines(Lines):
 
 def _lines(machine: Machine, tell: Any) -> Lines:
     made = _Lines(SimpleNamespace(), SimpleNamespace(), lambda _pid: True, tell, ())  # type: ignore[arg-type]
-    made._ring = SimpleNamespace(read=machine.stacks, close=lambda: None)  # type: ignore[assignment]
+    made._inbox = Inbox(machine.stacks, made._aside)  # type: ignore[arg-type]
     made._programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
     made._rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
     return made

@@ -37,6 +37,8 @@ STEP_US, STEPS = 50_000, 5  # of the loop, in a tick
 RING_BYTES = 1 << 20
 NOBODY = 1 << 22  # from here on no process of this machine has a number
 _MOST_NUMBER = 1 << 30
+LINE = "at train.py:42 in step()"  # where the loop makes its calls
+_MOST_STACKS = 1024
 _CALLS_EVERY = 8  # each so many-th process calls CUDA
 _PAGE = mmap.PAGESIZE
 _LAYOUT = LAYOUTS[12]
@@ -93,11 +95,38 @@ class KernelRing:
         self._positions[1][0] = producer + len(data)
 
 
+class StackRing:
+    """The second ring buffer, with room for so many records: gputop reads it as it reads its own."""
+
+    def __init__(self) -> None:
+        self._records: deque[bytes] = deque()
+
+    @property
+    def fill(self) -> float:
+        """How full it is, 0 to 1."""
+        return len(self._records) / _MOST_STACKS
+
+    def write(self, record: bytes) -> None:
+        """Puts one behind the others. There must be room: nothing is lost here."""
+        if len(self._records) == _MOST_STACKS:
+            raise RuntimeError("the ring of stacks is full: it is not read")
+        self._records.append(record)
+
+    def read(self) -> Iterator[bytes]:
+        """What is there now."""
+        while self._records:
+            yield self._records.popleft()
+
+    def close(self) -> None:
+        """Nothing is mapped."""
+
+
 class Machine:
     """What happens, and what the kernel says of it.
 
     Attributes:
         clock: Its time.
+        stacks: Its stacks and code.
         pid: Of the program that trains: this process, so that it is there when /proc is asked.
         forked: How many processes there were.
         written: How many records.
@@ -110,7 +139,7 @@ class Machine:
         self.forked = self.written = 0
         self._until_ns = self.clock.now_ns
         self._living: deque[tuple[int, int]] = deque()  # (when it ends, pid)
-        self._stacks: deque[bytes] = deque()
+        self.stacks = StackRing()
         self._loop, self._stack = _loop(self.pid), FIRST_STACK
         self._begun = False
 
@@ -131,7 +160,7 @@ class Machine:
         self._begun = True
         loop = self._loop.copy()
         loop["t_end"] += np.uint64(begin)
-        calls = (loop["kind"] == Kind.CALL) & (loop["aux"] == programs.KERNEL)
+        calls = loop["kind"] == Kind.CALL
         loop["stack"][calls] = self._stack_of(self.pid)
         parts += [loop, *self._births(begin), *self._deaths()]
         batch = items.joined(parts)
@@ -178,11 +207,6 @@ class Machine:
         states["seq"] = self.written & 0xFFFFFFFF
         return states
 
-    def stacks(self) -> Iterator[bytes]:
-        """The records of the second ring."""
-        while self._stacks:
-            yield self._stacks.popleft()
-
     def gpus(self) -> SimpleNamespace:
         """What NVML says."""
         sample = items.gpus(self.clock.now_ns, 40 + self.written % 20, [self.pid])
@@ -202,7 +226,7 @@ class Machine:
         blob = bytearray(256)
         blob[_LAYOUT.first_line] = 41
         head["object"] = np.void(bytes(blob))
-        self._stacks.append(head.tobytes() + table)
+        self.stacks.write(head.tobytes() + table)
 
     def _stack_of(self, pid: int) -> int:
         """A stack that was not there before."""
@@ -212,7 +236,7 @@ class Machine:
         head["count"] = 1
         frame["code"] = 0x7F00_0000_1000
         frame["instruction"] = 0x7F00_0000_1000 + _LAYOUT.first_instruction
-        self._stacks.append(head.tobytes() + frame.tobytes())
+        self.stacks.write(head.tobytes() + frame.tobytes())
         return self._stack
 
 
