@@ -126,7 +126,7 @@ def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(t
         try:
             pid = _said(process, "ready")
             slow_ns = _said(process, "slow")
-            computed_ns = _said(process, "computed")  # while others have its CPU it does not: that is told apart
+            computed_ns = _said(process, "computed")  # while others have its CPU it does not
             wait_until(lambda: _kept(home, "slow-step", pid), "the session")
             (path,) = _kept(home, "slow-step", pid)
         finally:
