@@ -11,7 +11,7 @@ from probes.source import FILES, FRAMES, NAMES, PROCESS, SHAPES, Sample
 
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
 _STACKS: Final = 200  # the same of Python stacks
-_MOST_STACKS: Final = 100_000
+_MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, of the first ones first
 _MOST_ENDED: Final = 4096  # processes: whoever makes more has the oldest forgotten
 
 
@@ -22,9 +22,11 @@ class FactBook:
         """Start without facts."""
         self._known = Known()
         self._files: dict[tuple[int, int], str] = {}
-        self._stacks: dict[int, tuple[int, Any]] = {}
+        self._stacks: dict[int, dict[int, Any]] = {}  # of each process, by number
+        self._count = 0  # of stacks
         self._shapes = Shapes()
         self._ended: dict[int, None] = {}  # processes, in the order of their ends
+        self._over: dict[int, None] = {}  # those of them whose stacks are still there
 
     def take(self, sample: Sample) -> None:
         """Take a sample in; kinds that are no facts are ignored."""
@@ -41,7 +43,8 @@ class FactBook:
                 told_frames.get("stack", ()),
                 told_frames.get("frames", ()),
             )
-            self._take_stacks({stack: (pid, frames) for pid, stack, frames in zip(*columns, strict=False)})
+            for pid, stack, frames in zip(*columns, strict=False):
+                self._take_stack(pid, stack, frames)
         elif (shapes := told(sample, SHAPES)) is not None:
             self._shapes.take(shapes)
         else:
@@ -49,21 +52,33 @@ class FactBook:
 
     def _note_end(self, pid: int) -> None:
         self._ended.pop(pid, None)
+        self._over.pop(pid, None)
         if self._known.processes[pid].get("exited_ns") is not None:
-            self._ended[pid] = None
+            self._ended[pid] = self._over[pid] = None
             if len(self._ended) > 2 * _MOST_ENDED:
                 self._forget()
 
-    def _take_stacks(self, stacks: dict[int, tuple[int, Any]]) -> None:
-        for stack, frames in stacks.items():
-            if len(self._stacks) < _MOST_STACKS:
-                self._stacks[stack] = frames
+    def _take_stack(self, pid: int, stack: int, frames: Any) -> None:
+        own = self._stacks.get(pid, {})
+        if stack not in own:
+            while self._count >= _MOST_STACKS and self._over:
+                self._drop_stacks(next(iter(self._over)))
+            if self._count >= _MOST_STACKS:
+                return
+            own = self._stacks.setdefault(pid, own)
+            self._count += 1
+        own[stack] = frames
+
+    def _drop_stacks(self, pid: int) -> None:
+        self._over.pop(pid, None)
+        self._count -= len(self._stacks.pop(pid, ()))
 
     def _forget(self) -> None:
         """Drops the processes that ended first, and what was told of them."""
         gone = set(list(self._ended)[:-_MOST_ENDED])
         for pid in gone:
             del self._ended[pid]
+            self._drop_stacks(pid)
         self._known.forget(gone)
         self._files = {key: what for key, what in self._files.items() if key[0] not in gone}
 
@@ -74,7 +89,9 @@ class FactBook:
             self._note_end(pid)
         self._files.update(later._files)
         shorten(self._files)
-        self._take_stacks(later._stacks)
+        for pid, own in later._stacks.items():
+            for stack, frames in own.items():
+                self._take_stack(pid, stack, frames)
         self._shapes.absorb(later._shapes)
 
     def samples(self, time_ns: int) -> list[Sample]:
@@ -89,7 +106,7 @@ class FactBook:
         ]
         names = [(tid, pid, name) for tid, (pid, name) in self._known.names.items()]
         files = [(pid, fd, what) for (pid, fd), what in self._files.items()]
-        stacks = [(pid, stack, frames) for stack, (pid, frames) in self._stacks.items()]
+        stacks = [(pid, stack, frames) for pid, own in self._stacks.items() for stack, frames in own.items()]
         return [
             *([self._known.apis] if self._known.apis is not None else []),
             *rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,12 @@ from probes.code import mmap_events
 from probes.code.mmap_events import Hears, MmapEvents
 from probes.source import Sample
 from probes.stacks import lines, stackring
+from probes.stacks.kernels import Kernels
 from probes.stacks.mappings import Mappings
-from probes.stacks.native import NotYet
+from probes.stacks.native import Frame, NotYet
 from probes.stacks.resolver import Resolver, Stack
+from tests import items
+from tests.items import START
 
 
 def test_stacks_that_take_too_long_wait_for_the_next_mark() -> None:
@@ -79,6 +83,24 @@ def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.Mon
     assert looked_at == []
     (problem,) = told
     assert problem.data["text"].startswith("the last 2 stacks were not resolved in time")
+
+
+def test_kernels_whose_file_is_not_read_at_the_end_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_LAST_S", 0.05)
+    told: list[Sample] = []
+    subject, _ = with_one_left_and_one_in_the_ring(monkeypatch, told)
+
+    def never(_pid: int, _address: int, _time_ns: int) -> Frame | None:
+        raise NotYet
+
+    monkeypatch.setattr(subject, "kernels", Kernels(never, time.sleep))
+    launches = [items.call(START, 1000, "cudaLaunchKernel", aux=address) for address in (0x10, 0x20)]
+    subject.kernels.notice(items.joined(launches))
+    assert list(subject.drain(0)) == []
+    assert told == [], "they are asked for again"
+    assert list(subject.drain(0, last=True)) == []
+    (problem,) = told
+    assert problem.data["text"].startswith("the names of the last 2 kernels were not found in time")
 
 
 def test_stacks_that_wait_for_symbols_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ class Facts:
         fresh = {row["pid"] for row in ended[-_MOST_ENDED:] if _exited(row) >= now_ns - _KEPT_NS}
         gone = {row["pid"] for row in ended} - fresh - {*listed}
         self._known.forget(gone)
+        self.stacks.forget(gone)
 
     def api(self, op: int) -> tuple[str, str]:
         """(name, layer) of a row of the API table."""

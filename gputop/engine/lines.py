@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 from gputop.documents.parts import LineJson
@@ -12,6 +14,7 @@ from probes.samples import FramesData
 from probes.stacks.kernel_numbers import is_kernel_number
 
 _MOST_STACKS = 1 << 20
+_MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,18 +74,40 @@ def line_json(line: Line | None) -> LineJson | None:
 
 
 class Stacks:
-    """The stacks that samples told, by the number that calls carry."""
+    """The stacks that samples told, by the number that calls carry.
+
+    Attributes:
+        names_kernels: Whether some kernel has a name.
+    """
 
     def __init__(self) -> None:
+        self.names_kernels = False
         self._frames: dict[int, tuple[Line, ...]] = {}
         self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
+        self._of: dict[int, set[int]] = {}  # of each process that is not over
+        self._over: deque[tuple[int, set[int]]] = deque()
 
     def take(self, data: FramesData) -> None:
         """Takes the data of a sample ``frames`` in."""
-        for stack, frames in zip(data.get("stack", ()), data.get("frames", ()), strict=False):
+        pids = chain(data.get("pid", ()), repeat(0))  # a file may lack them
+        for pid, number, frames in zip(pids, data.get("stack", ()), data.get("frames", ()), strict=False):
             if len(self._frames) >= _MOST_STACKS:
                 return
-            self._frames[int(stack)] = tuple(self._line(frame) for frame in frames)
+            stack = int(number)
+            self._frames[stack] = tuple(self._line(frame) for frame in frames)
+            self._of.setdefault(int(pid), set()).add(stack)
+            self.names_kernels = self.names_kernels or is_kernel_number(stack)
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """These processes are over: where there are many stacks, theirs go, of the first ones first."""
+        self._over.extend((pid, self._of.pop(pid)) for pid in pids if pid in self._of)
+        while len(self._frames) > _MANY_STACKS and self._over:
+            pid, stacks = self._over.popleft()
+            for stack in stacks - self._of.get(pid, frozenset()):  # another process may have the number now
+                self._frames.pop(stack, None)
+            if len(self._known) > 2 * _MANY_STACKS:
+                held = list(self._frames.values())
+                self._known = {line: line for frames in held for line in frames}
 
     def _line(self, frame: Iterable[Any]) -> Line:
         file, line, function = frame
@@ -92,11 +117,6 @@ class Stacks:
     def frames(self, stack: int) -> tuple[Line, ...]:
         """The frames of a stack from the innermost on; none when it is not known."""
         return self._frames.get(stack, ())
-
-    @property
-    def names_kernels(self) -> bool:
-        """Whether some kernel has a name."""
-        return any(map(is_kernel_number, self._frames))
 
     def line(self, stack: int) -> Line | None:
         """The innermost line of Python that is no library's, else of native code, else the innermost one."""

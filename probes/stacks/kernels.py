@@ -29,7 +29,6 @@ from probes.stacks.telling import frames_sample
 MOST = 1 << 16  # kernels of all processes
 _A_TURN = 64  # are looked up at a mark
 _A_SAMPLE = 200
-_LAST_S = 1.0  # at the end
 _RENEWED = " (handle reused: earlier launches were of other kernels)"
 _TRIES = 40  # marks, until a kernel counts as one without a name
 
@@ -86,6 +85,9 @@ class _Wanted:
 class Kernels:
     """Collects the kernels that processes launch, and finds their names.
 
+    Attributes:
+        unread: How many names were not found the last time since their files were still being read.
+
     Args:
         find: The frame at an address of a process at a time; None where it is not known.
         wait: Until files that are being read have been, no longer than so many seconds.
@@ -102,6 +104,7 @@ class Kernels:
         self._known: set[Kernel] = set()
         self._waiting: dict[Kernel, _Wanted] = {}
         self._handles = Handles()
+        self.unread = 0
 
     def hear(self, record: bytes) -> None:
         """A program has asked the driver for a kernel: a HANDLE_RECORD."""
@@ -128,6 +131,7 @@ class Kernels:
 
     def tell(self, *, last: bool = False) -> Iterator[tuple[int, int, Frame]]:
         """(process, number, frame) of those whose names have been found; at the end all are tried."""
+        self.unread = 0
         turn = list(self._waiting.items())
         for (pid, address), wanted in turn if last else turn[:_A_TURN]:
             del self._waiting[pid, address]
@@ -135,6 +139,7 @@ class Kernels:
                 frame = self._named(pid, address, wanted)
             except NotYet:
                 self._waiting[pid, address] = wanted
+                self.unread += 1
                 continue
             if frame is not None:
                 yield pid, kernel_number(pid, address), frame
@@ -149,11 +154,15 @@ class Kernels:
         file = self._file_of(pid, named.caller, named.time_ns)
         return file, 0, readable(named.name) + (_RENEWED if named.renewed else "")
 
-    def samples(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """The same as samples."""
-        found = list(self.tell(last=last))
-        until = time.monotonic() + (_LAST_S if last else 0)  # by the wall: files may never be read
-        while self._waiting and (left := until - time.monotonic()) > 0:
+    def samples(self, now_ns: int, until: float | None = None) -> Iterator[Sample]:
+        """The same as samples.
+
+        Args:
+            now_ns: Their time.
+            until: At the end: so long files may be read, s of the monotonic clock.
+        """
+        found = list(self.tell(last=until is not None))
+        while until is not None and self._waiting and (left := until - time.monotonic()) > 0:
             self._wait(left)
             found += self.tell(last=True)
         for start in range(0, len(found), _A_SAMPLE):

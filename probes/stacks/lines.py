@@ -47,6 +47,7 @@ _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to t
 _LOAD_S = 30.0  # for a busy machine; half a second is usual
 # of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
 _TURN_S, _LAST_TURN_S = 0.15, 2.0
+_LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
 Identity = tuple[int, int]
@@ -315,8 +316,9 @@ class Lines(Hears):
         """The stacks that came since the last time; at the end those that wait for symbols, too."""
         if self._inbox is None:
             return
+        until = time.monotonic() + _LAST_S if last else None
         batch: list[Stack] = []
-        for stack in self._stacks(self._inbox, last=last):
+        for stack in self._stacks(self._inbox, until):
             if stack.sampled and not self._samples.is_new(stack.id, stack.pid, stack.frames):
                 continue
             batch.append(stack)
@@ -325,7 +327,11 @@ class Lines(Hears):
                 batch = []
         if batch:
             yield stacks_sample(batch, now_ns)
-        yield from self.kernels.samples(now_ns, last=last)
+        yield from self.kernels.samples(now_ns, until)
+        if last and self.kernels.unread:
+            count = self.kernels.unread
+            text = f"the names of the last {count} kernels were not found in time: they are unknown"
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
         places, self._places = self._places, []
         yield from places_samples(places, now_ns, self._samples.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
@@ -337,15 +343,16 @@ class Lines(Hears):
         if self._inbox is not None:
             self._inbox.relieve()
 
-    def _stacks(self, inbox: Inbox, *, last: bool) -> Iterator[Stack]:
+    def _stacks(self, inbox: Inbox, until: float | None) -> Iterator[Stack]:
+        """``until``: at the end files may be read so long, s of the monotonic clock."""
+        last = until is not None
         inbox.take(last=last)
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = Turn(_LAST_TURN_S if last else _TURN_S)
         yield from self._resolver.take(turn.of(inbox.unread))
         inbox.looked_at()
         yield from self._resolver.complete(turn.lasts)
-        until = time.monotonic() + (_LAST_TURN_S if last else 0)  # by the wall: files may never be read
-        while self._resolver.waits and turn.lasts() and time.monotonic() < until:
+        while until is not None and self._resolver.waits and turn.lasts() and time.monotonic() < until:
             self._resolver.natives.wait(until - time.monotonic())
             yield from self._resolver.complete(turn.lasts)
         if last and (rest := len(inbox.unread) + self._resolver.waits):

@@ -29,6 +29,7 @@ from probes.code.layout import LAYOUTS
 from probes.ebpf.ring import Ring
 from probes.proc import roster
 from probes.scope import Scope
+from probes.source import Item
 from probes.stacks import resolver
 from probes.stacks.lines import Lines
 from probes.stacks.stackring import Inbox
@@ -40,8 +41,15 @@ from tests.soak.machine import RING_BYTES, SECOND, Machine
 SAMPLES = 100  # over the whole time
 _WAITING = 300  # items that the explanation has not taken in: then the clock waits for it
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
+_CAUGHT_UP_NS = 60 * SECOND  # so often the clock waits until all is taken in: else nothing new is explained
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
-_FEW = {"_MOST_NAMES": 2048, "MOST_ROWS": 2048, "_MOST_ENDED": 256, "_MOST_STACKS": 2048}
+_FEW = {
+    "_MOST_NAMES": 2048,
+    "MOST_ROWS": 2048,
+    "_MOST_ENDED": 256,
+    "_MOST_STACKS": 4096,
+    "_MANY_STACKS": 2048,
+}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -97,18 +105,24 @@ class Stop(threading.Event):
         super().__init__()
         self.feed: LiveFeed | None = None
         self.explained = 0
+        self.marks = self.marks_taken = 0  # that the explanation was given, and has taken in
         self.samples: list[dict[str, float]] = []
         self._machine = machine
-        self._begun_ns = machine.clock.now_ns
+        self._begun_ns, self._begun_s = machine.clock.now_ns, time.monotonic()
         self._length_ns = int(hours * 3600 * SECOND)
         self._screen = Shown(size=(160, 50))
-        self._shown_ns = self.frames = 0
+        self._caught_up_ns = self._shown_ns = self.frames = 0
 
     def wait(self, timeout: float | None = None) -> bool:
         """Lets so much time go by at once; True when all of it is over."""
         assert self.feed is not None
-        while len(self.feed._explainer._items) > _WAITING and not self.feed._explainer.failure:
+        explainer = self.feed._explainer
+        while len(explainer._items) > _WAITING and not explainer.failure:
             time.sleep(0.001)
+        if self._machine.clock.now_ns >= self._caught_up_ns + _CAUGHT_UP_NS:
+            self._caught_up_ns = self._machine.clock.now_ns
+            while self.marks_taken < self.marks and not explainer.failure:
+                time.sleep(0.001)
         self._machine.advance(max(timeout or 0, _LEAST_S))
         now = self._machine.clock.now_ns
         if now >= self._shown_ns + _SHOWN_NS:
@@ -116,10 +130,15 @@ class Stop(threading.Event):
             self._look()
         gone = now - self._begun_ns
         if gone >= self._length_ns * (len(self.samples) + 1) // SAMPLES:
-            sample = {"hours": gone / SECOND / 3600, "explained": self.explained, **_use(self.feed)}
+            sample = {
+                "hours": gone / SECOND / 3600,
+                "real_s": time.monotonic() - self._begun_s,
+                "explained": self.explained,
+                **_use(self.feed),
+            }
             print(json.dumps(sample), file=sys.stderr, flush=True)  # for who cannot wait for the end
             self.samples.append(sample)
-        if gone >= self._length_ns or self.feed._explainer.failure:
+        if gone >= self._length_ns or explainer.failure:
             self.set()
         return self.is_set()
 
@@ -141,7 +160,8 @@ def _use(feed: LiveFeed) -> dict[str, float]:
         "descriptors": len(os.listdir("/proc/self/fd")),
         "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
         "threads": len(os.listdir("/proc/self/task")),
-        "why_s": _cpu_s(feed._explainer._thread),
+        "taking_in_s": _cpu_s(feed._explainer._thread),
+        "explaining_s": _cpu_s(feed._explainer._second),
         "reader_s": _cpu_s(feed._thread),
     }
 
@@ -169,21 +189,28 @@ def main(hours: float) -> None:
     source = Source(machine, stop)
     history = History(source.header, clock=machine.clock.monotonic_ns)
     feed = stop.feed = LiveFeed(source, recorder=Recorder(history))
-    tell = feed._explainer._told
+    explainer = feed._explainer
+    tell, take, at_mark = explainer._told, explainer.feed, explainer._at_mark
 
     def told(verdict: Verdict) -> None:
         stop.explained += 1
         tell(verdict)
 
-    feed._explainer._told = told
+    def given(item: Item) -> None:
+        stop.marks += explain_live._is_mark(item)
+        take(item)
+
+    def taken() -> None:
+        at_mark()
+        stop.marks_taken += 1
+
+    explainer._told, explainer.feed, explainer._at_mark = told, given, taken  # type: ignore[method-assign]
     begun = time.monotonic()
     feed.start()
     feed._thread.join()
-    failure, frame = feed.failure() or feed._explainer.failure, feed.latest()
+    failure, frame = feed.failure() or explainer.failure, feed.latest()
     feed.close()
-    report = (
-        feed._explainer._window.verdict().report
-    )  # of all that it has taken in, whenever the last one was made
+    report = explainer._window.verdict().report  # of all that it has taken in, whenever the last one was made
     outcome = {
         "samples": stop.samples,
         "forked": machine.forked,

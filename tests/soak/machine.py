@@ -37,7 +37,7 @@ STEP_US, STEPS = 50_000, 5  # of the loop, in a tick
 RING_BYTES = 1 << 20
 NOBODY = 1 << 22  # from here on no process of this machine has a number
 _MOST_NUMBER = 1 << 30
-LINE = "at train.py:42 in step()"  # where the loop makes its calls
+LINE = "at train.py:42 in step()"  # where the loop copies and waits
 _MOST_STACKS = 1024
 _CALLS_EVERY = 8  # each so many-th process calls CUDA
 _PAGE = mmap.PAGESIZE
@@ -140,7 +140,8 @@ class Machine:
         self._until_ns = self.clock.now_ns
         self._living: deque[tuple[int, int]] = deque()  # (when it ends, pid)
         self.stacks = StackRing()
-        self._loop, self._stack = _loop(self.pid), FIRST_STACK
+        self._stack = FIRST_STACK
+        self._loop = _loop(self.pid, self._stack + 1)
         self._begun = False
 
     def advance(self, seconds: float) -> None:
@@ -157,10 +158,11 @@ class Machine:
         )
         if not self._begun:
             self._code(self.pid)
+            self._stack_of(self.pid)  # where it copies and waits, as long as it lives
         self._begun = True
         loop = self._loop.copy()
         loop["t_end"] += np.uint64(begin)
-        calls = loop["kind"] == Kind.CALL
+        calls = (loop["kind"] == Kind.CALL) & (loop["stack"] == 0)
         loop["stack"][calls] = self._stack_of(self.pid)
         parts += [loop, *self._births(begin), *self._deaths()]
         batch = items.joined(parts)
@@ -240,16 +242,18 @@ class Machine:
         return self._stack
 
 
-def _loop(pid: int) -> Records:
-    """The records of some steps that copy, launch and wait, from 0 on."""
+def _loop(pid: int, stack: int) -> Records:
+    """The records of some steps that copy, launch and wait, from 0 on; ``stack``: of copies and waits."""
     program = programs.Program()
     who = {"pid": pid, "tid": pid}
     for step in range(STEPS):
         at = step * STEP_US
-        program.call(programs.COPY_ASYNC, at + 100, at + 130, kind=programs.H2D, bytes=1 << 20, **who)
+        program.call(
+            programs.COPY_ASYNC, at + 100, at + 130, kind=programs.H2D, bytes=1 << 20, stack=stack, **who
+        )
         for launch in range(6):
             program.call(programs.LAUNCH, at + 200 + 10 * launch, at + 205 + 10 * launch, **who)
-        program.call(programs.SYNC, at + 300, at + 20_000, **who)
+        program.call(programs.SYNC, at + 300, at + 20_000, stack=stack, **who)
         program.off(at + 310, at + 19_990, at + 19_980, **who)
         program.preempted(at + 30_000, at + 31_000, next_pid=1, next_tid=1, **who)
     batch = program.batch()
