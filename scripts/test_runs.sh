@@ -2,7 +2,8 @@
 # Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one
 # (BUSY_EVERY; 1 is all of them) is beside stress-ng on two processors and a gputop of somebody else's that records the
 # whole machine; with STAND_STILL=1 the machine stands still now and then besides, in each run (scripts/stand_still.py).
-# A test that fails is not run again. RUNS (30); logs lie in build/runs. Exit status 1: a run failed.
+# A test that fails is not run again. RUNS (30); logs lie in build/runs, and what tests of a failed run left in the
+# temporary directory stays there. Exit status 1: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,15 +30,21 @@ for number in $(seq "$runs"); do
 		beside+=", stands still"
 		python3 scripts/stand_still.py &
 	fi
+	left=$(mktemp -d) # short, for the sockets in it
 	began=$SECONDS
-	TEST_AGAIN=0 scripts/test.sh >"$log" 2>&1 </dev/null &
+	TEST_AGAIN=0 PYTEST_DEBUG_TEMPROOT=$left scripts/test.sh >"$log" 2>&1 </dev/null &
 	wait $! || status=$?
 	took=$((SECONDS - began))
 	alone
 	names=$(grep -oE '^(FAILED|ERROR) [^ ]+' "$log" | cut -d' ' -f2 | sort -u | tr '\n' ' ' || :)
 	printf '%2d %s %d:%02d %s\n' "$number" "$beside" $((took / 60)) $((took % 60)) \
 		"$([ "$status" -eq 0 ] && echo passed || echo "failed: ${names:-status $status, see $log}")"
-	[ "$status" -eq 0 ] || failed=$((failed + 1))
+	if [ "$status" -eq 0 ]; then
+		rm -rf "$left"
+	else
+		printf 'its tests left %s\n' "$left" >>"$log"
+		failed=$((failed + 1))
+	fi
 done
 printf '%d of %d runs failed\n' "$failed" "$runs"
 [ "$failed" -eq 0 ]

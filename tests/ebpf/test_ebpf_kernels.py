@@ -83,6 +83,7 @@ def assert_named(run: Recorded, truth: Mapping[str, int]) -> tuple[int, int]:
     (process,) = [one for one in run.stats["processes"] if one["calls"]]
     told: Counter[str] = Counter()
     nameless = 0
+    assert process.get("kernels"), run.stats["problems"]
     for row in process["kernels"]:
         if row["name"]:
             told[row["name"]] += row["launches"]
