@@ -30,7 +30,7 @@ for number in $(seq "$runs"); do
 		beside+=", stands still"
 		python3 scripts/stand_still.py &
 	fi
-	left=$(mktemp -d) # short, for the sockets in it
+	left=$(mktemp -d) && chmod 755 "$left" # short, for the sockets in it; open, as that for temporary files is
 	began=$SECONDS
 	TEST_AGAIN=0 PYTEST_DEBUG_TEMPROOT=$left scripts/test.sh >"$log" 2>&1 </dev/null &
 	wait $! || status=$?
