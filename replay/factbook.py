@@ -59,15 +59,15 @@ class FactBook:
                 self._forget()
 
     def _take_stack(self, pid: int, stack: int, frames: Any) -> None:
-        own = self._stacks.get(pid, {})
-        if stack not in own:
+        if stack not in self._stacks.get(pid, ()):
             while self._count >= _MOST_STACKS and self._over:
                 self._drop_stacks(next(iter(self._over)))
             if self._count >= _MOST_STACKS:
                 return
-            own = self._stacks.setdefault(pid, own)
             self._count += 1
-        own[stack] = frames
+            if pid in self._ended:  # told after its end
+                self._over[pid] = None
+        self._stacks.setdefault(pid, {})[stack] = frames
 
     def _drop_stacks(self, pid: int) -> None:
         self._over.pop(pid, None)

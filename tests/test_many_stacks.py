@@ -108,6 +108,20 @@ def test_a_number_that_the_next_process_of_the_pid_has_again_stays() -> None:
 
 
 @pytest.mark.usefixtures("few")
+def test_stacks_that_are_told_after_the_end_of_their_process_count_as_those_before() -> None:
+    book = FactBook()
+    book.take(items.process(5))
+    book.take(Sample(FRAMES, START, dict(frames(5, *range(100, 100 + MANY)))))
+    book.take(Sample(PROCESS, START, {"pid": 5, "exited_ns": START}))
+    for late in (range(200, 200 + MANY), range(300, 300 + MANY // 2)):
+        book.take(Sample(FRAMES, START, dict(frames(5, *late))))
+    for pid, first in ((6, 1000), (7, 2000)):
+        book.take(Sample(FRAMES, START, dict(frames(pid, *range(first, first + MANY // 2)))))
+    told = [number for one in book.samples(START) if one.kind == FRAMES for number in one.data["stack"]]
+    assert told == [*range(1000, 1000 + MANY // 2), *range(2000, 2000 + MANY // 2)]
+
+
+@pytest.mark.usefixtures("few")
 def test_a_pid_that_lives_again_keeps_its_stacks_in_the_middle_of_a_session() -> None:
     book = FactBook()
     book.take(items.process(5))
