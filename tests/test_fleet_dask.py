@@ -139,6 +139,18 @@ def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: 
     assert ingest([str(sessions)], str(tmp_path / "lake"), 1).explained == RANKS - kept
 
 
+def test_a_scheduler_that_is_slow_to_say_goodbye_takes_no_answer_back(
+    sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_dask, "_CLOSE_S", 0)
+    one = str(sessions / "1-0.gputop")
+    with scheduler() as (address, _process), worker(address):
+        with dask(address, 1, lambda _text: None) as engine:
+            assert ingest([one], str(tmp_path / "lake"), 1, engine=engine).explained == 1
+        with pytest.raises(GputopError, match="the reason"), dask(address, 1, lambda _text: None):
+            raise GputopError("the reason")
+
+
 @pytest.mark.long
 def test_whoever_waits_for_a_worker_is_told_so_and_gets_it(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

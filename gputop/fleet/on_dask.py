@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import islice
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ _BATCH = 16  # recordings of a task, at most: some seconds of work, so that the 
 _TASKS = 4  # a worker has at least so many, so that none waits long for the last one
 _CONNECT_S = 20
 _ASK_S = 0.2
+_CLOSE_S = 2.0  # that the end waits for a scheduler that may be gone
 _WAIT_S = 10.0  # without a worker, until that is said
 _OWN: Final[dict[str, list[str]]] = {
     # what others on this machine could ask over HTTP: nothing
@@ -93,7 +94,8 @@ def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
     try:
         yield client
     finally:
-        client.close(timeout=_ASK_S)
+        with suppress(distributed.TimeoutError):  # all answers are here, or a better error is on its way
+            client.close(timeout=_CLOSE_S)
 
 
 class _Dask:
