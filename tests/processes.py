@@ -18,6 +18,11 @@ def command_of(pid: str) -> str:
         return ""
 
 
+def state_of(pid: int) -> str:
+    """As ps tells it: ``S`` is asleep, ``T`` is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
 def started_child(pid: int, command: str) -> str:
     """The one child that runs this command, once it does: one that is forked may not have become it yet."""
 

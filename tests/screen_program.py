@@ -11,8 +11,9 @@ ROOT = Path(__file__).parent.parent
 
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 sys.path.insert(0, ".")
+from textual.drivers._writer_thread import WriterThread
 from tests import fake_frames as fake
 from gputop.ui.model.config import Asked
 from gputop.ui.run import run_app
@@ -26,6 +27,17 @@ class Feed(fake.FakeFeed):
         if self.polls == 3 and "crash" in sys.argv:
             raise ValueError("a broken \\x1b[31mframe")
         return fake.frame(self.polls)
+
+write, met = WriterThread.write, []
+def write_and_meet(self, text):  # signals that come in the middle of a write
+    if "Processes" in text and not met:
+        met.append(True)
+        with self._queue.mutex:
+            for number in map(int, sys.argv[2:]):
+                os.kill(os.getpid(), number)
+    write(self, text)
+if sys.argv[1:2] == ["meet"]:
+    WriterThread.write = write_and_meet
 
 sys.exit(run_app(Feed(), Asked(rate_hz=10)))
 """

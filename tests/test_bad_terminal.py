@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli_support import complete, wait_for_size
 from tests.gputop_command import GPUTOP
-from tests.processes import command_of, started_child
+from tests.processes import command_of, started_child, state_of
 from tests.screen_program import started
 from tests.waiting import wait_until
 
@@ -87,6 +87,28 @@ def test_a_terminal_that_vanishes_without_a_signal_ends_the_screen() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGTSTP])
+def test_a_signal_that_meets_a_write_to_the_terminal_is_heeded_behind_it(number: signal.Signals) -> None:
+    """A terminal that goes while a write waits sends SIGCONT: gputop waited for itself, and recorded on."""
+    master, slave = pty.openpty()
+    process = started(slave, "meet", str(int(number)))
+    try:
+        shown = read_until(master, b"\x1b[?1049l")
+        if number == signal.SIGTSTP:
+            wait_until(lambda: state_of(process.pid) == "T", "the process to stop")
+            process.send_signal(signal.SIGCONT)
+        again = read_until(master, b"\x1b[?1049h", shown.partition(b"\x1b[?1049l")[2])
+        read_until(master, b"Quit", again.partition(b"\x1b[?1049h")[2])
+        os.write(master, b"q")
+        read_until(master, b"\x1b[?1049l")
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
 
 
 @pytest.mark.ebpf

@@ -11,21 +11,17 @@ from pathlib import Path
 import pytest
 
 from gputop.process.child import Child, ChildError, Identity
+from tests.processes import state_of
 from tests.waiting import wait_until
 
 
 def test_it_does_not_run_before_it_is_released(tmp_path: Path) -> None:
     child = Child(["touch", str(tmp_path / "ran")], os.environ)
-    wait_until(lambda: _state(child.pid) == "S", "a child that waits")
+    wait_until(lambda: state_of(child.pid) == "S", "a child that waits")
     assert not (tmp_path / "ran").exists()
     child.release()
     assert child.wait() == 0
     assert (tmp_path / "ran").exists()
-
-
-def _state(pid: int) -> str:
-    """As ps tells it: ``S`` is asleep."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def test_it_never_runs_when_it_is_discarded(tmp_path: Path) -> None:

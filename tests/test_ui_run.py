@@ -13,10 +13,10 @@ import termios
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from tests.processes import state_of
 from tests.screen_program import started
 
 
@@ -131,7 +131,7 @@ def test_one_that_was_held_paints_the_whole_screen_again_and_gives_the_terminal_
         return output
 
     def stopped(_output: bytes = b"") -> bool:
-        return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+        return state_of(process.pid) == "T"
 
     try:
         read_until(lambda output: b"Processes" in output and b"Quit" in output)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import select
 import signal
 import termios
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
@@ -29,6 +30,10 @@ class QuickDriver(LinuxDriver):
 
     Whoever is held by SIGSTOP is not asked before, as by ctrl+z: Textual would take the terminal a second
     time when it goes on, and leave it at the end as the first time had made it, where no key is shown.
+
+    Both signals are heeded in the loop. Textual writes to the terminal where the signal is met; if that is in
+    the middle of a write, it waits for itself for ever. A terminal that goes sends SIGCONT as well as SIGHUP,
+    just when the writes that it has kept waiting go on.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -43,16 +48,18 @@ class QuickDriver(LinuxDriver):
         self._taken = True
         if not self._watched:
             self._watched = True
-            until_gone = partial(self._until_gone, asyncio.get_running_loop())
-            threading.Thread(target=until_gone, name="gputop-terminal", daemon=True).start()
+            threading.Thread(target=self._until_gone, name="gputop-terminal", daemon=True).start()
 
-    def _until_gone(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _until_gone(self) -> None:
         terminal = select.poll()
         terminal.register(self.fileno, 0)  # its end is told unasked
         terminal.poll()
         self.exit_event.set()  # nobody will press a key
+        self._soon(partial(self._app.exit, _GONE, return_code=_GONE))
+
+    def _soon(self, do: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop has ended: so does the screen
-            loop.call_soon_threadsafe(partial(self._app.exit, _GONE, return_code=_GONE))
+            self._loop.call_soon_threadsafe(do)
 
     def disable_input(self) -> None:
         """Stop reading keys; wait for the thread only when it will be started again (after ctrl+z)."""
@@ -73,8 +80,18 @@ class QuickDriver(LinuxDriver):
         self.write("\x1b[2J")
         super().stop_application_mode()
 
+    def _sigtstp_application(self, *_: object) -> None:
+        """Give the terminal back and stop; at once where another program has the terminal."""
+        if self._taken and self._auto_restart:
+            self._soon(super()._sigtstp_application)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
     def _sigcont_application(self, *_: object) -> None:
         """Go on: take the terminal that was given back for ctrl+z; or, after SIGSTOP, that others had."""
+        self._soon(self._go_on)
+
+    def _go_on(self) -> None:
         if self._taken and self._auto_restart and not self._app._exit:
             self.suspend_application_mode()
             self._must_signal_resume = True
