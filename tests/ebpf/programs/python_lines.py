@@ -21,7 +21,7 @@ HELD = ctypes.PyDLL(os.environ.get("TEST_CUDART", "libcudart.so.12"))  # keeps t
 LIBC = ctypes.CDLL(None)
 sync, sync_held = RUNTIME.cudaDeviceSynchronize, HELD.cudaDeviceSynchronize
 COUNTS = Counter()
-LOCK = threading.Lock()
+LOCK = threading.RLock()  # a handler of signals counts as well, and may be called while it is held
 
 
 def own(_result):
