@@ -330,7 +330,11 @@ class Lines(Hears):
         yield from self.kernels.samples(now_ns, until)
         if last and self.kernels.unread:
             count = self.kernels.unread
-            text = f"the names of the last {count} kernels were not found in time: they are unknown"
+            text = (
+                f"the names of the last {count} kernels were not found in time: their files could not be "
+                f"read within {_LAST_S:g} s of the end (a busy machine, or a slow file system?); record "
+                "again, and let the program run for some seconds after it launched them"
+            )
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
         places, self._places = self._places, []
         yield from places_samples(places, now_ns, self._samples.number)
