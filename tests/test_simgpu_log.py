@@ -176,41 +176,35 @@ def test_counting_carries_over_every_digit(tmp_path: Path) -> None:
     assert log.calls["cudaPeekAtLastError"] == 100_123
 
 
+def printed(command: list[str], env: dict[str, str]) -> list[float]:
+    """Runs a program and returns the numbers that it printed."""
+    out = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    return [float(number) for number in out.split()]
+
+
 @pytest.mark.timed
 def test_a_launch_is_fast_enough_for_high_rates(tmp_path: Path, program: Path) -> None:
+    """A million a second where a read of the clock takes 25 ns."""
     env = Bench(tmp_path).env | {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0"}
     # a copy: a tracer of another test or user may have probes on the libraries themselves
     env["LD_LIBRARY_PATH"] = str(shutil.copytree(ensure_built(), tmp_path / "lib"))
-    best = min(
-        float(
-            subprocess.run(
-                [str(program), "libcudart.so.13", "1", "200000", "exit"],
-                env=env,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout.split()[1]
-        )
-        for _ in range(3)
-    )
-    assert best < 1000, "ns of CPU for both layers together"
+    command = [str(program), "libcudart.so.13", "1", "200000", "exit"]
+    runs = [printed(command, env) for _ in range(3)]
+    best = min(cpu / read for _, cpu, read in runs)
+    assert best < 40, "reads of the clock, in CPU time, for both layers together"
 
 
 @pytest.mark.timed
-def test_a_launch_costs_what_it_does_in_reality_by_default(tmp_path: Path, program: Path) -> None:
-    """Beside what this machine needs for one that costs nothing."""
-    command = [str(program), "libcudart.so.12", "1", "500", "exit"]
-
-    def cost(**setting: str) -> float:
-        env = Bench(tmp_path).env | {"SIMGPU_KERNEL_NS": "1"} | setting
-        runs = [
-            subprocess.run(command, env=env, capture_output=True, text=True, check=True) for _ in range(3)
-        ]
-        return min(float(run.stdout.split()[1]) for run in runs)
-
-    by_default, bare = cost(), cost(SIMGPU_LAUNCH_NS="0")
-    print(f"{by_default:.0f} ns, {bare:.0f} of them its own")
-    assert 3000 < by_default - bare < 7000
+def test_a_launch_costs_what_it_does_in_reality_by_default(tmp_path: Path) -> None:
+    """3 to 6 µs from its begin, and what this machine needs for one that costs nothing."""
+    program = compile_c("launch_times.c", tmp_path / "launch_times")
+    base = Bench(tmp_path).env | {"SIMGPU_KERNEL_NS": "1"}
+    command = [str(program), "libcudart.so.12", "2001"]
+    runs = [(printed(command, base), printed(command, base | {"SIMGPU_LAUNCH_NS": "0"})) for _ in range(5)]
+    print(runs)
+    assert min(fastest for (fastest, _), _ in runs) >= 3000
+    assert min(median for (_, median), _ in runs) > 4000, "not always the least"
+    assert min(median - bare for (_, median), (_, bare) in runs) < 6000
 
 
 def test_an_unwritable_log_does_not_stop_the_program(tmp_path: Path) -> None:

@@ -28,6 +28,14 @@ static double now(int clock) {
 
 static void kernel(uint64_t ns) { (void)ns; }
 
+/* What a piece of work of always the same size costs on this machine now: ns of a read of the clock. */
+static double reference(void) {
+  const int reads = 50000;
+  double from = now(CLOCK_PROCESS_CPUTIME_ID);
+  for (int i = 0; i < reads; i++) now(CLOCK_MONOTONIC);
+  return (now(CLOCK_PROCESS_CPUTIME_ID) - from) / reads;
+}
+
 static void *work(void *stream) {
   for (int i = 0; i < launches; i++) {
     uint64_t ns = 1;
@@ -38,23 +46,27 @@ static void *work(void *stream) {
   return NULL;
 }
 
-/* basic LIBRARY THREADS LAUNCHES exit|_exit|kill */
+/* basic LIBRARY THREADS LAUNCHES exit|_exit|kill
+   prints ns of wall and of CPU a launch, and ns of CPU a read of the clock, half of them before and half behind. */
 int main(int argc, char **argv) {
   pthread_t threads[64];
   void *lib = dlopen(argc > 1 ? argv[1] : "libcudart.so.12", RTLD_NOW);
   int n = argc > 2 ? atoi(argv[2]) : 1;
-  double wall, cpu;
+  double wall, cpu, read;
   if (lib == NULL || argc < 5 || n > 64) return 2;
   launches = atoi(argv[3]);
   *(void **)&launch = dlsym(lib, "cudaLaunchKernel");
   *(void **)&synchronize = dlsym(lib, "cudaDeviceSynchronize");
   *(void **)&query = dlsym(lib, "cudaStreamQuery");
   if (synchronize() != 0) return 3;
+  read = reference();
   wall = now(CLOCK_MONOTONIC);
   cpu = now(CLOCK_PROCESS_CPUTIME_ID);
   for (int i = 0; i < n; i++) pthread_create(&threads[i], NULL, work, NULL);
   for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
-  printf("%.1f %.1f\n", (now(CLOCK_MONOTONIC) - wall) / n / launches, (now(CLOCK_PROCESS_CPUTIME_ID) - cpu) / n / launches);
+  wall = (now(CLOCK_MONOTONIC) - wall) / n / launches;
+  cpu = (now(CLOCK_PROCESS_CPUTIME_ID) - cpu) / n / launches;
+  printf("%.1f %.1f %.1f\n", wall, cpu, (read + reference()) / 2);
   fflush(stdout);
   if (strcmp(argv[4], "_exit") == 0) _exit(0);
   if (strcmp(argv[4], "kill") == 0) kill(getpid(), SIGKILL);
