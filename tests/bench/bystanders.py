@@ -8,7 +8,6 @@ without probes, with an empty pair, under gputop.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +19,7 @@ from probes.ebpf import attach, bpfcall, loader
 from tests.bench import calls
 from tests.bench.rows import Row
 from tests.bench.workload import Apart
+from tests.conftest import missing_for_bpftrace
 from tests.ebpf.recording import bpftrace
 
 LAUNCH_BOUND = 1.05  # without sessions (Linux 6.13) it is a trap more
@@ -129,7 +129,7 @@ def _switch(folder: Path) -> Row:
         "empty programs": lambda: _empty(empty),
         "gputop": lambda: _gputop(ours),
     }
-    if shutil.which("bpftrace"):
+    if not missing_for_bpftrace():
         under["bpftrace's count of switches"] = lambda: bpftrace(_BPFTRACE, folder / "bystanders.txt")
     found: dict[str, list[float]] = {name: [] for name in under}
     with Apart() as place:
