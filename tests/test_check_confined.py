@@ -153,10 +153,8 @@ def test_a_library_can_not_reach_outside(tmp_path: Path, attempt: str) -> None:
 def test_a_library_that_prints_without_end_fills_no_memory(tmp_path: Path) -> None:
     path = build(tmp_path, 'for (;;) write(1, "x\\n", 2);')
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
     done = selfhit.call(path, SYMBOL)
-    assert (done.calls, done.error) == (0, "it printed more than 64 KiB")
-    assert time.monotonic() - began < 8
+    assert (done.calls, done.error) == (0, "it printed more than 64 KiB"), "not that it took too long"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 << 10
 
 

@@ -64,7 +64,7 @@ def test_whoever_locks_what_all_may_read_in_sysfs_keeps_nobody_waiting(tmp_path:
     try:
         begun = time.monotonic()
         with turns.turn(tmp_path / "locks"):
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - begun < turns._PATIENCE_S / 2
     finally:
         assert end(holder) == -signal.SIGKILL, "it had the lock"
 
@@ -120,7 +120,7 @@ def test_who_detaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
     with turns.turn(tmp_path / "locks"), closing(os.fdopen(turn)), closing(os.fdopen(queue)):
         begun = time.monotonic()
         detacher.close(links, turn, queue)
-        assert time.monotonic() - begun < 5, "it gives up once, not for each link"
+        assert time.monotonic() - begun < 10, "it gives up once, not for each of twenty links"
     for link in links:
         with suppress(OSError):
             os.close(link)

@@ -73,7 +73,7 @@ def test_a_reader_that_is_slow_misses_frames_and_holds_nobody_up() -> None:
     while not writer.behind:
         writer.put(line)
         taken += 1
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30, "who waits for the pipe waits for ever"
     assert MOST_WAITING <= taken <= MOST_WAITING + 1
     read = 0
     while read < taken * len(line):
