@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import read_trace
-from tests.simgpu_programs.harness import Bench, patient
+from tests.simgpu_programs.harness import Bench, again, patient
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def test_freeing_waits_for_all_work_of_the_device(bench: Bench, call: str, flags
 
 
 def test_freeing_waits_for_host_functions_too(bench: Bench) -> None:
-    wall = bench.run(
-        "import ctypes\nc = Cuda(); s = c.stream(1); d = c.malloc(64)\n"
+    ended = bench.run(
+        "import ctypes\nc = Cuda(); s = c.stream(1); d = c.malloc(64); ended = []\n"
         "@ctypes.CFUNCTYPE(None, ctypes.c_void_p)\n"
-        "def call(_): time.sleep(0.03)\n"
-        "c.LaunchHostFunc(s, call, None); print(json.dumps(c.timed(c.Free, d)[1]))"
+        "def call(_): time.sleep(0.03); ended.append(1)\n"
+        "c.LaunchHostFunc(s, call, None); c.Free(d); print(json.dumps(len(ended)))"
     )
-    assert wall > 25
+    assert ended == 1
 
 
 @patient
@@ -94,15 +94,18 @@ def test_both_interfaces_in_one_process(bench: Bench) -> None:
     assert rows["start"][1] >= rows["end"][0]
 
 
+@again  # the program may stand still while its kernels run
 def test_a_launch_through_a_private_table_passes_no_exported_name(bench: Bench) -> None:
+    trace = bench.directory / "trace"
+    trace.unlink(missing_ok=True)
     result = bench.run(
         "from hidden import launcher\nc = Cuda(); s = c.stream(); launch = launcher()\n"
-        "e = [launch(3_000_000, s) for _ in range(4)]\n"
+        "e = [launch(75_000_000, s) for _ in range(4)]\n"
         "print(json.dumps([*e, c.StreamQuery(s), c.StreamSynchronize(s)]))",
-        SIMGPU_TRACE=str(bench.directory / "trace"),
+        SIMGPU_TRACE=str(trace),
     )
     assert result == [0, 0, 0, 0, 600, 0]
     (log,) = bench.processes()
     assert not [name for name in log.calls if "Launch" in name]
-    assert log.kernel_busy_ns == 12_000_000
-    assert len(read_trace(bench.directory / "trace").rows) == 4
+    assert log.kernel_busy_ns == 300_000_000
+    assert len(read_trace(trace).rows) == 4

@@ -192,8 +192,17 @@ def test_a_missing_peer_costs_no_cpu_and_an_abort_ends_it(bench: Bench) -> None:
 
 
 def test_a_waiting_collective_keeps_the_device_busy(bench: Bench) -> None:
-    body = "if rank == 0: n.all_reduce(comm, s); time.sleep(1)\nelse: time.sleep(1); n.all_reduce(comm, s)\n"
-    processes = start(bench, body + "c.StreamSynchronize(s)")
+    """The late one comes when the other has waited for long enough."""
+    begun = bench.directory / "begun"
+    body = (
+        "import pathlib\nbegun = pathlib.Path(os.environ['BEGUN']); end = time.monotonic() + 30\n"
+        "if rank == 0: n.all_reduce(comm, s); begun.touch()\n"
+        "while not begun.exists() and time.monotonic() < end: time.sleep(0.01)\n"
+        "time.sleep(0.6)\n"
+        "if rank == 1: n.all_reduce(comm, s)\n"
+        "c.StreamSynchronize(s)"
+    )
+    processes = start(bench, body, BEGUN=str(begun))
     results(processes)
     busy = {process.pid: process.kernel_busy_ns for process in bench.processes()}
     assert busy[processes[0].pid] > 500_000_000, "its kernel spins on the device"

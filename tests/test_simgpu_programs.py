@@ -11,7 +11,13 @@ import pytest
 
 from gputop.simgpu import ensure_built
 from tests.simgpu_programs import cuda_toolkit
-from tests.simgpu_programs.harness import HERE, Bench, compile_c
+from tests.simgpu_programs.harness import HERE, Bench, again, compile_c
+from tests.waiting import until_good
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
 def compile_cu(major: int, directory: Path) -> Path:
@@ -30,15 +36,27 @@ def compile_cu(major: int, directory: Path) -> Path:
 def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
     program = compile_cu(major, tmp_path)
     bench = Bench(tmp_path)
-    out = subprocess.run([str(program)], env=bench.env, capture_output=True, text=True, check=True).stdout
-    assert out.startswith("SimGPU 80GB 9.0 ")
-    assert out.split()[4] == str(80 << 30)
-    assert 5 < float(out.split()[5]) < 6
-    assert out.endswith(" 1\n"), "what was copied to the device comes back"
-    (log,) = bench.processes()
-    expected = {"cudaLaunchKernel": 11, "cuLaunchKernel": 11, "cudaMalloc": 3, "__cudaRegisterFunction": 2}
-    assert {name: log.calls[name] for name in expected} == expected
-    assert log.kernel_busy_ns == 10 * 5000 + 5_000_000, "a pointer as first argument is no duration"
+
+    def milliseconds() -> float:
+        """Of its events; longer than they should be where the program stood still for 200 ms."""
+        bench.log.unlink(missing_ok=True)
+        out = subprocess.run([str(program)], env=bench.env, capture_output=True, text=True, check=True).stdout
+        assert out.startswith("SimGPU 80GB 9.0 ")
+        assert out.split()[4] == str(80 << 30)
+        assert out.endswith(" 1\n"), "what was copied to the device comes back"
+        (log,) = bench.processes()
+        expected = {
+            "cudaLaunchKernel": 12,
+            "cuLaunchKernel": 12,
+            "cudaMalloc": 3,
+            "__cudaRegisterFunction": 2,
+        }
+        assert {name: log.calls[name] for name in expected} == expected
+        busy = 200_000_000 + 10 * 5000 + 5_000_000
+        assert log.kernel_busy_ns == busy, "a pointer as first argument is no duration"
+        return float(out.split()[5])
+
+    assert until_good(milliseconds, lambda ms: ms < 5.051) == pytest.approx(5.05, abs=0.001)
 
 
 @pytest.mark.parametrize("major", [12, 13])
@@ -76,9 +94,8 @@ def test_a_program_that_loads_the_library_at_run_time(tmp_path: Path) -> None:
     assert bench.processes()[0].calls["cudaLaunchKernel"] == 100
 
 
-@pytest.mark.timed
-def test_the_driver_interface_alone(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+@again  # the program may stand still while its kernel runs
+def test_the_driver_interface_alone(bench: Bench) -> None:
     result = bench.run(
         "import ctypes\nd = ctypes.CDLL('libcuda.so.1'); P = ctypes.c_void_p\n"
         "ctx, mod, f, p = P(), P(), P(), P()\n"
@@ -86,13 +103,15 @@ def test_the_driver_interface_alone(tmp_path: Path) -> None:
         "  d.cuCtxCreate_v2(ctypes.byref(ctx), 0, 0), d.cuModuleLoadData(ctypes.byref(mod), b'ptx'),\n"
         "  d.cuModuleGetFunction(ctypes.byref(f), mod, b'simgpu_k'),\n"
         "  d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))]\n"
-        "v = ctypes.c_uint64(3_000_000); a = (P * 1)(ctypes.addressof(v))\n"
-        "r.append(d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, a, None)); t = time.monotonic()\n"
-        "r += [d.cuStreamQuery(None), d.cuStreamSynchronize(None), 2.5 < 1e3 * (time.monotonic() - t) < 8]\n"
-        "print(json.dumps(r))"
+        "v = ctypes.c_uint64(300_000_000); a = (P * 1)(ctypes.addressof(v)); t = time.monotonic_ns()\n"
+        "r.append(d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, a, None))\n"
+        "r += [d.cuStreamQuery(None), d.cuStreamSynchronize(None), time.monotonic_ns() - t >= 300_000_000]\n"
+        "print(json.dumps([*r, d.cuStreamQuery(None)]))"
     )
-    assert result == [3, 0, 0, 0, 0, 0, 0, 600, 0, True]
-    assert not any(name.startswith("cuda") for name in bench.processes()[0].calls)
+    assert result == [3, 0, 0, 0, 0, 0, 0, 600, 0, True, 0]
+    (log,) = bench.processes()
+    assert log.kernel_busy_ns == 300_000_000
+    assert not any(name.startswith("cuda") for name in log.calls)
 
 
 @pytest.mark.parametrize(("library", "offset"), [("libcudart.so.12", 388), ("libcudart.so.13", 384)])

@@ -171,7 +171,7 @@ def test_samples_have_the_times_of_their_windows(bench: Bench) -> None:
 def test_a_process_is_told_once_a_window(bench: Bench) -> None:
     result = bench.run(
         f"{_MONITOR}c = Cuda(); s = c.stream()\n"
-        "for _ in range(150): c.launch(10_000_000, s)\n"
+        "for _ in range(1000): c.launch(30_000_000, s)\n"  # busy until long after the questions
         f"time.sleep({2 * _WINDOW_MS / 1000 + 0.05}); begin = time.time_ns() // 1000\n"
         "(x,) = n.nvmlDeviceGetProcessUtilization(h, 0)\n"
         "again = error(n.nvmlDeviceGetProcessUtilization, h, begin)\n"

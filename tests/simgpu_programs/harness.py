@@ -86,22 +86,28 @@ class Bench:
         return read_log(self.log)
 
 
+_PAUSES_S = (0, 2, 8, 20)  # before each try: a machine that is slow for some seconds is not so in all of them
+
+
 def patient(test: Callable[..., None]) -> Callable[..., None]:
     """A timed test, tried up to four times: the host of a machine may take its CPUs away, a bug stays."""
     return pytest.mark.timed(again(test))
 
 
 def again(test: Callable[..., None]) -> Callable[..., None]:
-    """Tries a test up to four times."""
+    """Tries a test up to four times, half a minute in all; the last try's failure is the test's."""
 
     @functools.wraps(test)
     def tries(bench: Bench, **arguments: Any) -> None:
-        for _ in range(3):
+        for number, pause in enumerate(_PAUSES_S, start=1):
+            time.sleep(pause)
             try:
                 return test(bench=bench, **arguments)
             except AssertionError:
+                if number == len(_PAUSES_S):
+                    raise
                 bench.log.unlink(missing_ok=True)
-        return test(bench=bench, **arguments)
+        return None
 
     return tries
 
