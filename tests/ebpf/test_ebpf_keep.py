@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -10,18 +11,21 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from gputop.library import answers
+from gputop.serve import triggers
 from probes.source import MARKER, Sample
 from replay.reader import SessionReader
 from tests.observed_demo import SLEEPS
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, marks_go_on, serving
-from tests.waiting import wait_until
+from tests.waiting import until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
+STRETCH = 20  # steps in a row; gputop knows more of them before it calls one slow
 PLANTED_S = 0.4  # less than ten steps: longer ones are no steps any more
 # 56 ms of waiting for the GPU in each step; one step computes in Python before its end
 STEPS = f"""
@@ -122,7 +126,17 @@ def _markers(path: Path) -> list[str]:
 
 @pytest.mark.long  # others that take its CPU make slow steps, too
 def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(tmp_path: Path) -> None:
-    home = _open(tmp_path)
+    """Where the machine has made a step slow before it, gputop keeps that one: the program runs once more."""
+
+    def planted() -> bool:
+        """Whether the session that was kept is that of the planted step."""
+        return _keeps_the_planted_step(_open(Path(tempfile.mkdtemp(dir=tmp_path))))
+
+    assert until_good(planted, bool)
+
+
+def _keeps_the_planted_step(home: Path) -> bool:
+    """Asserts all about the one session, if it is the planted step's; else that another step was slow."""
     with serving(home, *_flags(home), "--lines", "all"):
         process = _program(home, STEPS, "120", "100000", nobody=True)
         try:
@@ -137,9 +151,11 @@ def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(t
         facts = path.stat()
         assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (NOBODY, 0o600)
         own_ms, told_ms = _steps_ms(home), _told_steps_ms(path)
-        planted = [ms for ms in told_ms if PLANTED_S * 1e3 * 0.95 < ms < PLANTED_S * 1e3 * 1.6]
-        assert len(planted) == 1, (told_ms, own_ms)
+        assert told_ms
         assert _all_happened(told_ms, own_ms), (told_ms, own_ms)
+        if not (planted := _as_planted(told_ms)):
+            return False
+        assert len(planted) <= len(_as_planted(own_ms)), (told_ms, own_ms)
         report = answers.explain(str(path))
         start = report.start_ns
         near = [event for event in report.events if abs(start + event.time_ns - slow_ns) < 0.3e9]
@@ -150,6 +166,7 @@ def test_one_planted_slow_step_makes_one_session_of_the_users_that_explains_it(t
         assert event.line is not None
         assert event.line.function == "held_up"
     assert len(_kept(home, "slow-step", pid)) == 1
+    return True
 
 
 def test_an_end_by_a_signal_and_one_after_an_error_of_cuda_are_kept_and_others_are_not(
@@ -189,9 +206,22 @@ def _steps_ms(home: Path) -> list[float]:
     return [int(line) / 1e6 for line in (home / "steps").read_text().splitlines()]
 
 
+def _as_planted(steps_ms: list[float]) -> list[float]:
+    """Those of the steps that are as long as the planted one."""
+    return [ms for ms in steps_ms if PLANTED_S * 1e3 * 0.95 < ms < PLANTED_S * 1e3 * 1.6]
+
+
 def _all_happened(told_ms: list[float], own_ms: list[float]) -> bool:
-    """Whether the program itself knows each of these slow steps: a machine that stands still makes some."""
-    slow = [ms for ms in own_ms if ms > 1.8 * sorted(own_ms)[len(own_ms) // 2]]
+    """Whether the program itself knows each of these slow steps: a machine that stands still makes some.
+
+    As gputop, it compares each with those before it: what comes later has made no step slow. Which of them
+    gputop has seen is not known, so the fastest stretch counts.
+    """
+    slow, usual = [], math.inf
+    for place in range(STRETCH, len(own_ms)):
+        usual = min(usual, median(own_ms[place - STRETCH : place]))
+        if own_ms[place] > 0.9 * triggers.SLOW * usual:
+            slow.append(own_ms[place])
     return all(any(ms == pytest.approx(one, rel=0.1) for one in slow) for ms in told_ms)
 
 

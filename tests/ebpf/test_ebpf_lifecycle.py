@@ -93,7 +93,7 @@ def test_a_killed_gputop_leaves_nothing(tmp_path: Path, small_library: Path, fas
     workshop, stop = Workshop(tmp_path, "multi"), tmp_path / "stop"
     program = compile_program("call_cost.c", tmp_path)
     with running(workshop, program, small_library, "cudaFree", stop) as job:
-        without = cost(workshop) if fast_again else 0.0
+        without = min(cost(workshop) for _ in range(3)) if fast_again else 0.0
         recorder = workshop.start(["--pid", str(job.pid)])
         wait_until(lambda: marks(workshop.file) > 0, "the recorder to attach")
         held = held_by(recorder.pid)
@@ -140,8 +140,15 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
 ) -> None:
     with holder(small_library) as (process, helper, held):
         wait_until(lambda: held_by(helper).links == held.links, "the helper to hold every link, too")
-        process.kill()
-        process.wait(timeout=1)  # it does not wait for the kernel to detach
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            wait_until(lambda: process_state(helper) == "T", "the helper to stand still")
+            process.kill()
+            process.wait(timeout=60)
+            assert held_by(helper).links == held.links, "it has not waited for the kernel to detach"
+            assert (held & existing()).links == held.links
+        finally:
+            os.kill(helper, signal.SIGCONT)
         wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
         wait_until(lambda: not Path(f"/proc/{helper}/fd").exists(), "the helper to end")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -14,8 +16,8 @@ from probes.samples import text_of
 from tests.ebpf.bpf_objects import others_probe
 from tests.ebpf.growing import marks, samples
 from tests.ebpf.jobs import running
-from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
-from tests.waiting import wait_until
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
+from tests.waiting import until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -60,13 +62,26 @@ def told(file: Path, kind: str) -> list[str]:
     return [text_of(one) for one in samples(file) if one.kind == kind]
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path, "multi", own_libraries=True)
+def waits_of(run: Recorded, pid: int) -> dict[int, list[int]]:
+    """Thread -> how long each of its waits was, in ns."""
+    names, records = run.calls()
+    records = records[(records["op"] == names.index("cudaStreamSynchronize")) & (records["pid"] == pid)]
+    return {tid: records[records["tid"] == tid]["duration"].tolist() for tid in set(records["tid"].tolist())}
 
 
 @pytest.mark.timed  # beside it no other test's gputop runs, which might probe the bystander, too
-def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(workshop: Workshop) -> None:
+def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(tmp_path: Path) -> None:
+    """Each call is told in its thread; a slow machine makes a wait too long or, begun late, too short."""
+
+    def astray() -> int:
+        """How many waits are not as long as those of their thread are."""
+        return waits_astray(Workshop(Path(tempfile.mkdtemp(dir=tmp_path)), "multi", own_libraries=True))
+
+    assert until_good(astray, lambda count: count == 0) == 0
+
+
+def waits_astray(workshop: Workshop) -> int:
+    """Asserts all of it but the lengths of the waits, and counts those that are not what they should be."""
     folder, file = workshop.directory, workshop.file
     program = compile_program("begets.c", folder)
     with beside(workshop) as bystander, running(workshop, program, folder) as job:
@@ -100,6 +115,7 @@ def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(worksh
     assert counts["cudaLaunchKernel"] == counts["cudaStreamSynchronize"] == calls
     assert counts["cuLaunchKernel"] == calls
     assert run.counts(child["pid"])["cudaLaunchKernel"] == child["made"]
-    names, records = run.calls()
-    waits = records[(records["op"] == names.index("cudaStreamSynchronize")) & (records["pid"] == job.pid)]
-    assert sum(waits["duration"] > 0.9 * LONG_NS) == own["long"], "also the one under way"
+    waits = waits_of(run, job.pid)
+    short, long = sorted(waits.values(), key=median)
+    assert (len(short), len(long)) == (own["short"], own["long"]), "also the one under way"
+    return sum(ns > 0.9 * LONG_NS for ns in short) + sum(ns <= 0.9 * LONG_NS for ns in long)

@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 import platform
+import sys
 from typing import Any
 
 import pytest
 
 from probes.proc import syscalls
-from probes.schema import ALIASED, Kind
+from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import FILES, OPEN, Sample
 from replay.reader import SessionReader
-from tests.ebpf.recording import Recorded, Workshop
+from tests.ebpf import growing
+from tests.ebpf.growing import marks
+from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.timed]  # what is closed soon is looked at in time
+pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
 MS = 1_000_000
 MACHINE = platform.machine()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The program goes on when gputop has looked: what it has closed by then nobody can tell."""
     folder = tmp_path_factory.mktemp("waits")
-    return Workshop(folder, "multi").python("descriptors.py", str(folder))
+    workshop = Workshop(folder, "multi")
+    recorder = workshop.start(["--", sys.executable, str(PROGRAMS / "descriptors.py"), str(folder)])
+    try:
+        wait_until(lambda: "futex" in [line["call"] for line in workshop.said()], "the first waits")
+        wait_until(lambda: len(told(workshop)) >= len(named(workshop)), "what the descriptors were")
+        seen = marks(workshop.file)
+        wait_until(lambda: marks(workshop.file) >= seen + 2, "gputop to ask for none of them any more")
+        (folder / "asked").touch()
+        wait_until(lambda: any("open" in line for line in workshop.said()), "the other waits")
+        wait_until(lambda: len(told(workshop)) >= len(named(workshop)), "what the new ones were")
+        seen = marks(workshop.file)
+        wait_until(lambda: marks(workshop.file) >= seen + 1, "the mark that finds a thread waiting")
+    finally:
+        (folder / "asked").touch()
+        (folder / "end").touch()
+        run = workshop.finish(recorder)
+    return run
+
+
+def named(workshop: Workshop) -> list[tuple[int, int]]:
+    """The process and the number of each descriptor that the program has waited for by now."""
+    return [(line["pid"], line["argument"]) for line in workshop.said() if line["what"]]
+
+
+def told(workshop: Workshop) -> list[tuple[int, int]]:
+    """Those of them that gputop has told so far."""
+    found = [one.data for one in growing.samples(workshop.file) if one.kind == FILES]
+    pairs = (pair for data in found for pair in zip(data["pid"], data["fd"], strict=True))
+    asked = set(named(workshop))
+    return [pair for pair in pairs if pair in asked]
 
 
 def samples(run: Recorded, kind: str) -> list[dict[str, Any]]:
@@ -35,6 +69,7 @@ def samples(run: Recorded, kind: str) -> list[dict[str, Any]]:
 def test_long_waits_name_the_call_and_its_argument(run: Recorded) -> None:
     main = [line for line in run.said if "open" not in line]
     slices = run.records(Kind.OFFCPU).view(ALIASED)
+    slices = slices[slices["flags"] & OffFlag.QUEUED == 0]  # who waits for a CPU alone waits for no call
     seen = [
         (syscalls.name(int(row["op"]), MACHINE), int(row["argument"]))
         for row in slices[(slices["tid"] == main[0]["tid"]) & (slices["duration"] > 20 * MS)]

@@ -46,7 +46,9 @@ def recorded(
     """Records programs behind each other, each with its interpreter known by then.
 
     Where somebody else's gputop is there, its breakpoint may be what a program has met, and ours came later:
-    where lines are missing then, it is done again, with more time.
+    where lines are missing then, it is done again, with more time. So it is where gputop says itself of all
+    that are missing that it lost them or did not know them: a slow machine has kept it from its CPU until a
+    ring was full. A line with more calls than were made has no such excuse.
 
     Args:
         folder: For all files.
@@ -58,14 +60,35 @@ def recorded(
         place.mkdir()
         runs = Workshop(place, lines="costly").record_all(programs, STAYS_S=stays_s)
         named = [run for name, run in runs.items() if name not in without]
-        if all(map(_is_whole, named)) or not others_probe():
+        if any(map(_has_too_many, named)):
+            break
+        missing = any(count for run in named for count in _missing(run).values())
+        if not _are_told_missing(named) and not (missing and others_probe()):
             break
     return runs
 
 
-def _is_whole(run: Recorded) -> bool:
-    told = [sum(seen(run.process(line["pid"])).values()) for line in run.said]
-    return told == [sum(counted(line["lines"]).values()) for line in run.said]
+def _has_too_many(run: Recorded) -> bool:
+    """Whether a line of it has more calls than were made there."""
+    return any(seen(run.process(line["pid"])) - counted(line["lines"]) for line in run.said)
+
+
+def _missing(run: Recorded) -> dict[int, int]:
+    """Process -> how many calls of it have no line."""
+    return {
+        line["pid"]: counted(line["lines"]).total() - seen(run.process(line["pid"])).total()
+        for line in run.said
+    }
+
+
+def _are_told_missing(runs: Sequence[Recorded]) -> bool:
+    """Whether gputop says that it lost calls or does not know their lines, and of all that are missing."""
+    recording = runs[0]  # of all of them
+    missing = {pid: count for run in runs for pid, count in _missing(run).items()}
+    unknown = {process["pid"]: process["unknown_lines"] for process in recording.stats["processes"]}
+    untold = [count - unknown[pid] for pid, count in missing.items()]
+    told = recording.lost > 0 or any(unknown.values())
+    return told and min(untold, default=0) >= 0 and sum(untold) <= recording.lost_calls
 
 
 def known(workshop: Workshop) -> bool:
