@@ -85,11 +85,7 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
     path, program = build(tmp_path)
     library = libraries.target(path)
     assert library is not None
-    with (
-        Apart() as place,
-        Driver(program, place.cpu) as driver,
-        unprobed(tmp_path / "bare", place.cpu) as other,
-    ):
+    with Apart() as place, Driver(program, place.cpu) as driver:
         bare = launches(driver)
         with empty_pair(library):
             empty = launches(driver)
@@ -103,14 +99,17 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
             until = time.monotonic() + OTHERS_S
             while left - bare >= 1.15 * (empty - bare) and time.monotonic() < until:
                 left = launches(driver)  # a gputop of another test, for the whole machine, is there as well
-        bare = min(bare, launches(other))  # the CPU may have been slow at the first one
+        # the CPU may have been slow at the first one; as long as it is new, no gputop of others is in it
+        with unprobed(tmp_path / "bare", place.cpu) as other:
+            bare = min(bare, launches(other))
     print(f"a launch: {bare:.1f} ns, empty pair {empty:.0f}, traced {traced:.0f}, left behind {left:.0f}")
     print(f"of an empty pair: traced {(traced - bare) / (empty - bare):.2f}", end=", ")
     print(f"left behind {(left - bare) / (empty - bare):.2f}")
-    assert left > 10 * bare, "they are still attached"
-    if left - bare >= 1.15 * (empty - bare) and others_probe(os.getpid()):
+    attached, cheap = left > 10 * bare, left - bare < 1.15 * (empty - bare)
+    if not (attached and cheap) and others_probe(os.getpid()):
         pytest.skip("somebody else's gputop probes the library as well")
-    assert left - bare < 1.15 * (empty - bare)
+    assert attached, "they still are"
+    assert cheap
 
 
 @pytest.mark.ebpf
@@ -157,4 +156,7 @@ def test_a_launch_is_free_again_before_the_other_probes_are_detached(
             print(f"a launch costs {bare:.1f} ns, an event still {event:.0f} ns, after {len(found)} looks")
             return event / bare
 
-        assert until_good(event_when_launches_are_free, lambda found: found > 10) > 10, "its turn comes later"
+        found = until_good(event_when_launches_are_free, lambda found: found > 10)
+    if found <= 10 and others_probe(os.getpid()):
+        pytest.skip("somebody else's gputop probes the libraries as well")
+    assert found > 10, "its turn comes later"
