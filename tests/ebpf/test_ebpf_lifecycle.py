@@ -17,11 +17,11 @@ import pytest
 
 from probes.proc.procfs import process_state
 from replay.reader import SessionReader
-from tests.ebpf.bpf_objects import BpfObjects, existing, held_by
+from tests.ebpf.bpf_objects import BpfObjects, existing, held_by, others_probe
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import Workshop, compile_program
-from tests.waiting import wait_until
+from tests.waiting import until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -103,8 +103,12 @@ def test_a_killed_gputop_leaves_nothing(tmp_path: Path, small_library: Path, fas
         recorder.communicate(timeout=60)
         wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
         if fast_again:
-            assert probed > 3 * without
-            wait_until(lambda: cost(workshop) < 1.25 * without, "calls to cost what they did")
+            most = 1.25 * without
+            after = until_good(lambda: cost(workshop), lambda found: found < most, every=0)
+            if after >= most and others_probe():
+                pytest.skip("somebody else's gputop probes the library as well")
+            assert after < most, "calls cost what they did"
+            assert probed > 3 * min(without, after)
         stop.touch()
 
 
