@@ -226,6 +226,6 @@ def test_cost_grows_no_faster_than_the_number_of_sessions(tmp_path: Path) -> Non
 
     turns = count()
     grown = until_good(
-        lambda: cost(8, turn := next(turns)) / (4 * cost(2, turn)), lambda found: found < 1.3, seconds=240
+        lambda: cost(8, turn := next(turns)) / (4 * cost(2, turn)), lambda found: found < 1.3, seconds=120
     )
     assert grown < 1.3

@@ -128,7 +128,7 @@ def shares(their: dict[str, Any]) -> list[Any]:
 
 
 def agree(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> bool:
-    """Whether all that the tests below compare is alike, and the first GPU about half busy."""
+    """Whether all figures of time that the tests below compare are alike, and the first GPU is half busy."""
     theirs, ours = found
     return (
         all(

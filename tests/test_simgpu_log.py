@@ -184,14 +184,14 @@ def printed(command: list[str], env: dict[str, str]) -> list[float]:
 
 @pytest.mark.timed
 def test_a_launch_is_fast_enough_for_high_rates(tmp_path: Path, program: Path) -> None:
-    """A million a second where a read of the clock takes 25 ns."""
+    """A million a second where a turn of an empty loop takes half a nanosecond."""
     env = Bench(tmp_path).env | {"SIMGPU_LAUNCH_NS": "0", "SIMGPU_LATENCY_NS": "0"}
     # a copy: a tracer of another test or user may have probes on the libraries themselves
     env["LD_LIBRARY_PATH"] = str(shutil.copytree(ensure_built(), tmp_path / "lib"))
     command = [str(program), "libcudart.so.13", "1", "200000", "exit"]
     runs = [printed(command, env) for _ in range(3)]
-    best = min(cpu / read for _, cpu, read in runs)
-    assert best < 40, "reads of the clock, in CPU time, for both layers together"
+    best = min(cpu / turn for _, cpu, turn in runs)
+    assert best < 2000, "turns, in CPU time, for both layers together"
 
 
 @pytest.mark.timed

@@ -36,7 +36,7 @@ def until_good(
 ) -> Found:
     """Measures until the figures are good and returns the last ones, good or not, for the test to judge.
 
-    What must be right however slow the machine is belongs into `measure`, which then fails at once.
+    What must be right however slow the machine is belongs in `measure`, which then fails at once.
 
     Args:
         measure: Is called again and again.

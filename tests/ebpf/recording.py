@@ -110,7 +110,9 @@ class Recorded:
         reader = SessionReader(self.path)
         batches = [item for item in reader.items() if not isinstance(item, Sample)]
         reader.close()
-        found = np.concatenate([schema.select(batch, batch["kind"] == kind) for batch in batches])
+        found = schema.join(
+            [schema.empty(), *(schema.select(batch, batch["kind"] == kind) for batch in batches)]
+        )
         return found[np.argsort(found["t_end"], kind="stable")]
 
     def calls(self) -> tuple[list[str], schema.Records]:

@@ -162,7 +162,11 @@ def test_a_library_nobody_knew_is_attached_to_within_100_ms_of_its_dlopen(
         print(f"attached to {attached_to}: {found:.1f} ms, {missed} calls before")
         return found
 
-    assert until_good(latency_ms, lambda found: found < WANTED_MS) < WANTED_MS
+    def slowest_ms() -> float:
+        """Of three: who only looks every quarter of a second is early now and then."""
+        return max(latency_ms() for _ in range(3))
+
+    assert until_good(slowest_ms, lambda found: found < WANTED_MS, seconds=15) < WANTED_MS
 
 
 def test_calls_later_than_that_are_all_counted_also_in_a_program_started_later(

@@ -125,9 +125,17 @@ def test_nothing_is_lost_at_200_000_calls_a_second(tmp_path: Path, program: str)
             assert_what_is_missing_is_told(run, workshop, PROCESSES)
         return run.lost, reached
 
-    lost, reached = until_good(measured, lambda found: found[0] == 0 and found[1] >= WANTED_PER_S)
+    found: list[bool] = []
+
+    def good(one: tuple[int, float]) -> bool:
+        """At once, or twice in a row: what loses some now and then is no machine that is slow for once."""
+        found.append(one[0] == 0 and one[1] >= WANTED_PER_S)
+        return all(found[-2:])
+
+    lost, reached = until_good(measured, good)
     assert lost == 0
     assert reached >= WANTED_PER_S
+    assert all(found[-2:])
 
 
 def launches_so_far(workshop: Workshop) -> int:

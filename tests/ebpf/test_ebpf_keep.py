@@ -214,8 +214,8 @@ def _as_planted(steps_ms: list[float]) -> list[float]:
 def _all_happened(told_ms: list[float], own_ms: list[float]) -> bool:
     """Whether the program itself knows each of these slow steps: a machine that stands still makes some.
 
-    As gputop, it compares each with those before it: what comes later has made no step slow. Which of them
-    gputop has seen is not known, so the fastest stretch counts.
+    Like gputop, it compares each step with those before it only. Which of them gputop has seen is not known,
+    so the fastest stretch of them counts.
     """
     slow, usual = [], math.inf
     for place in range(STRETCH, len(own_ms)):

@@ -18,7 +18,7 @@ from probes.plan import LivePlan
 from tests.waiting import until_good
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed, pytest.mark.long]
-MEASURED_S = 10.0
+MEASURED_S = 30.0
 MOST = 0.01  # of a core; 0.004 is usual
 # looks at what all programs of the machine map, which tests beside this one do all the time
 _OTHERS = "gputop-libraries"
@@ -61,7 +61,7 @@ def test_a_daemon_at_rest_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) 
         left_out.add(threading.get_native_id())
 
         def part_of_a_core() -> float:
-            """Of ten seconds, in which everything that it does now and then comes."""
+            """Of half a minute, in which everything that it does now and then comes."""
             before, began = _spent_ns(), time.monotonic()
             time.sleep(MEASURED_S)
             after, seconds = _spent_ns(), time.monotonic() - began

@@ -6,11 +6,12 @@ import platform
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from probes.proc import syscalls
-from probes.schema import ALIASED, Kind, OffFlag
-from probes.source import FILES, OPEN, Sample
+from probes.schema import ALIASED, Kind, OffFlag, Records
+from probes.source import FILES, MARK, OPEN, Sample
 from replay.reader import SessionReader
 from tests.ebpf import growing
 from tests.ebpf.growing import marks
@@ -30,12 +31,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     recorder = workshop.start(["--", sys.executable, str(PROGRAMS / "descriptors.py"), str(folder)])
     try:
         wait_until(lambda: "futex" in [line["call"] for line in workshop.said()], "the first waits")
-        wait_until(lambda: len(told(workshop)) >= len(named(workshop)), "what the descriptors were")
+        wait_until(lambda: len(told(workshop)) >= len(named(workshop.said())), "what the descriptors were")
         seen = marks(workshop.file)
         wait_until(lambda: marks(workshop.file) >= seen + 2, "gputop to ask for none of them any more")
         (folder / "asked").touch()
         wait_until(lambda: any("open" in line for line in workshop.said()), "the other waits")
-        wait_until(lambda: len(told(workshop)) >= len(named(workshop)), "what the new ones were")
+        wait_until(lambda: len(told(workshop)) >= len(named(workshop.said())), "what the new ones were")
         seen = marks(workshop.file)
         wait_until(lambda: marks(workshop.file) >= seen + 1, "the mark that finds a thread waiting")
     finally:
@@ -45,42 +46,46 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return run
 
 
-def named(workshop: Workshop) -> list[tuple[int, int]]:
-    """The process and the number of each descriptor that the program has waited for by now."""
-    return [(line["pid"], line["argument"]) for line in workshop.said() if line["what"]]
+def named(said: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The process and the number of each descriptor that the program says it has waited for."""
+    return [(line["pid"], line["argument"]) for line in said if line["what"]]
 
 
 def told(workshop: Workshop) -> list[tuple[int, int]]:
     """Those of them that gputop has told so far."""
     found = [one.data for one in growing.samples(workshop.file) if one.kind == FILES]
     pairs = (pair for data in found for pair in zip(data["pid"], data["fd"], strict=True))
-    asked = set(named(workshop))
+    asked = set(named(workshop.said()))
     return [pair for pair in pairs if pair in asked]
 
 
-def samples(run: Recorded, kind: str) -> list[dict[str, Any]]:
-    """The data of all samples of a kind, in their order."""
+def samples(run: Recorded, kind: str) -> list[Sample]:
+    """All samples of a kind, in their order."""
     reader = SessionReader(run.path)
-    found = [item.data for item in reader.items() if isinstance(item, Sample) and item.kind == kind]
+    found = [item for item in reader.items() if isinstance(item, Sample) and item.kind == kind]
     reader.close()
     return found
 
 
+def waits(run: Recorded) -> Records:
+    """When the main thread was off its CPU for long, and not for want of one."""
+    slices = run.records(Kind.OFFCPU).view(ALIASED)
+    slices = slices[slices["flags"] & OffFlag.QUEUED == 0]
+    return slices[(slices["tid"] == run.said[0]["tid"]) & (slices["duration"] > 20 * MS)]
+
+
 def test_long_waits_name_the_call_and_its_argument(run: Recorded) -> None:
     main = [line for line in run.said if "open" not in line]
-    slices = run.records(Kind.OFFCPU).view(ALIASED)
-    slices = slices[slices["flags"] & OffFlag.QUEUED == 0]  # who waits for a CPU alone waits for no call
-    seen = [
-        (syscalls.name(int(row["op"]), MACHINE), int(row["argument"]))
-        for row in slices[(slices["tid"] == main[0]["tid"]) & (slices["duration"] > 20 * MS)]
-    ]
+    seen = [(syscalls.name(int(row["op"]), MACHINE), int(row["argument"])) for row in waits(run)]
     asked = {(line["call"], line["argument"]) for line in main}
     assert [pair for pair in seen if pair in asked] == [(line["call"], line["argument"]) for line in main]
 
 
 def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run: Recorded) -> None:
     told = [
-        row for data in samples(run, FILES) for row in zip(data["pid"], data["fd"], data["what"], strict=True)
+        row
+        for sample in samples(run, FILES)
+        for row in zip(sample.data["pid"], sample.data["fd"], sample.data["what"], strict=True)
     ]
     asked = [(line["pid"], line["argument"], line["what"]) for line in run.said if line["what"]]
     of_number: dict[int, list[str]] = {}
@@ -91,10 +96,28 @@ def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run
         assert [what for _, number, what in told if number == descriptor] == kinds
 
 
+def test_it_is_told_at_one_of_the_next_marks(run: Recorded) -> None:
+    """By gputop's own clock: of what a program closes soon nobody could tell it later."""
+    marks_ns = np.array([sample.time_ns for sample in samples(run, MARK)])
+    told_ns: dict[int, list[int]] = {}
+    for sample in samples(run, FILES):
+        for pid, number in zip(sample.data["pid"], sample.data["fd"], strict=True):
+            if (pid, number) in named(run.said):
+                told_ns.setdefault(number, []).append(sample.time_ns)
+    begun = [(int(row["argument"]), int(row["t_end"] - row["duration"])) for row in waits(run)]
+    found = [
+        int(np.sum((marks_ns > begin_ns) & (marks_ns <= told_ns[number].pop(0))))
+        for number, begin_ns in begun
+        if number in told_ns
+    ]
+    assert len(found) == len([line for line in run.said if line["what"] and "open" not in line])
+    assert max(found) <= 4, "a second of the recorder's, of a machine that is not slow"
+
+
 def test_a_thread_that_still_waits_at_the_mark_says_for_what(run: Recorded) -> None:
     (last,) = [line for line in run.said if "open" in line]
     waiting = set()
-    for data in samples(run, OPEN):
-        for row in zip(data["pid"], data["syscall"], data["argument"], strict=True):
+    for sample in samples(run, OPEN):
+        for row in zip(sample.data["pid"], sample.data["syscall"], sample.data["argument"], strict=True):
             waiting.add((row[0], syscalls.name(row[1], MACHINE), row[2]))
     assert (last["pid"], "read", last["argument"]) in waiting

@@ -46,9 +46,9 @@ def recorded(
     """Records programs behind each other, each with its interpreter known by then.
 
     Where somebody else's gputop is there, its breakpoint may be what a program has met, and ours came later:
-    where lines are missing then, it is done again, with more time. So it is where gputop says itself of all
-    that are missing that it lost them or did not know them: a slow machine has kept it from its CPU until a
-    ring was full. A line with more calls than were made has no such excuse.
+    where lines are missing then, it is done again, with more time. It is also done again where gputop
+    itself accounts for all missing calls, as lost or of unknown line: a slow machine has kept it from its CPU
+    until a ring was full. A line with more calls than were made has no such excuse.
 
     Args:
         folder: For all files.

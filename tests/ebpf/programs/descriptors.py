@@ -71,7 +71,7 @@ def pipe_read(again: int | None = None) -> tuple[int, int]:
 def main() -> None:
     """One wait after the other."""
     folder = Path(sys.argv[1])
-    for _ in range(32):  # no import has waited for a disk on a number that comes now
+    for _ in range(32):  # the numbers below are new: an import may have waited for the disk on a low one
         os.open(os.devnull, os.O_RDONLY)
     ours, theirs = socket.socketpair()
     later(ours.fileno(), lambda: theirs.send(b"x"))
