@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+from contextlib import suppress
 
 SECONDS = float(os.environ.get("SECONDS", "5"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -17,8 +18,8 @@ def delayed_ns() -> int:
     """How long this process's threads were runnable and had no CPU, ns, since each began (schedstat)."""
     delayed = 0
     for thread in os.listdir(TASKS):
-        with open(f"{TASKS}/{thread}/schedstat") as stat:
-            delayed += int(stat.read().split()[1])
+        with suppress(FileNotFoundError, ProcessLookupError), open(f"{TASKS}/{thread}/schedstat") as stat:
+            delayed += int(stat.read().split()[1])  # if it has not ended meanwhile
     return delayed
 
 
