@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -76,7 +77,11 @@ def test_counts_behind_endbr64_are_the_programs_own(tmp_path: Path) -> None:
 
 
 class Called:
-    """A program that calls cudaEventQuery of a library again and again, and measures what a call costs."""
+    """A program that calls cudaEventQuery of a library again and again, and measures what a call costs.
+
+    The library's file has a name that says nothing when the program opens it: somebody else's gputop goes by
+    names, and would probe it as well, between two measurements.
+    """
 
     def __init__(self, folder: Path, protected: bool) -> None:
         folder.mkdir()
@@ -84,8 +89,9 @@ class Called:
         library = compile_program(str(CALLED), folder, *flags, output=RUNTIME)
         target = libraries.target(library)
         assert target is not None
-        self.target = target
-        (query,) = [probe for probe in probes_of(target) if probe.symbol == "cudaEventQuery"]
+        library = library.rename(folder / "called.so")
+        self.target = replace(target, path=library, shown=str(library))
+        (query,) = [probe for probe in probes_of(self.target) if probe.symbol == "cudaEventQuery"]
         code = library.read_bytes()
         assert (code[query.offset - len(ENDBR64) : query.offset] == ENDBR64) is protected
         assert code.startswith(PUSH_RBP, query.offset)
