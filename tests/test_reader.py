@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from gputop.simgpu import ensure_built
-from probes.code import elf, foreign, libraries, maps, parsing, reader
+from probes.code import answers, elf, foreign, libraries, maps, parsing, reader
 from probes.code.libraries import Target
 from probes.proc.procfs import descendants
 from tests.hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ
@@ -43,9 +45,9 @@ FILES = 30  # of a process that has run other tests there are hundreds
 def test_the_child_says_what_would_be_read_here(child: reader.Reader) -> None:
     target = runtime()
     own = [mapping for mapping in maps.executable(os.getpid()) if mapping.path.startswith("/")]
-    own = [one for one in own if "python" in os.path.basename(one.path)] + own[:FILES]
+    pythons = [one for one in own if os.path.basename(one.path).startswith(("python", "libpython"))]
+    own = pythons + own[:FILES]
     program = libraries.program(Path(sys.executable))
-    pythons = [mapping.path for mapping in own if "python" in os.path.basename(mapping.path)]
 
     def everything() -> list[object]:
         found: list[object] = [libraries.file_of(mapping) for mapping in own]
@@ -53,11 +55,12 @@ def test_the_child_says_what_would_be_read_here(child: reader.Reader) -> None:
         with foreign.opened(target.path, target.identity) as file:
             found += [file.identity, parsing.probes_of(target, file)]
             found += [parsing.function_in(file, name, RUNTIME) for name in ("cudaMalloc", "none")]
-        for path in pythons:
-            with foreign.opened(path) as file:
-                found.append(parsing.interpreter_in(file, path))
+        for mapping in own:
+            with foreign.opened(mapping.path) as file:
+                found.append(parsing.interpreter_in(file, mapping.path))
         return found
 
+    assert pythons, "Python's own file is one of them"
     by_child = everything()
     reader.stop()
     assert by_child == everything()
@@ -123,6 +126,54 @@ def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_wait
         child.give_up((device, inode), "a library", "it could not be read")
     assert min(refused(hanging / ANSWERS, (device, 2))[1] for _ in range(3)) < reader.BUDGET_S / 2
     assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]
+
+
+SLOW_ANSWER = """
+import socket, threading, time
+from probes.code.answers import Patience, received
+
+ours, theirs = socket.socketpair()
+
+def answer():
+    for _ in range(5):
+        time.sleep(0.1)
+    theirs.send(b"it")
+    theirs.close()
+
+threading.Thread(target=answer).start()
+print("asked", flush=True)
+print(received(ours, Patience(1.5))[0].decode())
+"""
+
+
+def test_a_machine_that_stands_still_makes_no_answer_late() -> None:
+    """Everybody is stopped for longer than an answer may take, and it comes half a second of work later."""
+    with subprocess.Popen([sys.executable, "-c", SLOW_ANSWER], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "asked\n"
+        program.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        program.send_signal(signal.SIGCONT)
+        assert program.stdout.readline() == "it\n"
+
+
+def test_who_answers_drop_by_drop_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    over = threading.Event()
+
+    def drop() -> None:
+        while not over.wait(0.02):
+            theirs.send(b".")
+
+    with ours, theirs:
+        dropping = threading.Thread(target=drop)
+        dropping.start()
+        try:
+            with pytest.raises(TimeoutError):
+                answers.received(ours, answers.Patience(0.5))
+        finally:
+            over.set()
+            dropping.join()
 
 
 def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(child: reader.Reader) -> None:

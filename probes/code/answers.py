@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import time
 from contextlib import suppress
@@ -13,6 +14,30 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 _MOST_BYTES = 5 << 20  # of an answer; the probes of a library take 20 KB, a source file up to 4 MB
 _LONGEST = 200  # characters of a reason
+_LOOK_S = 0.1  # seconds
+
+
+class Patience:
+    """How long an answer may take, in looks that count for what they should take and no more.
+
+    A machine that stands still, or whose processors are all taken, lets the clock run on while nobody is at
+    work: after two such seconds the answer is late, and nothing is wrong with the file.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left_s = seconds
+
+    def wait(self, channel: socket.socket) -> None:
+        """Returns when there is something to take. Raises TimeoutError when it has taken too long."""
+        look = select.poll()
+        look.register(channel, select.POLLIN)
+        while self._left_s > 0:
+            began = time.monotonic()
+            there = look.poll(_LOOK_S * 1e3)
+            self._left_s -= min(time.monotonic() - began, _LOOK_S)
+            if there:
+                return
+        raise TimeoutError
 
 
 class UnreadableError(Exception):
@@ -23,7 +48,7 @@ class EndedError(Exception):
     """Who was asked has ended."""
 
 
-def received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
+def received(channel: socket.socket, patience: Patience) -> tuple[bytes, int]:
     """What comes until the other end is closed, and the descriptor in front.
 
     Raises:
@@ -34,7 +59,7 @@ def received(channel: socket.socket, deadline: float) -> tuple[bytes, int]:
     size, found = 0, -1
     try:
         while True:
-            channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+            patience.wait(channel)
             data, control, _, _ = channel.recvmsg(1 << 16, socket.CMSG_SPACE(4))
             for level, kind, content in control:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and found < 0:

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +23,10 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 from probes.code import reader_child
 from probes.code.answers import EndedError as EndedError
+from probes.code.answers import Patience, found_in, let_go, received, unpacked
 from probes.code.answers import UnreadableError as UnreadableError
-from probes.code.answers import found_in, let_go, received, unpacked
 
-BUDGET_S = 2.0  # of one question, by the wall's clock
+BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers that nobody has asked for yet
@@ -142,11 +141,11 @@ class Reader:
         self, job: str, what: Any, key: Key, shown: str, descriptor: int
     ) -> tuple[list[Any] | None, int]:
         """What a process says, None where it ends without; a descriptor that came with it. Raises OSError."""
-        channel, deadline = self._posed(job, what, key, shown, descriptor, socket.SOCK_STREAM)
+        channel = self._posed(job, what, key, shown, descriptor, socket.SOCK_STREAM)
         found = -1
         with channel:
             try:
-                data, found = received(channel, deadline)
+                data, found = received(channel, Patience(BUDGET_S))
                 return unpacked(data), found
             except TimeoutError:
                 raise self.give_up(key, shown, TOO_SLOW) from None
@@ -172,8 +171,8 @@ class Reader:
 
     def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
         """A process that goes on answering about one file, until it is closed. Raises as ``ask``."""
-        channel, deadline = self._posed(job, what, key, shown, descriptor, socket.SOCK_SEQPACKET)
-        return Talk(self, channel, key, shown, deadline)
+        channel = self._posed(job, what, key, shown, descriptor, socket.SOCK_SEQPACKET)
+        return Talk(self, channel, key, shown)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
         """Opens a file and asks about it at once: who asks the same next has the answers."""
@@ -188,26 +187,25 @@ class Reader:
 
     def _posed(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int, kind: socket.SocketKind
-    ) -> tuple[socket.socket, float]:
-        """Asks; returns where the answer comes, and until when it has to. Raises OSError."""
+    ) -> socket.socket:
+        """Asks; returns where the answer comes. Raises OSError."""
         if (before := self._refusal(key)) is not None:
             raise OSError(errno.ETIMEDOUT, before, shown)
         if len(self.places) >= _MOST_KEPT:
             self.places.clear()
-        deadline = time.monotonic() + BUDGET_S
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        ours.settimeout(BUDGET_S)  # for what is sent: who asks again may not be read any more
         try:
             with theirs:
                 sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
-                deadline += self._send(msgpack.packb([job, what]), sent)
+                self._send(msgpack.packb([job, what]), sent)
         except BaseException:
             ours.close()
             raise
-        return ours, deadline
+        return ours
 
-    def _send(self, data: bytes, descriptors: list[int]) -> float:
-        """Hands a question over; returns the seconds that the child's own start took."""
-        began = time.monotonic()
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        """Hands a question over, to another child where the last has ended."""
         with self._lock:
             for last in (False, True):
                 if self._closed:
@@ -218,13 +216,12 @@ class Reader:
                         raise ConnectionResetError
                     self._ready = True
                     socket.send_fds(self._channel, [data], descriptors)
-                    return time.monotonic() - began
+                    return
                 except OSError:
                     if last:
                         raise
                     self._end()
                     self._spawn()
-        return 0.0
 
     def _refusal(self, key: Key) -> str | None:
         if key in self._given_up:
@@ -277,11 +274,11 @@ class Talk:
         UnreadableError, OSError: As ``Reader.ask``.
     """
 
-    def __init__(self, asked: Reader, channel: socket.socket, key: Key, shown: str, deadline: float) -> None:
+    def __init__(self, asked: Reader, channel: socket.socket, key: Key, shown: str) -> None:
         self._asked, self._channel, self._key, self._shown = asked, channel, key, shown
         self._answered = 0
         try:
-            self.first = self._heard(deadline)
+            self.first = self._heard()
         except BaseException:
             channel.close()
             raise
@@ -297,11 +294,11 @@ class Talk:
             self._channel.send(msgpack.packb(question))
         except OSError as error:
             raise EndedError from error
-        return self._heard(time.monotonic() + BUDGET_S)
+        return self._heard()
 
-    def _heard(self, deadline: float) -> Any:
+    def _heard(self) -> Any:
         try:
-            self._channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+            Patience(BUDGET_S).wait(self._channel)
             data = self._channel.recv(_MOST_SAID)
             if not data and self._answered:
                 raise EndedError

@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 16  # of a question: it holds a path
 _MEMORY_BYTES = 1 << 30  # of address space, beside what it began with: the tables of the largest library
 _TALK_BYTES = 512 << 20  # of who keeps the functions of a file
 _TALK_CPU_S = 60  # of all its answers: some hundred thousand
-_SPARE_S = 0.5  # so long after its time somebody who was given up ends by himself
+_SPARE_S = 8.0  # after its time somebody given up ends by himself; who waits counts more slowly
 
 
 _ALLOWED = sandbox.LOADING - {"open", "openat"} | {"setitimer"}
