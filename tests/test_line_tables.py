@@ -136,15 +136,21 @@ def test_a_stack_waits_for_the_last_part_of_a_table(subject: Resolver) -> None:
     assert stack.frames == (("/app/train.py", 42, "f"),)
 
 
-def test_a_stack_waits_for_the_symbols_of_a_file(subject: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Frame] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Frame]:
+    """The native frames of each stack, once there are any: until then their file is being read."""
+    found: list[Frame] = []
 
     def frames(_self: NativeFrames, *_of: object, **_how: object) -> tuple[Frame, ...]:
-        if not read:
+        if not found:
             raise NotYet
-        return tuple(read)
+        return tuple(found)
 
     monkeypatch.setattr(NativeFrames, "frames", frames)
+    return found
+
+
+def test_a_stack_waits_for_the_symbols_of_a_file(subject: Resolver, read: list[Frame]) -> None:
     assert told(subject, code_record(), stack_record(1, natives=2)) == []
     assert subject.waits
     assert list(subject.complete(lambda: True)) == []
@@ -152,6 +158,32 @@ def test_a_stack_waits_for_the_symbols_of_a_file(subject: Resolver, monkeypatch:
     (stack,) = subject.complete(lambda: True)
     assert stack.frames == (*read, ("/app/train.py", 42, "f"))
     assert not subject.waits
+
+
+def test_what_takes_the_place_of_a_stacks_code_while_it_waits_for_symbols_does_not_take_its_lines(
+    subject: Resolver, read: list[Frame]
+) -> None:
+    """Code that is made and freed in a loop has the same address each time."""
+    each = ((code_record(generation=made), stack_record(made, made, natives=2)) for made in range(30))
+    assert told(subject, *(record for pair in each for record in pair)) == []
+    read.append(("/lib/libcopy.so", 0, "copy+0x41"))
+    found = list(subject.complete(lambda: True))
+    assert [stack.id for stack in found] == list(range(30))
+    assert {stack.frames for stack in found} == {(*read, ("/app/train.py", 42, "f"))}
+
+
+def test_what_takes_the_place_of_a_stacks_code_while_it_waits_for_other_code_does_not_take_its_lines(
+    subject: Resolver,
+) -> None:
+    elsewhere = CODE + 0x1000
+    head, rows = np.zeros(1, STACK_DTYPE), np.zeros(2, FRAME_DTYPE)
+    head["kind"], head["pid"], head["serial"], head["id"], head["count"] = STACK_RECORD, 5, SERIAL, 1, 2
+    rows["code"] = CODE, elsewhere
+    rows["instruction"] = rows["code"] + LAYOUTS[12].first_instruction
+    assert told(subject, code_record(), head.tobytes() + rows.tobytes()) == []
+    assert told(subject, *(code_record(generation=made, file="/other.py") for made in range(1, 30))) == []
+    (stack,) = told(subject, code_record(code=elsewhere, file="/app/caller.py"))
+    assert stack.frames == (("/app/train.py", 42, "f"), ("/app/caller.py", 42, "f"))
 
 
 def test_code_of_another_generation_is_other_code(subject: Resolver) -> None:

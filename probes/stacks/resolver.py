@@ -57,6 +57,19 @@ class Stack:
     sampled: bool = False
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A stack on its way.
+
+    What is known of it stays: while it waits, its code may be freed and its address given to other code, many times.
+    """
+
+    head: np.void
+    rows: list[tuple[int, int, int]]  # address of the code, instruction, generation
+    read: int  # of the rows, so many
+    frames: list[Frame]  # of these
+
+
 class Resolver:
     """Keeps code objects, and makes stacks of them as they come.
 
@@ -70,9 +83,9 @@ class Resolver:
         self._mappings = mappings
         self.natives = NativeFrames(mappings)
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
-        self._pending: dict[_Made, list[bytes]] = {}  # stacks, by the code object that they wait for
+        self._pending: dict[_Made, list[_Begun]] = {}  # stacks, by the code object that they wait for
         self._waiting = 0  # of them, how many
-        self._nameless: list[bytes] = []  # stacks that wait for the symbols of a file
+        self._nameless: list[_Begun] = []  # stacks that wait for the symbols of a file
         self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
 
     @property
@@ -98,23 +111,25 @@ class Resolver:
                 fork = np.frombuffer(record, FORK_DTYPE, 1)[0]
                 self._mappings.forked(int(fork["pid"]), int(fork["parent"]), int(fork["time"]))
             elif kind == STACK_RECORD:
-                yield from self._told(record)
+                head = np.frombuffer(record, STACK_DTYPE, 1)[0]
+                rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
+                yield from self._told(_Begun(head, rows.tolist(), 0, []))
 
-    def _told(self, record: bytes) -> Iterator[Stack]:
-        """The stack of a record; none while it waits.
+    def _told(self, begun: _Begun) -> Iterator[Stack]:
+        """The stack that has begun; none while it waits.
 
         For code, which another thread met first and sends, or for the symbols of a file.
         """
         try:
-            stack = self._stack(record)
+            stack = self._stack(begun)
         except NotYet:
             if len(self._nameless) < _MOST_PENDING:
-                self._nameless.append(record)
+                self._nameless.append(begun)
             return
         if isinstance(stack, Stack):
             yield stack
             return
-        self._pending.setdefault(stack, []).append(record)
+        self._pending.setdefault(stack, []).append(begun)
         self._waiting += 1
         while self._waiting > _MOST_PENDING:  # its code was lost, and its calls stay unknown
             self._waiting -= len(self._pending.pop(next(iter(self._pending))))
@@ -127,13 +142,13 @@ class Resolver:
     def complete(self, goes_on: Callable[[], bool]) -> Iterator[Stack]:
         """Those of them whose symbols have been read by now; who is not reached goes first the next time."""
         waiting, self._nameless = self._nameless, []
-        for place, record in enumerate(waiting):
+        for place, begun in enumerate(waiting):
             if not goes_on():
                 self._nameless = waiting[place:] + self._nameless
                 return
-            yield from self._told(record)
+            yield from self._told(begun)
 
-    def _take_code(self, record: bytes) -> list[bytes]:
+    def _take_code(self, record: bytes) -> list[_Begun]:
         """Keeps a code object or a part of its table; returns the stacks that waited for the last part."""
         head = np.frombuffer(record, CODE_DTYPE, 1)[0]
         layout = self._layout(int(head["row"]))
@@ -173,30 +188,28 @@ class Resolver:
     def _layout(self, row: int) -> Layout | None:
         return self._interpreters[row].layout if row < len(self._interpreters) else None
 
-    def _stack(self, record: bytes) -> Stack | _Made:
+    def _stack(self, begun: _Begun) -> Stack | _Made:
         """The stack, or the code object of it that has not come. Raises NotYet for symbols."""
-        head = np.frombuffer(record, STACK_DTYPE, 1)[0]
-        rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
+        head, rows = begun.head, begun.rows
         row = int(head["row"])
-        layout = self._layout(row)
-        frames: list[Frame] = []
-        for address, instruction, generation in rows.tolist() if layout is not None else ():
-            assert layout is not None
-            code = self._codes.get((int(head["serial"]), address), {}).get(generation)
-            if code is None or code.missing > 0:
-                return int(head["serial"]), address, generation
-            if layout.heap:
-                offset = 2 * instruction
-            else:
-                offset = instruction - address - layout.first_instruction
-                if offset < 2 * code.first_traceable:
-                    continue  # it is being entered or left, as tracebacks have it
-            minor = self._interpreters[row].version[1]
-            line = line_at(bytes(code.table), code.first_line, offset, minor)
-            frames.append((code.file, line or 0, code.name))
-        native = self._native(head, bool(len(rows)))
-        sampled = not len(rows) and bool(int(head["serial"]) & SAMPLED)
-        return Stack(int(head["id"]), int(head["pid"]), (*native, *frames), sampled)
+        if (layout := self._layout(row)) is not None:
+            serial, minor = int(head["serial"]), self._interpreters[row].version[1]
+            for address, instruction, generation in rows[begun.read :]:
+                code = self._codes.get((serial, address), {}).get(generation)
+                if code is None or code.missing > 0:
+                    return serial, address, generation
+                begun.read += 1
+                if layout.heap:
+                    offset = 2 * instruction
+                else:
+                    offset = instruction - address - layout.first_instruction
+                    if offset < 2 * code.first_traceable:
+                        continue  # it is being entered or left, as tracebacks have it
+                line = line_at(bytes(code.table), code.first_line, offset, minor)
+                begun.frames.append((code.file, line or 0, code.name))
+        native = self._native(head, bool(rows))
+        sampled = not rows and bool(int(head["serial"]) & SAMPLED)
+        return Stack(int(head["id"]), int(head["pid"]), (*native, *begun.frames), sampled)
 
     def _native(self, head: np.void, under_python: bool) -> tuple[Frame, ...]:
         """The native code above the frames of Python, or without any. Raises NotYet."""
