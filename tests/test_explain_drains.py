@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from gputop.explain.causes import CATALOGUE
+from gputop.explain.causes.cause import Claim
 from gputop.explain.causes.drains import MANY_READS, Drain, drained, host_is_faster, read_between
+from gputop.explain.causes.reads import form_of_claim
 from gputop.explain.chains.scene import Scene
 from gputop.explain.findings.attribution import owners
 from gputop.explain.findings.findings import find
@@ -93,6 +95,19 @@ def test_what_lies_between_the_reads_of_a_loop_goes_back_to_them() -> None:
     assert between.sum() > 0.5 * found.gaps.estimated.sum()
     assert (read_between(found)[between] == 800).all()
     assert max(named(found).items(), key=lambda one: one[1])[0] == "C02"
+
+
+def test_gaps_between_reads_are_told_with_the_size_and_the_number_of_the_reads() -> None:
+    """Those behind the reads themselves may be another cause's: an agent whose every action is read."""
+    loop = [Deed("launch", 5, 50), Deed("host", 100), Deed("read", size=800), Deed("host", 150)] * 20
+    found = scene([*paced(30, 30), *loop])
+    between = found.gaps.estimated & (read_between(found) >= 0)
+    claim = Claim(found, between[found.segments.gap], np.flatnonzero(between))
+    form, pattern = form_of_claim(claim)
+    assert (form, pattern.size) == ("read", 800)
+    steps = claim.steps
+    assert steps is not None
+    assert pattern.count / steps.count == pytest.approx(20, rel=0.1)
 
 
 def test_a_loss_and_a_metric_are_no_loop_of_reads() -> None:

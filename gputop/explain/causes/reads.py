@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gputop.explain.causes.cause import Claim
+from gputop.explain.causes.drains import source_of
 from gputop.explain.causes.forms import advice_for, pattern_of, title_for
 from gputop.explain.chains.pytorch import (
     Form,
@@ -15,7 +18,8 @@ from gputop.explain.chains.scene import SCALAR_BYTES
 
 def form_of_claim(claim: Claim) -> tuple[Form, Pattern]:
     """What kind of read it is, and the pattern of its calls."""
-    row = claim.scene.gap_facts.read_row[claim.gaps]
+    read_row, source = claim.scene.gap_facts.read_row, source_of(claim.scene)[claim.gaps]
+    row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)  # of a gap within a loop of reads: the last one
     pattern = pattern_of(claim, row, row, to_host=True)
     return form_of_read(pattern), pattern
 
