@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -19,9 +20,19 @@ from tests.waiting import until_good
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed, pytest.mark.long]
 MEASURED_S = 30.0
-MOST = 0.01  # of a core; 0.004 is usual
+WAKE_S = 0.2  # as often as the daemon looks
+MOST = 6.0  # 2.5 to 2.9 are usual, 7 with five marks a second instead of one
 # looks at what all programs of the machine map, which tests beside this one do all the time
 _OTHERS = "gputop-libraries"
+
+
+def wake_up(stop: threading.Event) -> None:
+    """What waking up costs: a file of the kernel's, a little JSON.
+
+    Behind a pause the caches belong to others: on a busy machine that is ten times what it costs in a loop.
+    """
+    while not stop.wait(WAKE_S):
+        json.loads(json.dumps(Path("/proc/self/stat").read_text().split()))
 
 
 def _spent_ns() -> dict[int, int]:
@@ -34,13 +45,13 @@ def _spent_ns() -> dict[int, int]:
     return spent
 
 
-def test_a_daemon_at_rest_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) -> None:
+def test_a_daemon_at_rest_takes_little_more_than_waking_up(tmp_path: Path) -> None:
     build.ensure_built()
     sleeper = subprocess.Popen(["sleep", "300"])  # the only process that is watched
     plan = LivePlan(
         pids=(sleeper.pid,),
         rate_hz=1.0,
-        poll_s=0.2,
+        poll_s=WAKE_S,
         nvml_library=build.nvml_path(),
         environment=build.environment(os.environ),
     )
@@ -55,21 +66,26 @@ def test_a_daemon_at_rest_takes_less_than_a_hundredth_of_a_core(tmp_path: Path) 
 
     observing = threading.Thread(target=run)
     observing.start()
+    stop = threading.Event()
+    waking = threading.Thread(target=wake_up, args=(stop,))
+    waking.start()
     try:
         time.sleep(16)  # explanations end when a window holds nothing any more
         left_out = {thread.native_id for thread in threading.enumerate() if thread.name == _OTHERS}
-        left_out.add(threading.get_native_id())
+        left_out |= {threading.get_native_id(), waking.native_id}
 
-        def part_of_a_core() -> float:
+        def to_waking_up() -> float:
             """Of half a minute, in which everything that it does now and then comes."""
-            before, began = _spent_ns(), time.monotonic()
+            before = _spent_ns()
             time.sleep(MEASURED_S)
-            after, seconds = _spent_ns(), time.monotonic() - began
-            spent = sum(ns - before.get(tid, 0) for tid, ns in after.items() if tid not in left_out)
-            return spent / 1e9 / seconds
+            spent = {tid: ns - before.get(tid, 0) for tid, ns in _spent_ns().items()}
+            assert waking.native_id is not None
+            daemons = sum(ns for tid, ns in spent.items() if tid not in left_out)
+            return daemons / spent[waking.native_id]
 
-        assert until_good(part_of_a_core, lambda part: part < MOST) < MOST
+        assert until_good(to_waking_up, lambda ratio: ratio < MOST) < MOST
     finally:
+        stop.set()
         source.close()
         observing.join()
         service.close("over")
