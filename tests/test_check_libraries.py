@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks import libraries, selfhit
+from gputop.checks import libraries, selfhit, tracing
 from gputop.checks.fact import MISSING, NOTE, OK
 from gputop.checks.libraries import SelfHit
 from probes import api
@@ -58,6 +58,23 @@ def test_a_probe_that_the_kernel_refuses_stops_live_tracing_unless_others_count(
     section = libraries.libraries_section([refused, CUDART])
     assert not section.blocks
     assert "no such luck" in texts(section, MISSING)
+
+
+def test_a_library_whose_process_ends_during_the_check_does_not_stop_live_tracing(tmp_path: Path) -> None:
+    """It was read when the check began, and its path leads nowhere when its probe is due."""
+    gone = replace(CUDART.target, path=tmp_path / "libcudart.so.12")
+
+    class NoProbes:
+        def attach(self, path: Path, offsets: list[int], first_row: int) -> None:
+            raise AssertionError("there is nothing to be probed")
+
+    counted = tracing._Counted(gone.path, gone.identity, CUDART.symbols, CUDART.witness, 0)
+    without = tracing._attach(NoProbes(), counted)  # type: ignore[arg-type]
+    found = tracing._with_hits(tracing._called(CUDART, without, call_all=False), counted, [0, 0, 0])
+    section = libraries.libraries_section([found])
+    assert not section.blocks
+    assert "went away during the check (No such file or directory)" in texts(section, NOTE)
+    assert [symbol.hits for symbol in found.symbols] == [symbol.hits for symbol in CUDART.symbols], "not 0"
 
 
 def test_a_library_that_could_not_be_called_is_a_note() -> None:

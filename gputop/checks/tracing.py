@@ -130,10 +130,10 @@ def _count(
     libc = _libc(row) if not row else None
     counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
     try:
-        errors = [_attach(counter, counted) for counted in plan]
+        without = [_attach(counter, counted) for counted in plan]
         deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
         libraries = [
-            _called(library, error, call_all=call_all) for library, error in zip(found, errors, strict=True)
+            _called(library, why, call_all=call_all) for library, why in zip(found, without, strict=True)
         ]
         libc_hit = _self_call(counter, libc) if libc else None
         time.sleep(max(deadline - time.monotonic(), 0))
@@ -143,22 +143,35 @@ def _count(
     return [_with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
 
 
-def _attach(counter: hits.HitCounter, counted: _Counted) -> str:
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """Why a library has no probe: the kernel refused it, or its file has ``gone``."""
+
+    error: str
+    gone: bool
+
+
+def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
     try:
-        with foreign.opened(counted.path, counted.identity) as file:
+        file = foreign.opened(counted.path, counted.identity)
+    except OSError as error:  # it was opened a moment ago
+        return _Without(error.strerror or str(error), gone=True)
+    with file:
+        try:
             counter.attach(file.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+        except OSError as error:
+            return _Without(error.strerror or str(error), gone=False)
+    return None
 
 
-def _called(library: Library, error: str, *, call_all: bool) -> Library:
+def _called(library: Library, without: _Without | None, *, call_all: bool) -> Library:
     """The library after its harmless function was called."""
     if library.error or library.witness is None:
         return library
     name = library.witness.name
-    if error:
-        return replace(library, self_hit=SelfHit(name, 0, 0, error, refused=True))
+    if without is not None:
+        hit = SelfHit(name, 0, 0, without.error, refused=not without.gone, gone=without.gone)
+        return replace(library, self_hit=hit)
     if library.linkage != "shared":
         return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
     target = library.target
@@ -169,7 +182,7 @@ def _called(library: Library, error: str, *, call_all: bool) -> Library:
 
 
 def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
-    if library.self_hit is not None and library.self_hit.refused:
+    if library.self_hit is not None and (library.self_hit.refused or library.self_hit.gone):
         return library
     by_offset = {
         symbol.offset: counts[counted.first_row + place] for place, symbol in enumerate(counted.all_symbols)
@@ -192,9 +205,8 @@ def _libc(row: int) -> _Counted | None:
 
 
 def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
-    error = _attach(counter, libc)
-    if error:
-        return SelfHit(_LIBC_SYMBOL, 0, 0, error, refused=True)
+    if without := _attach(counter, libc):
+        return SelfHit(_LIBC_SYMBOL, 0, 0, without.error, refused=True)
     function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
     for _ in range(selfhit.CALLS):
         function()
