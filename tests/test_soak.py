@@ -79,7 +79,7 @@ def test_a_day_takes_no_more_at_its_end_than_after_its_first_tenth() -> None:
     assert grown["memory"] <= _MEMORY_BYTES, grown
     assert grown["descriptors"] <= 2, grown
     assert grown["mappings"] <= 16 + max(grown["memory"], 0) / _OWN_MAPPING_BYTES, grown
-    assert grown["threads"] == 0, grown
+    assert grown["threads"] <= 0, grown
     assert share["taking_in_s"] <= LOOK_SHARE + _TAKING_IN
     assert share["explaining_s"] <= FIRST_SHARE
     for name, each in (("explaining_s", "explained"), ("taking_in_s", "hours"), ("reader_s", "hours")):

@@ -61,7 +61,8 @@ class Stack:
 class _Begun:
     """A stack on its way.
 
-    What is known of it stays: while it waits, its code may be freed and its address given to other code, many times.
+    What is known of it stays: while it waits, its code may be freed and its address given to other code, many
+    times.
     """
 
     head: np.void
