@@ -73,6 +73,7 @@ def test_a_library_whose_process_ends_during_the_check_does_not_stop_live_tracin
     found = tracing._with_hits(tracing._called(CUDART, without, call_all=False), counted, [0, 0, 0])
     section = libraries.libraries_section([found])
     assert not section.blocks
+    assert "run the check again" in "".join(fact.fix for fact in section.facts)
     assert "went away during the check (No such file or directory)" in texts(section, NOTE)
     assert [symbol.hits for symbol in found.symbols] == [symbol.hits for symbol in CUDART.symbols], "not 0"
 

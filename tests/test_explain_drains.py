@@ -86,10 +86,12 @@ def test_launches_are_what_costs_where_the_host_is_slower() -> None:
     assert max(causes, key=lambda one: causes[one]) == "C06"
 
 
+READING = [Deed("launch", 5, 50), Deed("host", 100), Deed("read", size=800), Deed("host", 150)] * 20
+
+
 def test_what_lies_between_the_reads_of_a_loop_goes_back_to_them() -> None:
     """An element is read, a kernel launched, again and again; the host is far slower than the GPU."""
-    loop = [Deed("launch", 5, 50), Deed("host", 100), Deed("read", size=800), Deed("host", 150)] * 20
-    found = scene([*paced(30, 30), *loop])
+    found = scene([*paced(30, 30), *READING])
     between = found.gaps.estimated & (read_between(found) >= 0)
     assert not host_is_faster(found, MAIN)
     assert between.sum() > 0.5 * found.gaps.estimated.sum()
@@ -99,8 +101,7 @@ def test_what_lies_between_the_reads_of_a_loop_goes_back_to_them() -> None:
 
 def test_gaps_between_reads_are_told_with_the_size_and_the_number_of_the_reads() -> None:
     """Those behind the reads themselves may be another cause's: an agent whose every action is read."""
-    loop = [Deed("launch", 5, 50), Deed("host", 100), Deed("read", size=800), Deed("host", 150)] * 20
-    found = scene([*paced(30, 30), *loop])
+    found = scene([*paced(30, 30), *READING])
     between = found.gaps.estimated & (read_between(found) >= 0)
     claim = Claim(found, between[found.segments.gap], np.flatnonzero(between))
     form, pattern = form_of_claim(claim)

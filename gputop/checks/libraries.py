@@ -48,7 +48,7 @@ class SelfHit:
         error: Why it was not called, or ``""``.
         refused: It was not called because the kernel refused the probe.
         withheld: It was not called because others may have written it, and it was not asked for.
-        gone: It has no probe because its file cannot be opened any more: the process that had it has ended.
+        gone: It has no probe because its file is not there any more, as where the process that had it has ended.
     """
 
     symbol: str
@@ -229,7 +229,8 @@ def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
         text = f"the kernel refused a probe on {hit.symbol}: {hit.error}"
         return missing(text, "root on the host; gputop check -v shows the log", blocks=not others_work)
     if hit.gone:
-        return note(f"{hit.symbol} was not called: the library went away during the check ({hit.error})")
+        text = f"{hit.symbol} was not called: the library went away during the check ({hit.error})"
+        return note(text, "its program has ended: run the check again while one with CUDA runs")
     if hit.withheld:
         text = f"{hit.symbol} was not called by the check itself, since that runs the library: {hit.error}"
         return note(text, "gputop check --call-all calls it all the same, confined and as nobody")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -143,9 +144,12 @@ def _count(
     return [_with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
 
 
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ESTALE)  # of a path that was opened a moment ago
+
+
 @dataclass(frozen=True, slots=True)
 class _Without:
-    """Why a library has no probe: the kernel refused it, or its file has ``gone``."""
+    """Why a library has no probe; ``gone``: its file is not there any more."""
 
     error: str
     gone: bool
@@ -154,8 +158,8 @@ class _Without:
 def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
     try:
         file = foreign.opened(counted.path, counted.identity)
-    except OSError as error:  # it was opened a moment ago
-        return _Without(error.strerror or str(error), gone=True)
+    except OSError as error:
+        return _Without(error.strerror or str(error), gone=error.errno in _GONE)
     with file:
         try:
             counter.attach(file.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)

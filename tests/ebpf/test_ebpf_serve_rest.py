@@ -86,6 +86,7 @@ def test_a_daemon_at_rest_takes_little_more_than_waking_up(tmp_path: Path) -> No
         assert until_good(to_waking_up, lambda ratio: ratio < MOST) < MOST
     finally:
         stop.set()
+        waking.join()
         source.close()
         observing.join()
         service.close("over")

@@ -18,9 +18,11 @@ from gputop.explain.chains.scene import SCALAR_BYTES
 
 def form_of_claim(claim: Claim) -> tuple[Form, Pattern]:
     """What kind of read it is, and the pattern of its calls."""
-    read_row, source = claim.scene.gap_facts.read_row, source_of(claim.scene)[claim.gaps]
-    # of a gap within a loop of reads: that of the one before it
-    row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)
+    read_row = claim.scene.gap_facts.read_row
+    row = read_row[claim.gaps]
+    if (row < 0).all():  # the gaps right behind the reads are another cause's: those before these gaps
+        source = source_of(claim.scene)[claim.gaps]
+        row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)
     pattern = pattern_of(claim, row, row, to_host=True)
     return form_of_read(pattern), pattern
 
