@@ -48,7 +48,7 @@ class SelfHit:
         error: Why it was not called, or ``""``.
         refused: It was not called because the kernel refused the probe.
         withheld: It was not called because others may have written it, and it was not asked for.
-        gone: It has no probe because its file is not there any more, as where the process that had it has ended.
+        gone: It has no probe because its file is not there any more: its process may have ended.
     """
 
     symbol: str
