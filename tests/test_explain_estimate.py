@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.explain.answer.report import Level
 from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis
 from gputop.explain.estimates.estimate import Estimate
@@ -97,6 +98,30 @@ def test_work_is_learned_where_the_program_waits_now_and_then() -> None:
     # ten kernels of a millisecond each in every step of twenty
     assert share(analysis) == pytest.approx(0.5, abs=0.03)
     assert estimate.error_ns < 0.1 * analysis.gpu.spans[0].span_ns
+
+
+def test_what_runs_ahead_is_idle_from_the_end_of_its_queue_on() -> None:
+    """Two steps ahead, each of which waits for an event; kernels take a tenth longer than where it was learned."""
+    program, steps, kernel = started(), 60, 1_000
+    for number in range(12):
+        program.call(LAUNCH, number * kernel, number * kernel + 10)
+        program.call(SYNC, number * kernel + 20, number * kernel + 900)
+    begin = 12 * kernel
+    for step in range(steps):
+        at = begin + (step - 1) * kernel if step > 1 else begin + 20 * step
+        if step > 1:
+            program.call(p.EVENT_SYNC, at - kernel + 60, at, aux=0x9000 + (step - 2) % 3)
+        program.call(LAUNCH, at + 10, at + 20)
+        program.call(p.RECORD, at + 30, at + 35, aux=0x9000 + step % 3)
+    ends = begin + steps * kernel
+    program.call(LAUNCH, ends + 20_000, ends + 20_010)
+    program.call(SYNC, ends + 20_020, ends + 20_900)
+    gaps = only(program.analysis()).gaps
+    longest = int((gaps.end - gaps.begin).argmax())
+    assert (gaps.begin[longest] - START) / US == pytest.approx(ends, abs=250), "two kernels, a tenth of each"
+    (event,) = program.report().events
+    assert event.level == Level.STRONG, "no call proves when it began"
+    assert " (strong) at " in event.text()
 
 
 def test_both_agree_or_it_is_said_that_they_do_not() -> None:

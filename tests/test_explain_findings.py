@@ -113,6 +113,8 @@ def test_a_single_long_gap_is_an_event_and_no_finding() -> None:
     assert report.findings == ()
     (event,) = report.events
     assert (event.ns, event.time_ns, event.pid) == (300_000 * US, (begin + BUSY) * US, MAIN)
+    assert event.level == Level.PROVED
+    assert event.text().startswith("300ms (proved) at ")
     assert "no recurring stall" in report.verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from probes.schema import OffFlag
 from tests import items
@@ -72,6 +73,18 @@ def test_what_was_given_before_anybody_looked_is_not_known_to_have_begun() -> No
     program.call(LAUNCH, 200, 210)
     program.call(SYNC, 300, 1000)
     assert min(low for low, _high in pending(program)) >= 200
+
+
+@pytest.mark.parametrize(("until", "told"), [(1000, [0, 0, 990]), (104, [0, 0, 0])], ids=["waited", "did not"])
+def test_what_comes_behind_an_event_begins_when_the_wait_for_it_ended(until: int, told: list[int]) -> None:
+    program = started()
+    program.call(LAUNCH, 0, 10)
+    program.call(p.RECORD, 30, 35, aux=0x9000)
+    program.call(LAUNCH, 34, 45, tid=THREAD)  # perhaps before the event
+    program.call(LAUNCH, 50, 60)
+    program.call(p.EVENT_SYNC, 100, until, aux=0x9000)
+    earliest = program.analysis().gpu.earliest(0)
+    assert np.maximum((earliest - START) // US, 0).tolist() == told
 
 
 def test_a_wait_that_begins_when_all_is_proved_complete_returns_late_for_another_reason() -> None:

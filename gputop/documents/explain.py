@@ -87,6 +87,7 @@ class EventJson(TypedDict):
     time_ns: int
     ns: int
     cause: str
+    level: Sureness
     title: str
     pid: int
     chain: list[LinkJson]

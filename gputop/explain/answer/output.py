@@ -133,6 +133,7 @@ def _event_json(event: Event) -> EventJson:
         "time_ns": event.time_ns,
         "ns": event.ns,
         "cause": event.cause,
+        "level": str(event.level),
         "title": event.title,
         "pid": event.pid,
         "chain": [_link_json(link) for link in event.chain],

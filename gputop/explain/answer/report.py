@@ -113,20 +113,25 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was."""
+    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was.
+
+    ``ns`` is an estimate where ``level`` is not ``proved``.
+    """
 
     time_ns: int
     ns: int
     cause: str
+    level: Level
     title: str
     pid: int
     chain: tuple[Link, ...]
     line: Line | None = None
 
     def text(self) -> str:
-        """``1.4s at 2.031 s, process 7: first use: imports modules at train.py:12``."""
+        """``1.4s (proved) at 2.031 s, process 7: first use: imports modules at train.py:12``."""
         at = f" at {self.line.brief}" if self.line is not None else ""
-        return f"{format_ns(self.ns)} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
+        size = f"{format_ns(self.ns)} ({self.level})"
+        return f"{size} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ proved ones, and go down the same chain. Nothing of it is ever called proved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,7 +101,9 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
             queue = queue_of(evidence, gpu, device)
             learned = learn(gpu, device, queue, effort.operations)
     back = readbacks(evidence, gpu, queue)
-    model = Model(queue, unknown, gpu.pending(device), learned, effort.operations, back)
+    # what was learned says when work ends that the program did not wait for, no more
+    ready = np.maximum(queue.ready, gpu.earliest(device)[: len(queue)])
+    model = Model(replace(queue, ready=ready), unknown, gpu.pending(device), learned, effort.operations, back)
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)

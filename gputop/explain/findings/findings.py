@@ -123,7 +123,7 @@ def _judge(
     for gap in gaps[alone].tolist():
         if per_gap[gap] >= least.proved:
             claim = _claim(scene, mine, np.array([gap]))
-            events.append(_event(cause, claim))
+            events.append(_event(cause, claim, coverage=coverage))
     told = sum(event.ns for event in events)
     claim = _claim(scene, mine, gaps[~alone])
     sure = int(scene.ns[claim.segments & ~scene.estimated].sum())
@@ -160,9 +160,11 @@ def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:
     return Claim(scene, mine & wanted[scene.segments.gap], gaps)
 
 
-def _event(cause: Cause, claim: Claim) -> Event:
+def _event(cause: Cause, claim: Claim, *, coverage: bool) -> Event:
     scene = claim.scene
     gap = int(claim.gaps[0])
+    none = np.zeros(len(scene.gaps), np.int64)
+    level, _loss_ns = _loss(cause, claim, np.array([claim.ns]), none, 0, coverage=coverage)
     thread = int(scene.gaps.thread[gap])
     rows = np.flatnonzero(claim.segments)
     hot, done = hot_line(scene, rows), done_once(scene, rows)
@@ -170,6 +172,7 @@ def _event(cause: Cause, claim: Claim) -> Event:
         int(scene.gaps.begin[gap]) - _start(scene),
         claim.ns,
         cause.number,
+        level,
         f"first use: {done}" if done else cause.name(claim),
         int(scene.evidence.threads.pid[thread]),
         chain(cause, claim),

@@ -141,6 +141,15 @@ class GpuTime:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         return self._pending.of(device, without)
 
+    def earliest(self, device: int) -> Ints:
+        """Before when a GPU cannot have begun with each thing that it was given, ns, stream by stream; 0: any
+        time (``Pending.earliest``)."""
+        found = [np.zeros(0, np.int64)]
+        for stream in np.flatnonzero(self.streams.device == device).tolist():
+            given = self.streams.enqueue_begin[self.streams.operations(stream)]
+            found.append(self._pending.earliest(stream, given))
+        return np.concatenate(found)
+
     def proved_by(self, stream: int) -> tuple[Ints, Ints]:
         """(cover, row) of each proof: what a stream got by ``cover`` had ended when that call returned."""
         known = self._every[stream]

@@ -109,6 +109,7 @@ class Pending:
         self._evidence, self._streams = evidence, streams
         self._ranges, self._delays = ranges, delays
         self._parts: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
+        self._behind: dict[int, tuple[Ints, Ints]] = {}
         jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         held = streams.held()
         for stream in np.flatnonzero(~np.isin(streams.pid, sorted(held))).tolist():
@@ -133,6 +134,16 @@ class Pending:
             np.concatenate([empty, *(part[1] for part in parts)]),
         )
 
+    def earliest(self, stream: int, given: Ints) -> Ints:
+        """Before when the GPU cannot have begun with what a stream was given at these moments, ns; 0: any time.
+
+        Who had to wait for an event waited for all that its stream was given before it. What the stream was
+        given after it comes behind that.
+        """
+        since, at = self._behind.get(stream, (given[:0], given[:0]))
+        place = np.searchsorted(since, given, side="right") - 1
+        return np.where(place >= 0, np.append(at, 0)[place], 0)
+
     def _owner(self, stream: int) -> tuple[int, int]:
         return int(self._streams.device[stream]), int(self._streams.pid[stream])
 
@@ -141,8 +152,18 @@ class Pending:
         self._parts.setdefault(owner, []).append((start[valid], stop[valid]))
 
     def _add_waits(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
-        stop = np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
-        self._add(owner, start, stop)
+        self._add(owner, start, self._stop(row))
+
+    def _recorded(self, begin: Ints) -> Ints:
+        """When the calls that recorded events, known by their begins, had returned."""
+        rows, calls = self._streams.rows(Role.RECORD), self._evidence.calls
+        order = np.lexsort((calls["end"][rows], calls["begin"][rows]))
+        first, last = calls["begin"][rows][order], calls["end"][rows][order]
+        return last[np.searchsorted(first, begin, side="right") - 1] if len(last) else begin
+
+    def _stop(self, row: Ints) -> Ints:
+        """Until when these calls certainly waited."""
+        return np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
 
     @staticmethod
     def _last(given: Given, before: Ints) -> Ints:
@@ -170,6 +191,10 @@ class Pending:
         start[self._drained(given, known, begin[waited])] = 0
         start[_doubtful(begin[waited] - start, took[waited])] = 0
         row = row[waited]
+        ended = event[waited] & (start > 0)
+        since, stop = self._recorded(cover[waited][ended]), self._stop(row[ended])
+        order = np.argsort(since, kind="stable")
+        self._behind[stream] = since[order], np.maximum.accumulate(stop[order])
         whole = evidence.role_of(row) == Role.PROVE_DEVICE
         owner = self._owner(stream)
         self._add_waits(owner, row[~whole], start[~whole])
