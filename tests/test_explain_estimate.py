@@ -101,7 +101,7 @@ def test_work_is_learned_where_the_program_waits_now_and_then() -> None:
 
 
 def test_what_runs_ahead_is_idle_from_the_end_of_its_queue_on() -> None:
-    """Two steps ahead, each of which waits for an event; kernels take a tenth longer than where it was learned."""
+    """Two steps ahead, each of which waits for an event; its kernels are slower than those that taught."""
     program, steps, kernel = started(), 60, 1_000
     for number in range(12):
         program.call(LAUNCH, number * kernel, number * kernel + 10)

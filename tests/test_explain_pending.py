@@ -75,7 +75,7 @@ def test_what_was_given_before_anybody_looked_is_not_known_to_have_begun() -> No
     assert min(low for low, _high in pending(program)) >= 200
 
 
-@pytest.mark.parametrize(("until", "told"), [(1000, [0, 0, 990]), (104, [0, 0, 0])], ids=["waited", "did not"])
+@pytest.mark.parametrize(("until", "told"), [(1000, [0, 0, 990]), (104, [0, 0, 0])], ids=["waits", "not"])
 def test_what_comes_behind_an_event_begins_when_the_wait_for_it_ended(until: int, told: list[int]) -> None:
     program = started()
     program.call(LAUNCH, 0, 10)
@@ -83,7 +83,7 @@ def test_what_comes_behind_an_event_begins_when_the_wait_for_it_ended(until: int
     program.call(LAUNCH, 34, 45, tid=THREAD)  # perhaps before the event
     program.call(LAUNCH, 50, 60)
     program.call(p.EVENT_SYNC, 100, until, aux=0x9000)
-    earliest = program.analysis().gpu.earliest(0)
+    earliest = program.analysis().gpu.work.earliest(0)
     assert np.maximum((earliest - START) // US, 0).tolist() == told
 
 

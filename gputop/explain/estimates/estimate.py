@@ -102,7 +102,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
             learned = learn(gpu, device, queue, effort.operations)
     back = readbacks(evidence, gpu, queue)
     # what was learned says when work ends that the program did not wait for, no more
-    ready = np.maximum(queue.ready, gpu.earliest(device)[: len(queue)])
+    ready = np.maximum(queue.ready, gpu.work.earliest(device)[: len(queue)])
     model = Model(replace(queue, ready=ready), unknown, gpu.pending(device), learned, effort.operations, back)
     by_nvml = None
     if seen is not None:

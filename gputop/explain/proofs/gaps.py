@@ -105,6 +105,7 @@ class GpuTime:
         voided_ns: Time of gaps that are unknown because a record is missing in them.
         empty: When each stream was proved empty.
         unknown: For each GPU when it may or may not have had work: disjoint intervals of its span.
+        work: When GPUs certainly had work.
         outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
     """
 
@@ -123,7 +124,7 @@ class GpuTime:
         self.unknown: dict[int, tuple[Ints, Ints]] = {}
         every = proofs(evidence, self.streams, self.devices, self.ranges)
         self._every = [known for _direct, known in every]
-        self._pending = Pending(
+        self.work = Pending(
             evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
         )
         self._firsts = self._first_of_processes()
@@ -139,16 +140,7 @@ class GpuTime:
 
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
-        return self._pending.of(device, without)
-
-    def earliest(self, device: int) -> Ints:
-        """Before when a GPU cannot have begun with each thing that it was given, ns, stream by stream; 0: any
-        time (``Pending.earliest``)."""
-        found = [np.zeros(0, np.int64)]
-        for stream in np.flatnonzero(self.streams.device == device).tolist():
-            given = self.streams.enqueue_begin[self.streams.operations(stream)]
-            found.append(self._pending.earliest(stream, given))
-        return np.concatenate(found)
+        return self.work.of(device, without)
 
     def proved_by(self, stream: int) -> tuple[Ints, Ints]:
         """(cover, row) of each proof: what a stream got by ``cover`` had ended when that call returned."""

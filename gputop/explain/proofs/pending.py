@@ -134,15 +134,19 @@ class Pending:
             np.concatenate([empty, *(part[1] for part in parts)]),
         )
 
-    def earliest(self, stream: int, given: Ints) -> Ints:
-        """Before when the GPU cannot have begun with what a stream was given at these moments, ns; 0: any time.
+    def earliest(self, device: int) -> Ints:
+        """Before when a GPU cannot have begun with each thing it was given, ns, stream by stream; 0: any.
 
         Who had to wait for an event waited for all that its stream was given before it. What the stream was
         given after it comes behind that.
         """
-        since, at = self._behind.get(stream, (given[:0], given[:0]))
-        place = np.searchsorted(since, given, side="right") - 1
-        return np.where(place >= 0, np.append(at, 0)[place], 0)
+        found = [np.zeros(0, np.int64)]
+        for stream in np.flatnonzero(self._streams.device == device).tolist():
+            given = self._streams.enqueue_begin[self._streams.operations(stream)]
+            since, at = self._behind.get(stream, (given[:0], given[:0]))
+            place = np.searchsorted(since, given, side="right") - 1
+            found.append(np.where(place >= 0, np.append(at, 0)[place], 0))
+        return np.concatenate(found)
 
     def _owner(self, stream: int) -> tuple[int, int]:
         return int(self._streams.device[stream]), int(self._streams.pid[stream])
