@@ -167,7 +167,8 @@ class Pending:
 
     def _stop(self, row: Ints) -> Ints:
         """Until when these calls certainly waited."""
-        return np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
+        stop: Ints = np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
+        return stop
 
     @staticmethod
     def _last(given: Given, before: Ints) -> Ints:
