@@ -86,6 +86,16 @@ def test_the_line_names_the_class_the_cause_and_its_line_at_80_columns_too() -> 
     assert narrow.endswith("(C12 strong) at train.py:97"), narrow
 
 
+@pytest.mark.parametrize("file", ["train.py", "s1_inference.py", "train_workers.py"])
+def test_at_80_columns_the_title_is_cut_short_before_the_line_of_the_program_goes(file: str) -> None:
+    """With ``idle 17–100 %`` and a file of 15 letters there was room for nine of the title: too few, they said."""
+    finding = input_bound(line=Line(f"/home/me/{file}", 97, "batches"))
+    explained = why.explained(finding, told=why.account(1_700, 8_300), diagnosis=INPUT)
+    line = told(explained, 80)
+    assert line.rstrip().endswith(f"… (C12 strong) at {file}:97"), line
+    assert "▲ input-bound, idle 17–100 %: inpu" in line, line
+
+
 def test_of_several_losses_the_first_of_the_class_is_told() -> None:
     findings = why.finding(), input_bound()
     line = told(why.explained(*findings, diagnosis=replace(INPUT, lead=1)), 160)

@@ -62,7 +62,7 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
-            gain = _most_won(scene, claim, loop, [replays.removal(place)]) * _length(scene, claim)
+            gain = _most_won(scene, claim, loop, [replays.removal(place)]) * _whole_length(scene, claim)
             finding = replace(finding, max_gain_ns=int(gain))
         else:
             finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
@@ -140,6 +140,13 @@ def _length(scene: Scene, claim: Claim) -> int:
     gap = claim.gaps[0]
     low, high = _stretch(scene, int(scene.gaps.device[gap]), claim.pid)
     return max(high - low, 1)
+
+
+def _whole_length(scene: Scene, claim: Claim) -> int:
+    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one."""
+    steps = scene.steps_of(claim.pid)
+    warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
+    return _length(scene, claim) + warm
 
 
 def removal(cause: Cause, claim: Claim) -> Removal:

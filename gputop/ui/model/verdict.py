@@ -11,6 +11,7 @@ from gputop.ui.model.why import Cause, Why
 from gputop.ui.model.whylines import LEVEL_TOKENS, aged, range_text, step_text
 
 LEAST_TITLE = 10  # letters of a title that is cut
+LEAST_BESIDE_PLACE = 5  # where else the line of the program would go: the cause has its number, too
 USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
 _WHOLE = 10_000  # longer than any title
 # parts of the line that may go where it is narrow; what is none of them stays
@@ -74,7 +75,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
     most -= {_DOUBTS}
     yield most, LEAST_TITLE, []
     if width >= USUAL_WIDTH:
-        yield most - {_COST}, LEAST_TITLE, []
+        yield most - {_COST}, LEAST_BESIDE_PLACE, []
     yield most - {_PLACE}, LEAST_TITLE, []
     yield frozenset((_CLASS,)), LEAST_TITLE, []
     yield frozenset(), LEAST_TITLE, []
