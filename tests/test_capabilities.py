@@ -38,6 +38,7 @@ def counted(found: dict[str, Any]) -> dict[str, int]:
 # -- ambient, as from systemd --------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.ebpf
 def test_two_capabilities_trace_the_calls_of_one_s_own_processes_exactly(home: Path) -> None:
     found = recorded(home, (*as_nobody("bpf", "perfmon"), *GPUTOP))

@@ -101,7 +101,7 @@ def slow(told: list[Item], at: int) -> list[Item]:
         for sums in (True, False)
     ],
 )
-@pytest.mark.mainly("dataloader-workers-adaptive-True", "dataloader-workers-summary-False")
+@pytest.mark.mainly("dataloader-workers-adaptive-True")
 def test_totals_are_those_of_all_records(name: str, kind: str, tmp_path: Path, *, sums: bool) -> None:
     header, told = long(name)
     full = write(tmp_path / "full", header, told)

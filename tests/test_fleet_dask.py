@@ -139,6 +139,7 @@ def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: 
     assert ingest([str(sessions)], str(tmp_path / "lake"), 1).explained == RANKS - kept
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_slow_to_say_goodbye_takes_no_answer_back(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

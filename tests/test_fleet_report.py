@@ -98,6 +98,7 @@ def test_the_page_names_no_other_place_and_no_script_of_others_may_run(page: Pat
     assert "unsafe" not in policy[1]
 
 
+@pytest.mark.long
 @BROWSER
 def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_asked_for(
     lake: Path, page: Path, capsys: pytest.CaptureFixture[str]

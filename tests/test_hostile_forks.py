@@ -151,7 +151,7 @@ def test_of_forked_processes_little_is_read(monkeypatch: pytest.MonkeyPatch) -> 
         assert child.data[same] == shell.data[same]
     assert roster.notice(lives(range(4_000_000, 4_000_001), Kind.EXEC))
     nobody = np.zeros(0, schema.THREAD_STATE_DTYPE)
-    for first in range(3_000_000, 3_100_000, 10_000):
+    for first in range(3_000_000, 3_040_000, 10_000):
         pids = range(first, first + 10_000)
         list(roster.notice(lives(pids, Kind.FORK)))
         list(roster.notice(lives(pids, Kind.EXIT)))

@@ -51,6 +51,7 @@ def whole() -> tuple[Pictured, Explained]:
     return picture()[1], pieces()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lanes_of_parts_are_those_of_the_whole_but_for_the_columns_at_their_borders(
     whole: tuple[Pictured, Explained], little_memory: list[int]

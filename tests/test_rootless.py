@@ -107,6 +107,7 @@ def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
     assert any("libnvidia-ml" in problem for problem in found["problems"])
 
 
+@pytest.mark.long
 def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(home: Path) -> None:
     with started(home, RIVALS, within=()) as pid:
         found = frame(home, "--pid", str(pid), "--duration", "2")
@@ -119,13 +120,14 @@ def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(hom
 
 def test_a_storm_is_seen_and_its_cause_is_not(home: Path) -> None:
     """Switches are provoked 500 times a second by a rival that yields."""
-    rival = RIVALS.replace("    pass", "    os.sched_yield()")
+    rival = RIVALS.replace("    pass", "    os.sched_yield()").replace("os.nice(19)", "")
     with started(home, rival) as pid:
         for _ in range(ATTEMPTS):  # who gets no CPU for two seconds is in no storm
             found = frame(home, "--pid", str(pid))
+            if not (storms := [storm for storm in found["storms"] if storm["pid"] == pid]):
+                continue
             text = run("--once", "--pid", str(pid), program=(*as_nobody(), *GPUTOP), env=environment(home))
-            storms = [storm for storm in found["storms"] if storm["pid"] == pid]
-            if storms and "not known without eBPF" in text.stdout:
+            if "not known without eBPF" in text.stdout:
                 break
     (storm,) = storms
     assert storm["runnable_percent"] > 30

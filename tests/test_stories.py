@@ -255,6 +255,7 @@ def test_a_line_makes_the_calls_of_pytorch(shim: Any, code: str) -> None:
     assert made == _MADE[code]
 
 
+@pytest.mark.long
 def test_backward_runs_in_the_thread_of_the_device(shim: Any) -> None:
     _, threads, trace = shim
     assert "pt_autograd_0" in threads

@@ -114,6 +114,7 @@ def test_every_library_counts_the_check_s_own_calls(way: str) -> None:
         assert len(library["build_id"]) == 40
 
 
+@pytest.mark.long
 def test_the_check_makes_no_context_and_leaves_no_process_on_the_gpu(tmp_path: Path) -> None:
     log = tmp_path / "simgpu.jsonl"
     check("--simgpu", env={"SIMGPU_LOG": str(log), "SIMGPU_STATE": str(tmp_path / "state")})
@@ -143,6 +144,7 @@ def test_hits_of_a_running_process_are_counted_by_library_file(tmp_path: Path, w
     assert set(hits[idle, "runtime"].values()) == {0}
 
 
+@pytest.mark.long
 def test_without_tracefs_live_tracing_works() -> None:
     # either may not be mounted to begin with
     script = (

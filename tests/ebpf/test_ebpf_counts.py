@@ -92,6 +92,7 @@ def test_counts_of_c_processes_and_threads_equal_their_own_and_bpftraces(
     assert_same_as_bpftrace(run, bpftrace_counts(output))
 
 
+@pytest.mark.long
 @pytest.mark.bpftrace
 def test_counts_of_python_processes_that_leave_by_exit_in_the_middle_equal_bpftraces(tmp_path: Path) -> None:
     workshop, output = Workshop(tmp_path), tmp_path / "bpftrace.txt"

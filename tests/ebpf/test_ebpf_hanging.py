@@ -50,6 +50,7 @@ def started(script: str, *words: str) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.long
 def test_the_calls_of_others_are_seen_and_what_is_left_out_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     folder.mkdir()

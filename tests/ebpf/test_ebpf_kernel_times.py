@@ -33,6 +33,7 @@ def recorded(folder: Path, kind: str) -> tuple[dict[str, Any], Counter[str]]:
     return {row["name"]: row for row in told}, took
 
 
+@pytest.mark.long
 def test_times_of_kernels_in_different_mixtures_are_within_their_errors(tmp_path: Path) -> None:
     told, took = recorded(tmp_path, "mixed")
     assert set(told) == set(took)

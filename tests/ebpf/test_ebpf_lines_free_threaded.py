@@ -93,6 +93,7 @@ def test_a_program_that_runs_already(version: str, tmp_path: Path) -> None:
     assert_all_right(workshop.finish(recorder), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(version: str, tmp_path: Path) -> None:
     """Also after tens of thousands of times; what there was no room to tell is counted."""

@@ -56,6 +56,7 @@ def test_a_program_that_has_python_in_a_library(minor: int, way: str, runs: dict
     assert_all_right(runs[f"{minor} {way}"], 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.mainly("opened")
 def test_such_a_program_that_runs_already(way: str, tmp_path: Path) -> None:

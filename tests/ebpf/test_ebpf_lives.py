@@ -74,6 +74,7 @@ def test_a_program_executed_by_a_thread_goes_on_being_counted(tmp_path: Path) ->
     assert run.process(pid)["exited"] is True
 
 
+@pytest.mark.long
 def test_the_life_of_a_thread_that_executed_a_program_goes_on(tmp_path: Path) -> None:
     program = compile_program("exec_thread.c", tmp_path)
     run = Workshop(tmp_path).record(str(program), str(CALLS), str(CALLS))

@@ -43,6 +43,7 @@ async def _called(client: Any, name: str, arguments: dict[str, Any]) -> dict[str
     return found
 
 
+@pytest.mark.long
 def test_an_assistant_observes_what_its_user_may_see_and_leaves_nothing(tmp_path: Path) -> None:
     stdio = needed("mcp")
     needed("duckdb")

@@ -69,6 +69,7 @@ def test_a_process_is_named_as_its_cluster_names_it(tmp_path: Path) -> None:
         assert told == ["2", "4", "slurm", "4711"]
 
 
+@pytest.mark.long
 def test_a_real_prometheus_scrapes_it_and_joins_who_it_is(tmp_path: Path) -> None:
     port = free_port()
     with (

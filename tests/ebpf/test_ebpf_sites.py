@@ -110,6 +110,7 @@ class Called:
             self.program.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.timed
 def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,7 +65,10 @@ def opened(run: Recorded, tid: int) -> list[dict[str, Any]]:
         pytest.param(True, id="with a hog of another group", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.parametrize("idle_us", [0, 300], ids=["busy", "sleeps in between"])
+@pytest.mark.parametrize(
+    "idle_us",
+    [pytest.param(0, id="busy"), pytest.param(300, id="sleeps in between", marks=pytest.mark.long)],
+)
 def test_throttled_time_is_what_the_kernel_counted_and_no_wait_for_a_cpu(
     tmp_path: Path, crowded: bool, idle_us: int
 ) -> None:
