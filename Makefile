@@ -3,7 +3,9 @@
 # make test    every test, real eBPF included (root)
 # The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
-PYTHON ?= python3
+ifndef PYTHON
+PYTHON := $(shell scripts/python.sh)
+endif
 ARGS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=

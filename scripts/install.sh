@@ -70,7 +70,8 @@ trap 'rm -rf -- "$work" "$copy.new" "$launcher.new"' EXIT
 rm -rf -- "$copy.new"
 # built from a copy: what an earlier build has left in the checkout stays there, and nothing is added to it
 cp -R pyproject.toml README.md LICENSE gputop replay probes "$work"
-"${PYTHON:-python3}" -I -m venv "$copy.new" >&2 || fail "${PYTHON:-python3} cannot make a virtual environment"
+python=${PYTHON:-$(scripts/python.sh)}
+"$python" -I -m venv "$copy.new" >&2 || fail "$python cannot make a virtual environment"
 python=$copy.new/bin/python
 "$python" -I -m pip --disable-pip-version-check install --quiet "$work" >&2 </dev/null ||
 	fail "pip could not install what gputop needs: is there a network?"

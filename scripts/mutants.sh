@@ -4,13 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=build/mutation
+venv=build/mutation python=${PYTHON:-$(scripts/python.sh)}
 if ! $venv/bin/python -c 'import cosmic_ray' 2>/dev/null; then
-	"${PYTHON:-python3}" -c 'import tomllib' 2>/dev/null || {
+	"$python" -c 'import tomllib' 2>/dev/null || {
 		printf 'mutants: Python 3.11 or newer is needed: make mutants PYTHON=python3.11\n' >&2
 		exit 1
 	}
-	"${PYTHON:-python3}" -m venv --clear $venv
+	"$python" -m venv --clear $venv
 	$venv/bin/python -m pip --disable-pip-version-check install --quiet 'cosmic-ray>=8' >&2 </dev/null || {
 		printf 'mutants: pip could not install cosmic-ray: is there a network?\n' >&2
 		exit 1

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 level=${1:-run}
-python=${PYTHON:-python3}
+python=${PYTHON:-$(scripts/python.sh)}
 venv=.venv
 
 say() { printf 'setup: %s\n' "$*" >&2; }

@@ -6,7 +6,7 @@ set -euo pipefail
 
 version=2.13.0
 folder=${GPUTOP_TORCH:-${XDG_CACHE_HOME:-$HOME/.cache}/gputop-tests/torch-$version}
-python=${PYTHON:-python3}
+python=${PYTHON:-$("$(dirname "$0")/python.sh")}
 
 fail() {
 	printf 'torch: %s\n' "$*" >&2

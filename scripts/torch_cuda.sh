@@ -7,7 +7,7 @@ set -euo pipefail
 version=2.15.0
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${GPUTOP_TORCH_CUDA:-${XDG_CACHE_HOME:-$HOME/.cache}/gputop-tests/torch-cuda-$version}
-python=${PYTHON:-python3}
+python=${PYTHON:-$("$root/scripts/python.sh")}
 
 if [ -e "$folder/complete" ]; then
 	printf '%s\n' "$folder/bin/python"

@@ -48,6 +48,32 @@ def ready() -> None:
         skip_or_fail(f"make setup fails: {done.stderr[-500:]}")
 
 
+DISTRIBUTION = Path("/usr/bin/python3")  # what bcc is a package of
+
+
+def chosen(*within: str) -> str:
+    """Which Python environments are made of."""
+    return subprocess.run(
+        [*within, ROOT / "scripts/python.sh"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_environments_are_made_of_the_distributions_python() -> None:
+    asked = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"
+    able = DISTRIBUTION.exists() and subprocess.run([DISTRIBUTION, "-c", asked], check=False).returncode == 0
+    assert chosen() == (str(DISTRIBUTION) if able else "python3")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to put another file in its place")
+def test_where_the_distributions_python_makes_none_they_are_made_of_what_is_in_the_path(tmp_path: Path) -> None:
+    if not DISTRIBUTION.exists():
+        skip_or_fail("no Python of the distribution")
+    (old := tmp_path / "old").write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    in_its_place = f'mount --bind {old} {DISTRIBUTION.resolve()} && exec "$@"'
+    assert chosen("unshare", "--mount", "sh", "-c", in_its_place, "sh") == "python3"
+
+
 @pytest.mark.timed
 @pytest.mark.usefixtures("ready")
 def test_a_second_setup_changes_nothing_and_is_quick() -> None:
