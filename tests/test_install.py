@@ -65,7 +65,7 @@ def test_environments_are_made_of_the_distributions_python() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to put another file in its place")
-def test_where_the_distributions_python_makes_none_they_are_made_of_what_is_in_the_path(tmp_path: Path) -> None:
+def test_where_the_distributions_makes_none_they_are_made_of_what_is_in_the_path(tmp_path: Path) -> None:
     if not DISTRIBUTION.exists():
         skip_or_fail("no Python of the distribution")
     (old := tmp_path / "old").write_text("#!/bin/sh\nexit 1\n")

@@ -88,10 +88,9 @@ def test_the_line_names_the_class_the_cause_and_its_line_at_80_columns_too() -> 
 
 @pytest.mark.parametrize("file", ["train.py", "s1_inference.py", "train_workers.py"])
 def test_at_80_columns_the_title_is_cut_short_before_the_line_of_the_program_goes(file: str) -> None:
-    """With ``idle 17–100 %`` and a file of 15 letters there was room for nine of the title: too few, they said."""
+    """There was room for nine of its letters, and the line went for the tenth."""
     finding = input_bound(line=Line(f"/home/me/{file}", 97, "batches"))
-    explained = why.explained(finding, told=why.account(1_700, 8_300), diagnosis=INPUT)
-    line = told(explained, 80)
+    line = told(why.explained(finding, told=why.account(1_700, 8_300), diagnosis=INPUT), 80)
     assert line.rstrip().endswith(f"… (C12 strong) at {file}:97"), line
     assert "▲ input-bound, idle 17–100 %: inpu" in line, line
 
