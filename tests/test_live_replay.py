@@ -86,8 +86,8 @@ def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: s
 
 
 def oldest_mark_ns(file: Path) -> int:
-    """How old the last mark of a file that is being written became within three seconds."""
-    oldest, until = 0, time.monotonic() + 3
+    """How old the last mark of a file that is being written became within two seconds."""
+    oldest, until = 0, time.monotonic() + 2
     while time.monotonic() < until:
         now = time.monotonic_ns()
         reader = SessionReader(file)

@@ -76,6 +76,7 @@ def test_every_frame_that_is_streamed_is_valid(capfd: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].stem)
 @pytest.mark.slow
+@pytest.mark.mainly("numpy-sync", "dataloader")
 def test_what_is_printed_of_a_change_is_valid(
     pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:

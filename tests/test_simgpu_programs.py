@@ -59,6 +59,7 @@ def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
     assert until_good(milliseconds, lambda ms: ms < 5.051) == pytest.approx(5.05, abs=0.001)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("major", [12, 13])
 @pytest.mark.mainly("13")
 def test_the_same_program_with_the_real_library_lacks_a_driver(tmp_path: Path, major: int) -> None:

@@ -136,6 +136,7 @@ def test_kernels_of_an_unmodified_pytorch_are_named_and_counted(tmp_path: Path) 
     assert_shaped(run, kernels)
 
 
+@pytest.mark.long
 def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) -> None:
     program, nvcc = tmp_path / "vector_add", str(compiler())
     (tmp_path / "libcudart.so").symlink_to(real_runtime(13))

@@ -59,6 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Reco
     return {(version, name): runs[f"{version} {name}"] for version in found for name in words}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_started_program_and_its_children(version: str, runs: dict[tuple[str, str], Recorded]) -> None:
     python(version)
