@@ -92,7 +92,7 @@ def test_what_is_proved_in_parts_is_what_the_whole_proves(file: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_it_does_not_matter_where_a_recording_is_cut(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["dataloader", "dataloader-workers", "numpy-sync"]))

@@ -61,11 +61,12 @@ def test_what_was_ingested_while_it_was_written_is_replaced_in_every_table(tmp_p
     truth = taken(*files, into=tmp_path / "truth")
     assert all(truth[table] for table in COLUMNS if table != "problems")
     whole = files[1].read_bytes()
-    begin_of(files[1], 0.6)
-    grown = taken(*files, into=tmp_path / "lake")
-    assert len(grown["sessions"]) == len(files)
-    assert grown["sessions"] != truth["sessions"]
-    files[1].write_bytes(whole)
+    for part in (0.4, 0.7):
+        begin_of(files[1], part)
+        grown = taken(*files, into=tmp_path / "lake")
+        assert len(grown["sessions"]) == len(files)
+        assert grown["sessions"] != truth["sessions"]
+        files[1].write_bytes(whole)
     assert taken(*files, into=tmp_path / "lake") == truth
 
 

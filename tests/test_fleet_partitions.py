@@ -83,7 +83,6 @@ def chosen(lake: Path, sessions: str) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("job", [job.id for job in JOBS])
-@pytest.mark.mainly("2")
 def test_a_question_about_a_job_reads_its_files_alone(job: int, lake: Path) -> None:
     wanted = chosen(lake, f"session_job = 'job-{job}'")
     assert wanted["findings"] or f"job-{job}" not in LATE

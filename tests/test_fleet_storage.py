@@ -164,7 +164,6 @@ def test_what_two_runs_add_at_once_counts_once(local: Path, bucket: str) -> None
     assert content(lake) == content(local)
 
 
-@pytest.mark.long
 def test_files_of_a_run_that_was_killed_do_not_count(
     local: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

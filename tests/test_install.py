@@ -169,7 +169,6 @@ def test_root_installs_nothing_where_others_could_change_it(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("ready")
 def test_somebody_elses_program_is_not_replaced(tmp_path: Path) -> None:
     for name in ("bin/gputop", "lib/gputop/file"):

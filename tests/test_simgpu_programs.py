@@ -61,7 +61,6 @@ def test_a_program_compiled_by_nvcc(tmp_path: Path, major: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("major", [12, 13])
-@pytest.mark.mainly("13")
 def test_the_same_program_with_the_real_library_lacks_a_driver(tmp_path: Path, major: int) -> None:
     if any(Path(p).exists() for p in ("/dev/nvidiactl", "/dev/nvidia0")):
         pytest.skip("this machine has a GPU")

@@ -248,7 +248,6 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
     assert answers.stats(str(path)).processes
 
 
-@pytest.mark.long
 def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
     home = _open(tmp_path)
     with serving(home, *_flags(home)) as daemon:

@@ -58,7 +58,6 @@ def test_a_program_that_has_python_in_a_library(minor: int, way: str, runs: dict
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.mainly("opened")
 def test_such_a_program_that_runs_already(way: str, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="costly")
     program = subprocess.Popen(

@@ -76,7 +76,6 @@ class Gputop:
         return int(self._cpus.read()["seq"].sum()) - before
 
 
-@pytest.mark.long
 @pytest.mark.ebpf
 @pytest.mark.timed
 def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_probe_costs(

@@ -126,7 +126,6 @@ def test_every_thread_has_what_observing_takes_and_no_more_and_the_command_has_a
     assert rights(said) == rights(Path("/proc/self/status"))
 
 
-@pytest.mark.long
 def test_a_later_library_of_another_user_is_attached_to_and_its_lines_are_known_with_what_is_kept(
     tmp_path: Path,
 ) -> None:
