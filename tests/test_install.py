@@ -185,19 +185,6 @@ def test_somebody_elses_program_is_not_replaced(tmp_path: Path) -> None:
 # -- the documentation ----------------------------------------------------------------------------
 
 
-def test_the_house_map_lists_every_file() -> None:
-    text = (ROOT / "docs/files.md").read_text()
-    listed = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-    there = {
-        str(path.relative_to(ROOT))
-        for package in ("gputop", "probes", "replay")
-        for path in (ROOT / package).rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    assert there - listed == set(), "files that docs/files.md does not mention"
-    assert {name for name in listed - there if name.endswith(".py")} == set(), "files that are gone"
-
-
 def test_the_readme_names_every_command_and_target() -> None:
     text = (ROOT / "README.md").read_text()
     for name in TABLE:
