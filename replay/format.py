@@ -64,6 +64,10 @@ class DamagedError(SessionError):
     """It is no session, or so damaged that nothing of it can be read."""
 
 
+class ForeignError(DamagedError):
+    """It is another program's file."""
+
+
 class NewerError(SessionError):
     """A newer gputop recorded it, in a format that this one does not know."""
 

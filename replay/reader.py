@@ -12,7 +12,7 @@ import numpy as np
 
 from replay import format as fmt
 from replay.allowance import Allowance
-from replay.format import DamagedError, MissingFileError, NewerError, SessionError
+from replay.format import DamagedError, ForeignError, MissingFileError, NewerError, SessionError
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import is_session
 from replay.scan import File, Scan, index_of, pieces_of
@@ -109,7 +109,7 @@ def _header(path: str, file: File) -> tuple[dict[str, Any], int, bool]:
     """The header, the offset of the first byte after it, and whether its first copy is damaged."""
     data = file.read(0, fmt.MAX_HEADER_BYTES + fmt.MAX_PREFIX_BYTES)
     if not is_session(data[:64]):
-        raise DamagedError(f"{path} is not a gputop session: name a file that gputop recorded")
+        raise ForeignError(f"{path} is not a gputop session: name a file that gputop recorded")
     found = _header_copy(file, data)
     header, start, damaged = found if found is not None else (*_header_map(path, data), False)
     major, minor = header.get("major"), header.get("minor")

@@ -65,7 +65,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["frobnicate"], "no command 'frobnicate'"),
+        (["frobnicate"], "no file 'frobnicate' and no command of that name"),
         (["--pid", "abc"], "'abc' is not a process number"),
         (["--pid", "0"], "positive"),
         (["--ring", "3"], "power of two"),
@@ -135,11 +135,11 @@ def test_files_that_cannot_be_read_are_named(
     header = {"format": "gputop.session", "major": 9, "minor": 0}
     newer.write_bytes(msgpack.packb(header))
     cases = {
-        text: "is not a gputop session",
+        text: "is a text file, not a gputop recording",
         empty: "is empty",
         cut: "ends within its header",
         newer: "newer gputop",
-        tmp_path: "not a regular file",
+        tmp_path: "is a folder without recordings",
         tmp_path / "none": "there is no file",
     }
     for path, said in cases.items():

@@ -16,7 +16,7 @@ import pytest
 from gputop.commands import cli, progress
 from gputop.commands.cli import TABLE, Row, parse
 from gputop.commands.completion import SHELLS
-from gputop.errors import CommandError
+from gputop.errors import CommandError, GputopError
 from tests import inside
 from tests.cli_support import assert_one_sentence, on_terminal, run
 from tests.processes import with_variable
@@ -103,7 +103,7 @@ def test_a_file_in_place_of_a_command_is_replayed(tmp_path: Path, monkeypatch: p
     (tmp_path / "stats").write_bytes(RECORDING.read_bytes())
     monkeypatch.chdir(tmp_path)
     assert parse(["stats", "stats"])[0] == "stats", "a command goes before a file of its name"
-    with pytest.raises(CommandError, match="no command"):
+    with pytest.raises(GputopError, match="a folder without recordings"):
         parse([str(tmp_path)])  # a folder
 
 

@@ -360,12 +360,12 @@ def test_what_is_no_trace_says_what_can_be_imported(
 ) -> None:
     sqlite3.connect(tmp_path / "other.db").execute("create table t (a)")
     for name, content, word in (
-        ("text", b"hello", "is no trace that gputop can import"),
+        ("text", b"hello", "is a text file, no trace that gputop can import"),
         ("empty.json", b"{}", "has no list traceEvents"),
         ("none.json", b'{"traceEvents": []}', "nothing to import"),
         ("torn.json", b'{"traceEvents": [{"ph": "X"', "no JSON"),
-        ("bomb.json.gz", __import__("gzip").compress(bytes(300 << 20)), "made to fill memory"),
-        ("other.db", None, "neither Ingero's nor one of nsys export"),
+        ("bomb.json.gz", __import__("gzip").compress(b"[" + bytes(300 << 20)), "made to fill memory"),
+        ("other.db", None, "is an SQLite database with"),
         ("gone", ..., "there is no file"),
     ):
         path = tmp_path / name

@@ -173,8 +173,8 @@ def text(path: Path) -> Path:
     ("make", "kind", "words"),
     [
         (lambda path: path, gputop.SessionNotFoundError, "there is no file"),
-        (lambda path: path.parent, gputop.SessionUnreadableError, "not a regular file"),
-        (text, gputop.SessionDamagedError, "not a gputop session"),
+        (lambda path: path.parent, gputop.SessionUnreadableError, "a folder without recordings"),
+        (text, gputop.SessionDamagedError, "a text file, not a gputop recording"),
         (newer, gputop.SessionTooNewError, "upgrade gputop"),
         (lambda path: written(path, frames=0), gputop.SessionDamagedError, "no complete frame"),
         (lambda path: written(path, start_ns={}), gputop.SessionDamagedError, "does not understand"),

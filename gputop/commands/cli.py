@@ -6,8 +6,11 @@ import argparse
 import difflib
 import gc
 import os
+import re
+import shutil
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
@@ -78,6 +81,7 @@ TABLE: dict[str, Row] = {
     "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
     "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
 }
+_ALIKE = 0.75  # of two names of files, one of which may be meant
 _LIVE = "live"  # without a name: the screen
 _EXAMPLES = """\
 examples:
@@ -150,13 +154,39 @@ def _name_of(words: list[str]) -> str:
         return words.pop(0)
     if os.path.isfile(first) or _holds_segments(first):
         return "replay"
-    near = difflib.get_close_matches(first, TABLE, 1)
-    raise CommandError(
-        f"there is no command {first!r} and no file of that name: "
-        + (f"did you mean gputop {near[0]}?" if near else f"use one of {', '.join(TABLE)}")
-        + f" To start a program: gputop -- {first} …",
-        USAGE,
-    )
+    raise _neither(first)
+
+
+def _neither(word: str) -> CommandError:
+    """Why a first word is neither a command nor a recording, and what may have been meant."""
+    if os.path.isdir(word) or os.path.exists(word) or "/" in word or re.search(r"\.[a-z][a-z_-]*$", word):
+        from gputop.library.reading import open_file
+
+        try:
+            open_file(word).close()
+        except GputopError as error:
+            near = (
+                difflib.get_close_matches(word, _beside(word), 1, _ALIKE) if not os.path.exists(word) else []
+            )
+            return CommandError(f"{error}" + (f"; did you mean {near[0]}?" if near else ""), error.status)
+    if word.isdecimal():
+        return CommandError(f"there is no file {word}; to watch a process: gputop --pid {word}", USAGE)
+    near = difflib.get_close_matches(word, TABLE, 1)
+    if near:
+        meant = f"did you mean gputop {near[0]}?"
+    elif shutil.which(word):
+        meant = f"to start a program: gputop -- {word} …"
+    else:
+        meant = "gputop --help lists the commands"
+    return CommandError(f"there is no file {word!r} and no command of that name: {meant}", USAGE)
+
+
+def _beside(path: str) -> list[str]:
+    """The paths of the files in its folder."""
+    folder = os.path.dirname(path)
+    with suppress(OSError):
+        return [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+    return []
 
 
 def _holds_segments(path: str) -> bool:

@@ -46,9 +46,9 @@ def check(options: argparse.Namespace) -> None:
 
 def replay(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    if not options.once:
-        require_terminal()
     with closing(open_file(options.file)) as reader:
+        if not options.once:
+            require_terminal()
         index = mark_index(reader, options.at or ("end" if options.once else "0"))
         return _once(options, reader, index) if options.once else _screen(options, reader, index)
 

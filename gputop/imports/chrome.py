@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gputop.imports.recorded import ImportFileError, Trace, gpu_facts
 from gputop.imports.tables import whole
+from gputop.library.foreign import named
 
 _MOST_BYTES: Final = 4 << 30  # unpacked; what is larger does not fit into memory as Python's objects
 _RATIO: Final = 200  # times a compressed file may grow
@@ -33,7 +35,8 @@ def read_chrome(path: str) -> Trace:
     document = _document(path, trace)
     events = document.get("traceEvents") if isinstance(document, Mapping) else document
     if not isinstance(events, list):
-        raise ImportFileError(f"{path} has no list traceEvents: it is no Chrome trace")
+        keys = named("key", list(map(str, document))) if isinstance(document, Mapping) else "no keys"
+        raise ImportFileError(f"{path} is JSON with {keys}, and no Chrome trace: it has no list traceEvents")
     base = whole(document.get("baseTimeNanoseconds"), -1) if isinstance(document, Mapping) else -1
     trace.realtime_ns = base if base >= 0 else 0
     if base < 0:
@@ -46,6 +49,8 @@ def read_chrome(path: str) -> Trace:
         if isinstance(event, dict):
             reader.take(event)
     reader.finish()
+    kinds = Counter(str(event["cat"]) for event in events if isinstance(event, dict) and event.get("cat"))
+    trace.contents = named("category", [f"{kind} ({count})" for kind, count in kinds.most_common()])
     _about(trace, document if isinstance(document, Mapping) else {})
     return trace
 

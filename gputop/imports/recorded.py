@@ -48,6 +48,7 @@ class Trace:
         lost: Events that the source counted and did not store, by kind.
         notes: What cannot be known from this file, in sentences.
         problems: What was wrong in the file.
+        contents: What the file holds, in words, for one with nothing to import.
     """
 
     source: str
@@ -80,6 +81,7 @@ class Trace:
     lost: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    contents: str = ""
 
     def call(self, begin: int, end: int, pid: int, tid: int, name: str, **known: int) -> None:
         """Adds a call."""
@@ -109,7 +111,8 @@ def write_trace(trace: Trace, path: str) -> int:
     ends = [*trace.calls["end"], *(row["end"] for row in trace.activities)]
     if not times:
         raise ImportFileError(
-            f"this {trace.source} trace holds no calls, no kernels and no events: nothing to import"
+            "this trace holds no CUDA calls, no kernels and no operators: nothing to import; "
+            f"it holds {trace.contents or 'nothing'}"
         )
     shift = max(-min(times), 0) + (0 if min(times) > 0 else 1)  # a session's clock begins above zero
     start, end = min(times) + shift, max(ends) + shift

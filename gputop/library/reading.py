@@ -16,7 +16,7 @@ from gputop.errors import (
     SessionUnreadableError,
 )
 from probes.source import Item
-from replay.format import DamagedError, MissingFileError, NewerError, SessionError
+from replay.format import DamagedError, ForeignError, MissingFileError, NewerError, SessionError
 from replay.reader import SessionReader
 
 _LOG = logging.getLogger(__name__)
@@ -59,11 +59,21 @@ def open_file(path: str) -> SessionReader:
         reader = _segments(path) if os.path.isdir(path) else SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
-        raise kind(str(error)) from error
+        raise kind(_told(path, error)) from error
     if len(reader.marks) == 0:
         reader.close()
         raise SessionDamagedError(f"{path} holds no complete frame: the recording ended before its first one")
     return reader
+
+
+def _told(path: str, error: SessionError) -> str:
+    """What is wrong; of another program's file what it is, and what to type for it."""
+    if not (isinstance(error, ForeignError) or os.path.isdir(path)):
+        return str(error)
+    from gputop.library.foreign import recognise  # recordings need none of it
+
+    known = recognise(path)
+    return known.sentence(path) if known is not None else str(error)
 
 
 def _segments(path: str) -> SessionReader:
