@@ -39,7 +39,7 @@ class LivePlan:
     program: Path | None = None
     nvml_library: Path | None = None
     problems: tuple[str, ...] = ()
-    lines: str = "costly"
+    lines: str = "slow"
     lines_later: bool = False
     also_needs: frozenset[Capability] | None = None
     poll_s: float = POLL_S

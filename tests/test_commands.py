@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from gputop.commands import cli, progress
-from gputop.commands.cli import TABLE, Row, parse
+from gputop.commands.cli import parse
 from gputop.commands.completion import SHELLS
+from gputop.commands.overview import GROUPS, LIVE, TABLE, Row, listing
 from gputop.errors import CommandError, GputopError
 from tests import inside
 from tests.cli_support import assert_one_sentence, on_terminal, run
@@ -47,7 +51,9 @@ def throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command more: its file, and its row."""
     (tmp_path / "gputop_throwaway.py").write_text(THROWAWAY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(cli.TABLE, "greet", Row("greet", "a word of greeting", "gputop_throwaway"))
+    row = Row("greet", "a word of greeting", "gputop_throwaway")
+    monkeypatch.setitem(TABLE, "greet", row)
+    monkeypatch.setitem(GROUPS, "politeness", (row,))
 
 
 def typed(*words: str) -> int:
@@ -58,7 +64,7 @@ def typed(*words: str) -> int:
 @pytest.mark.usefixtures("throwaway")
 def test_a_command_is_added_by_its_file_and_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     for words, shown in (
-        (("--help",), "gputop greet               a word of greeting"),
+        (("--help",), "gputop greet                  a word of greeting"),
         (("greet", "--help"), "--times"),
     ):
         with pytest.raises(SystemExit):
@@ -69,6 +75,54 @@ def test_a_command_is_added_by_its_file_and_its_row(capsys: pytest.CaptureFixtur
     assert typed("greet", "--frob") == 2
     assert "gputop greet --help" in capsys.readouterr().err
     assert "greet" in cli.whole_parser().format_help()
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+@pytest.mark.parametrize("columns", ["80", "250"])
+def test_help_takes_80_columns_at_most(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = [
+        each.format_help()
+        for name in (LIVE, *TABLE)
+        for each in parsers(cli._parser_of(name, cli._command(name)))
+    ]
+    assert len(shown) > len(TABLE) + 5, "those of gputop fleet as well"
+    assert all(text.startswith("usage: gputop") for text in shown)
+    assert [line for text in shown for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_every_command_is_listed_once_with_a_gap_before_its_purpose() -> None:
+    rows = [row for group in GROUPS.values() for row in group]
+    assert {row for row in rows if row.module} == set(TABLE.values())
+    assert [row.typed for name, row in TABLE.items() if row.typed.split()[0] != name] == []
+    lines = listing().splitlines()
+    for row in rows:
+        typed = f"  gputop {row.typed}".rstrip() + "  "
+        assert [line for line in lines if line.startswith(typed) and line.endswith(f"  {row.summary}")]
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("snap -o x", "dump -o x"),
+        ("serve --off", "serve --stop"),
+        ("record -o x --lines costly", "record -o x --stacks slow"),
+        ("--once --lines off", "--once --stacks off"),
+    ],
+)
+def test_former_names_are_accepted_and_shown_nowhere(former: str, now: str) -> None:
+    assert parse(former.split()) == parse(now.split())
+    name, _ = parse(now.split())
+    shown = {*re.findall(r"[\w-]+", cli._parser_of(name, cli._command(name)).format_help() + listing())}
+    assert not (set(former.split()) - set(now.split())) & shown
 
 
 def test_every_row_names_a_file_of_its_own() -> None:
@@ -188,7 +242,7 @@ def test_bash_completes_commands_flags_names_and_files(completion: Path) -> None
     assert candidates(completion, "demo", "num") == {"numpy-sync", "numpy-sync-fixed"}
     assert candidates(completion, "stats", "ses") == {"session.msgpack"}
     assert candidates(completion, "record", "-o", "ses") == {"session.msgpack"}
-    assert candidates(completion, "record", "--lines", "c") == {"costly"}
+    assert candidates(completion, "record", "--stacks", "s") == {"slow"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

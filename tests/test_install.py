@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.cli import TABLE
+from gputop.commands.overview import TABLE
 from gputop.commands.version import VERSION
 from tests.conftest import skip_or_fail
 from tests.rootless_support import NOBODY

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.cli import TABLE
+from gputop.commands.overview import TABLE
 from tests.conftest import skip_or_fail
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -160,7 +160,7 @@ def test_calls_of_autograd_s_threads_are_at_the_line_that_waits_in_backward(fact
 
 def frame(*rows: LineRow, **changes: object) -> Frame:
     process = fake.process(0, lines=rows)
-    made = replace(fake.frame(processes=1), processes=(process,), lines="costly")
+    made = replace(fake.frame(processes=1), processes=(process,), lines="slow")
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -206,7 +206,7 @@ def test_lines_can_be_seen_at_every_size(width: int, height: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "mode", "said"),
     [
-        ({"lines": "off"}, "live", "without --lines off"),
+        ({"lines": "off"}, "live", "without --stacks off"),
         ({"lines": "off"}, "replay", "This recording has no lines"),
         ({"calls_observed": False}, "live", "not known without eBPF"),
         ({}, "live", "No sync, copy, allocation or graph call"),
@@ -384,3 +384,10 @@ def test_a_live_programs_relative_name_counts_from_its_own_folder(
     (tmp_path / "train.py").write_text("here()\n")
     monkeypatch.chdir(tmp_path)
     assert read_source(Line("train.py", 1, "f"), os.getpid()).lines[0] == "here()"
+
+
+def test_old_recordings_say_slow_where_they_said_costly() -> None:
+    reader = SessionReader(RECORDINGS / "numpy-sync.msgpack")
+    assert reader.header["lines"] == "costly"
+    assert frame_at(reader, 10).lines == "slow"
+    reader.close()

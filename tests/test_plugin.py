@@ -10,7 +10,8 @@ from gputop.ask.catalogue import Catalogue
 from gputop.ask.investigation import investigate
 from gputop.ask.reply import BEGIN, END
 from gputop.ask.server import server_of
-from gputop.commands.cli import TABLE, parse
+from gputop.commands.cli import parse
+from gputop.commands.overview import TABLE
 from gputop.commands.version import VERSION
 from gputop.exchange.tables import COLUMNS
 from tests.conftest import needed

@@ -187,6 +187,4 @@ def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: py
 def test_many_processes_are_counted() -> None:
     one = interpreter.Interpreter("python3", (3, 12))
     (fact,) = python.python_section([python.Python(one, (5, 7, 9, 11, 13))]).facts
-    assert (
-        fact.text == "python3 (CPython 3.12, in process 5, 7, 9 and 2 more): lines of costly calls are known"
-    )
+    assert fact.text == "python3 (CPython 3.12, in process 5, 7, 9 and 2 more): lines of slow calls are known"

@@ -71,6 +71,6 @@ def _fact(one: Program) -> Fact:
             "keep its symbols: link without -s, do not strip",
         )
     if one.keeping < _KEEPS:
-        text = f"{one.path}: of a costly call the function that makes it is known, its callers seldom"
+        text = f"{one.path}: the function that makes a slow call is known, its callers seldom"
         return note(text, "to see its callers, compile it with -fno-omit-frame-pointer")
-    return ok(f"{one.path}: the functions that make costly calls are known, and their callers")
+    return ok(f"{one.path}: the functions that make slow calls are known, and their callers")

@@ -97,7 +97,7 @@ def python_section(found: Sequence[Python]) -> Section:
             fix = FIX_GONE if one.found.problem == GONE else FIX
             facts.append(note(f"{name}: lines are not known: {one.found.problem}", fix))
         else:
-            facts.append(ok(f"{name}: lines of costly calls are known"))
+            facts.append(ok(f"{name}: lines of slow calls are known"))
     data = [
         {
             "path": one.found.shown,

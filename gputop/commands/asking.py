@@ -18,14 +18,14 @@ _SECONDS = 60.0
 def add_answer(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed about the answer."""
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="print JSON: columns, rows, more")
+    shape.add_argument("--json", action="store_true", help="print JSON")
     shape.add_argument("--csv", action="store_true", help="print CSV")
     parser.add_argument(
         "--limit",
         type=bounded(1, 1e8, "rows"),
         default=_ROWS,
         metavar="N",
-        help="print at most so many rows (10000)",
+        help="most rows to print (10000)",
     )
     add_timeout(parser)
 
@@ -37,7 +37,7 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
         type=bounded(0.1, 86400, "s"),
         default=_SECONDS,
         metavar="S",
-        help="give up after so many seconds (60)",
+        help="stop the query after this many seconds (60)",
     )
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
     add_looks(parser)
-    add_once(parser, "follow for a moment, print one frame as text, exit")
+    add_once(parser, "follow for a moment, print one frame as text and exit")
     add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
 
 
@@ -98,8 +98,8 @@ def _screen(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Show the screen over what gputop serve observes: your own processes, without any rights. It "
-    "can send no signals.",
+    description="Show the screen over your own processes as gputop serve observes them, without "
+    "privileges. It cannot send signals.",
     add_arguments=add_arguments,
     run=attach,
     check=check,

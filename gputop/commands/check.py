@@ -25,12 +25,14 @@ _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_json(parser)
-    parser.add_argument("--pid", type=pids, metavar="PID[,PID]", help="only libraries of these processes")
-    parser.add_argument("--simgpu", action="store_true", help="look at the simulated GPU's libraries")
+    parser.add_argument(
+        "--pid", type=pids, metavar="PID[,PID]", help="check the libraries of these processes only"
+    )
+    parser.add_argument("--simgpu", action="store_true", help="check the simulated GPU's libraries")
     parser.add_argument(
         "--call-all",
         action="store_true",
-        help="call a function also of libraries that others than root may have written, as nobody",
+        help="also call a function of libraries that are writable by non-root users, as user nobody",
     )
 
 
@@ -75,8 +77,9 @@ def _simulated(environment: dict[str, str]) -> tuple[dict[str, str], Path]:
 
 
 COMMAND = Command(
-    description="Say what can be observed here, and why not. Status 0 when live tracing works, else 1.",
+    description="Check what gputop can observe on this machine, and print the commands for the rest. "
+    "Exit status: 0 when live tracing works, else 1.",
     add_arguments=add_arguments,
     run=check,
-    verbose="list every function that is traced, and log what gputop does to standard error",
+    verbose="list all traced functions, and log to standard error",
 )

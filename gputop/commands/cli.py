@@ -11,12 +11,12 @@ import shutil
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gputop.commands.command import Command
 from gputop.commands.completion import SHELLS, PrintCompletion
+from gputop.commands.overview import LIVE, RENAMED, TABLE, listing
 from gputop.commands.version import VERSION
 from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
@@ -24,77 +24,31 @@ from gputop.process.diagnostics import diagnosing
 from gputop.process.interrupts import Interrupted, end_at_once, ending_at_once
 from gputop.process.say import put, say, silence
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A command as it is listed; its file is imported when it is asked for.
-
-    Attributes:
-        typed: What is typed for it.
-        summary: What it does, in a few words.
-        module: The file that ends in its ``COMMAND``.
-    """
-
-    typed: str
-    summary: str
-    module: str
+_COLUMNS = 80  # the most that help takes of a terminal
 
 
-TABLE: dict[str, Row] = {
-    "explain": Row(
-        "explain FILE",
-        "why the GPU waits; also: explain -- CMD, explain --pid N",
-        "gputop.commands.explain",
-    ),
-    "diff": Row("diff BEFORE AFTER", "whether a change helped, from two recordings", "gputop.commands.diff"),
-    "record": Row("record -o FILE", "record without a screen", "gputop.commands.record"),
-    "replay": Row("replay FILE", "the same screen over a recording", "gputop.commands.replay"),
-    "stats": Row("stats FILE", "totals of a whole recording", "gputop.commands.stats"),
-    "stream": Row("stream --jsonl", "one frame per line as JSON, until stopped", "gputop.commands.stream"),
-    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", "gputop.commands.report"),
-    "web": Row("web [FILE]", "the screen in a browser, read-only", "gputop.commands.web"),
-    "export": Row(
-        "export FILE --to FORM", "for Perfetto, DuckDB, spreadsheets, speedscope", "gputop.commands.export"
-    ),
-    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", "gputop.commands.sql"),
-    "fleet": Row("fleet ingest|overview LAKE", "query many recordings together", "gputop.commands.fleet"),
-    "mcp": Row("mcp FILE|FOLDER …", "let an assistant query recordings (MCP)", "gputop.commands.mcp"),
-    "serve": Row("serve", "observe always, for everybody on this machine", "gputop.commands.serve"),
-    "attach": Row("attach", "the screen over what the daemon observes: no root", "gputop.commands.attach"),
-    "snap": Row("snap -o FILE", "the daemon's last minutes as a recording", "gputop.commands.snap"),
-    "import": Row(
-        "import TRACE -o FILE", "Ingero, torch.profiler, nsys as a recording", "gputop.commands.import_"
-    ),
-    "inspect": Row(
-        "inspect FILE", "what a recording is: machine, probes, cost, losses, sizes", "gputop.commands.inspect"
-    ),
-    "verify": Row("verify FILE", "whether a recording is whole", "gputop.commands.verify"),
-    "repair": Row(
-        "repair FILE -o OUT", "save what is intact of a damaged recording", "gputop.commands.repair"
-    ),
-    "cut": Row("cut FILE -o OUT", "a part of a recording, from T to T", "gputop.commands.cut"),
-    "merge": Row("merge FILE... -o OUT", "ranks or nodes as one recording", "gputop.commands.merge"),
-    "redact": Row(
-        "redact FILE -o OUT", "a copy that is safe to send to a stranger", "gputop.commands.redact"
-    ),
-    "check": Row("check", "what can be observed here, and what is missing", "gputop.commands.check"),
-    "demo": Row("demo [NAME]", "the screen over a workload on the simulated GPU", "gputop.commands.demo"),
-    "simgpu": Row("simgpu", "build the simulated GPU, print its directory", "gputop.commands.simgpu"),
-}
 _ALIKE = 0.75  # of two names of files, one of which may be meant
-_LIVE = "live"  # without a name: the screen
-_EXAMPLES = """\
-examples:
-  sudo gputop                            the whole machine
-  sudo gputop --pid 1234                 one process and its children
-  sudo gputop -- python train.py         start a program and watch it from its first call
-  sudo gputop record -o session.msgpack -- python train.py
-  gputop session.msgpack                 replay it; gputop explain session.msgpack says why the GPU waits
-  sudo gputop demo storm                 without a GPU
-"""
+
+
+class _Help(argparse.HelpFormatter):
+    """Lays out help in at most 80 columns; paragraphs that have lines of their own keep them."""
+
+    def __init__(self, prog: str, **layout: Any) -> None:
+        layout["width"] = min(_COLUMNS, shutil.get_terminal_size().columns) - 2
+        super().__init__(prog, **layout)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        filled = (
+            one if "\n" in one else super(_Help, self)._fill_text(one, width, indent) for one in paragraphs
+        )
+        return "\n\n".join(filled)
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **settings})
+
     def mistyped(self, words: Sequence[str]) -> str | None:
         """The first option that there is none of, with one that is like it."""
         if self._subparsers is not None:
@@ -148,10 +102,10 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
 def _name_of(words: list[str]) -> str:
     """The command that words ask for; its name is taken from them."""
     if not words or words[0].startswith("-"):
-        return _LIVE
+        return LIVE
     first = words[0]
-    if first in TABLE:
-        return words.pop(0)
+    if RENAMED.get(first, first) in TABLE:
+        return RENAMED.get(first, words.pop(0))
     if os.path.isfile(first) or _holds_segments(first):
         return "replay"
     raise _neither(first)
@@ -199,19 +153,17 @@ def _holds_segments(path: str) -> bool:
 
 def _command(name: str) -> Command:
     # each command's imports are its own: `gputop demo` needs no numpy
-    module = "gputop.commands.live" if name == _LIVE else TABLE[name].module
+    module = "gputop.commands.live" if name == LIVE else TABLE[name].module
     command: Command = import_module(module).COMMAND
     return command
 
 
 def _parser_of(name: str, command: Command) -> _Parser:
-    top = name == _LIVE
+    top = name == LIVE
     parser = _Parser(
-        prog="gputop" if top else f"gputop {name}",
-        usage=command.usage,
-        description=command.description,
-        epilog=f"{_listing()}\n{_EXAMPLES}" if top else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter if top else argparse.HelpFormatter,
+        prog=f"gputop {name}".rstrip(),
+        usage="\n       ".join(command.usage) or None,
+        description=f"{command.description}\n\n{listing()}" if top else command.description,
     )
     _fill(parser, command, top=top)
     return parser
@@ -225,21 +177,16 @@ def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> No
             action=PrintCompletion,
             const=whole_parser,
             choices=SHELLS,
-            help="print what the shell needs to complete gputop's words",
+            help="print a completion script for this shell",
         )
     command.add_arguments(parser)
     parser.add_argument("-v", "--verbose", action="count", default=0, help=command.verbose)
 
 
-def _listing() -> str:
-    rows = "".join(f"  gputop {row.typed:<20}{row.summary}\n" for row in TABLE.values())
-    return f"commands:\n{rows}  gputop COMMAND --help      more about each\n"
-
-
 def whole_parser() -> argparse.ArgumentParser:
     """All commands in one parser, for the shell's completion."""
-    live = _command(_LIVE)
-    parser = _parser_of(_LIVE, live)
+    live = _command(LIVE)
+    parser = _parser_of(LIVE, live)
     commands = parser.add_subparsers()
     for name, row in TABLE.items():
         _fill(commands.add_parser(name, help=row.summary), _command(name), top=False)

@@ -23,7 +23,7 @@ class Command:
         description: What it does, for its help.
         add_arguments: Adds its flags and words to its parser.
         run: Does it; returns the exit status, raises CommandError.
-        usage: How it is typed; None: as argparse makes it of the arguments.
+        usage: The forms in which it is typed; empty: one that argparse makes of the arguments.
         starts: Whether it takes a program to start: words after ``--``, in ``options.command``.
         check: Settles what flags mean together; raises CommandError where they exclude each other.
         intermixed: Whether a word that may be missing may stand behind flags.
@@ -35,13 +35,13 @@ class Command:
     description: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
-    usage: str | None = None
+    usage: tuple[str, ...] = ()
     starts: bool = False
     check: Callable[[Namespace], None] = _nothing
     intermixed: bool = False
     only_reads: Callable[[Namespace], bool] = _never
     has_screen: Callable[[Namespace], bool] = _never
-    verbose: str = "log what gputop does to standard error; -vv: more of it"
+    verbose: str = "log to standard error; -vv: more"
 
 
 def always(_options: Namespace) -> bool:

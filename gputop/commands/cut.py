@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             dest=where,
             type=bounded(0, 1e9, "s"),
             metavar="T",
-            help=f"{name} the frame at T seconds after the start of FILE",
+            help=f"{name} the frame T seconds after the start of FILE",
         )
 
 
@@ -39,8 +39,9 @@ def cut(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    usage="gputop cut FILE -o OUT [--from T] [--to T]",
-    description="Write a part of a recording to a new file. It explains like the whole over that part.",
+    usage=("gputop cut FILE -o OUT [--from T] [--to T]",),
+    description="Write a part of a recording to a new file. gputop explain reports the same for "
+    "it as for that part of the whole.",
     add_arguments=add_arguments,
     run=cut,
     check=check_copy,

@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_probes, add_screen
+from gputop.commands.flags import add_as_root, add_duration, add_probes, add_screen
 from gputop.demo.command import ALONE, words_of
 from gputop.demo.stories import STORIES
 from gputop.errors import USAGE, CommandError
@@ -25,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         type=_story,
         choices=tuple(STORIES),
-        help="which workload; without one they are listed",
+        help="the demo program; without NAME: list them",
     )
-    parser.add_argument(ALONE, action="store_true", help="run the workload without the screen")
+    parser.add_argument(ALONE, action="store_true", help="run the demo program without the screen")
     add_duration(parser, 1e9, f"with {ALONE}: end after S seconds; with --once: seconds to observe (2)")
+    add_as_root(parser)
     add_probes(parser)
     add_screen(parser)
 
@@ -95,9 +96,13 @@ def _become(name: str, duration_s: float | None) -> NoReturn:
 
 
 COMMAND = Command(
-    usage="gputop demo  |  gputop demo NAME [flags]  |  gputop demo NAME --alone [--duration S]",
-    description="Watch a workload on the simulated GPU, each with one fault that people meet in practice. "
-    "Without NAME: list them.",
+    usage=(
+        "gputop demo",
+        "gputop demo NAME [flags]",
+        "gputop demo NAME --alone [--duration S]",
+    ),
+    description="Show the screen over a demo program on the simulated GPU. Each demo has one fault that "
+    "is common in practice. Without NAME: list them.",
     add_arguments=add_arguments,
     run=demo,
     check=check,

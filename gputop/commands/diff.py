@@ -22,13 +22,13 @@ _WIDTH = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
-    add_file(parser, "after", metavar="AFTER", help="one from after it; it may be of another length")
+    add_file(parser, "after", metavar="AFTER", help="a recording from after it, of any length")
     add_json(parser)
     parser.add_argument(
         "--memory",
         type=bounded(0.3, 4096, "GiB"),
         metavar="GIB",
-        help="take no more than this (1): recordings that need more are compared in parts, which are joined",
+        help="memory limit in GiB (1); larger recordings are compared in parts",
     )
 
 
@@ -46,8 +46,8 @@ def diff(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Compare two recordings of a program, before and after a change: its steps, its calls "
-    "and switches, and what the GPU waits for. Status 0, whatever the outcome; 1: an error.",
+    description="Compare two recordings of a program, before and after a change: steps, CUDA calls, context "
+    "switches and the causes of idle time. Exit status: 0, or 1 after an error.",
     add_arguments=add_arguments,
     run=diff,
     only_reads=always,

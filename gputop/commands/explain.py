@@ -34,30 +34,30 @@ _RATE_HZ = 4.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: observe now")
     add_target(parser)
     add_json(parser)
     parser.add_argument("--markdown", action="store_true", help="print Markdown, to paste into an issue")
     add_duration(parser, 86400, "without FILE: seconds to observe (10)")
-    for name, where in (("from", "since"), ("to", "until")):
+    for name, where, edge in (("from", "since", "start"), ("to", "until", "end")):
         parser.add_argument(
             f"--{name}",
             dest=where,
             type=bounded(0, 1e9, "s"),
             metavar="T",
-            help=f"only {name} T seconds after the start of FILE",
+            help=f"{edge} of the time range, in seconds after the start of FILE",
         )
     parser.add_argument(
         "--memory",
         type=bounded(0.3, 4096, "GiB"),
         metavar="GIB",
-        help="take no more than this (1): a FILE that needs more is explained in parts, which are joined",
+        help="memory limit in GiB (1); a larger recording is explained in parts",
     )
     parser.add_argument(
         "--fail-over",
         type=bounded(0, 100, "%"),
         metavar="PERCENT",
-        help="status 3 only when more than this part of the time is lost",
+        help="exit with status 3 only when more than this share of the time is lost",
     )
 
 
@@ -146,9 +146,12 @@ def _ended(session: Session, *, watched: bool) -> bool:
 
 
 COMMAND = Command(
-    usage="gputop explain FILE [flags]  |  gputop explain [flags] [-- CMD ARGS…]",
-    description="Say how long the GPU was idle, why, and what to change. "
-    "Status 0: nothing is lost, 3: something is, 1: an error.",
+    usage=(
+        "gputop explain FILE [flags]",
+        "gputop explain [flags] [-- CMD ARGS…]",
+    ),
+    description="Report how long the GPU was idle, why, and what to change. "
+    "Exit status: 0 without findings, 3 with findings, 1 after an error.",
     add_arguments=add_arguments,
     run=explain,
     starts=True,

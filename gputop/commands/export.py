@@ -24,8 +24,10 @@ _OPENED_BY = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
-    parser.add_argument("--to", required=True, choices=FORMATS, help="the form; parquet and csv are folders")
-    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="where to; must not exist yet")
+    parser.add_argument(
+        "--to", required=True, choices=FORMATS, help="the format; parquet and csv write a folder"
+    )
+    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="the output; must not exist yet")
 
 
 def export(options: argparse.Namespace) -> int:
@@ -40,7 +42,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Write a recording for Perfetto, as Parquet or CSV tables, or for speedscope.",
+    description="Convert a recording to a Perfetto trace, Parquet or CSV tables, or a speedscope profile.",
     add_arguments=add_arguments,
     run=export,
 )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import argparse
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from typing import Any
 
 from gputop.commands.words import bounded, pids, ring
 from gputop.errors import USAGE, CommandError
 
+STACKS = ("all", "slow", "off")
 SESSION_FILE = "names_session_file"  # of the arguments that a shell completes by files
 
 
-def add_file(parser: ArgumentParser, *names: str, **keywords: Any) -> None:
+def add_file(parser: ArgumentParser | _ArgumentGroup, *names: str, **keywords: Any) -> None:
     """Adds an argument that is the name of a session file; as ``add_argument``."""
     setattr(parser.add_argument(*names, **keywords), SESSION_FILE, True)
 
@@ -30,10 +32,10 @@ def check_copy(options: Namespace) -> None:
         CommandError: It is named twice, or not at all.
     """
     if options.second is not None and options.output is not None:
-        raise CommandError("the new file is named twice: as a word and with -o", USAGE)
+        raise CommandError("the new file is named twice: as an argument and with -o", USAGE)
     options.output = options.second or options.output
     if options.output is None:
-        raise CommandError("the new file has no name: give it as the second word, or with -o", USAGE)
+        raise CommandError("no name for the new file: add -o OUT", USAGE)
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -41,7 +43,7 @@ def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
 
 
-def add_looks(parser: ArgumentParser) -> None:
+def add_looks(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Adds how frames are drawn."""
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
 
@@ -58,45 +60,65 @@ def add_once(parser: ArgumentParser, once: str) -> None:
 
 
 def add_target(parser: ArgumentParser) -> None:
-    """Adds what is observed, and how."""
-    parser.add_argument(
+    """Adds the processes to observe, and how."""
+    group = parser.add_argument_group("what to observe")
+    group.add_argument(
         "--pid", type=pids, metavar="PID[,PID]", help="watch these processes and their descendants"
     )
+    group.add_argument(
+        "--simgpu", action="store_true", help="use the simulated GPU: its NVML, and its CUDA for CMD"
+    )
+    add_as_root(group)
     add_probes(parser)
-    parser.add_argument(
-        "--simgpu", action="store_true", help="use the simulated GPU's NVML, and its CUDA for CMD"
-    )
 
 
-def add_probes(parser: ArgumentParser) -> None:
-    """Adds how what is chosen already is observed."""
-    parser.add_argument(
-        "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
-    )
-    parser.add_argument(
-        "--ring", type=ring, default=16, metavar="MIB", help="ring buffer for events, a power of two (16)"
-    )
-    parser.add_argument(
-        "--lines",
-        choices=("all", "costly", "off"),
-        help="calls whose line is looked for: all, those that may be slow (costly, the default), "
-        "or none (off, the default of --once without --record)",
-    )
-    parser.add_argument(
-        "--private", action="store_true", help="name no process outside the watched ones in a recording"
-    )
+def add_as_root(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Adds ``--as-root``, for commands that start a program."""
     parser.add_argument(
         "--as-root", action="store_true", help="run CMD as root instead of the user who called sudo"
     )
 
 
+def add_probes(parser: ArgumentParser) -> None:
+    """Adds the settings of the observation."""
+    group = parser.add_argument_group("how to observe")
+    group.add_argument(
+        "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
+    )
+    group.add_argument(
+        "--ring",
+        type=ring,
+        default=16,
+        metavar="MIB",
+        help="event ring buffer in MiB, a power of two (16)",
+    )
+    group.add_argument(
+        "--stacks",
+        dest="lines",
+        choices=STACKS,
+        help="CUDA calls whose stack and source line are recorded: all, slow ones such as syncs, copies and "
+        "allocations (default), or none (off: default of --once without --record)",
+    )
+    group.add_argument(  # its former name
+        "--lines", type=_stacks, choices=STACKS, help=argparse.SUPPRESS
+    )
+    group.add_argument(
+        "--private", action="store_true", help="record no names of processes outside the watched ones"
+    )
+
+
+def _stacks(text: str) -> str:
+    return "slow" if text == "costly" else text
+
+
 def add_screen(parser: ArgumentParser) -> None:
     """Adds what the live screen takes, beside what is observed."""
-    parser.set_defaults(rate=None)  # the preferences may say it
-    add_looks(parser)
-    parser.add_argument("--readonly", action="store_true", help="the screen can send no signals")
-    add_file(parser, "--record", metavar="FILE", help="write what is seen to a session file")
-    add_once(parser, "observe, print one frame as text, exit")
+    parser.set_defaults(rate=None)  # the preferences may set it
+    group = parser.add_argument_group("the screen")
+    add_looks(group)
+    group.add_argument("--readonly", action="store_true", help="send no signals from the screen")
+    add_file(group, "--record", metavar="FILE", help="record to this file")
+    add_once(parser, "print one frame as text and exit")
 
 
 def add_duration(parser: ArgumentParser, most_s: float, about: str) -> None:
@@ -113,4 +135,4 @@ def add_duration(parser: ArgumentParser, most_s: float, about: str) -> None:
 def file_or_now(name: str, options: Namespace) -> None:
     """Raises CommandError where a command is given a recording and something of the present as well."""
     if options.file and (options.command or options.duration):
-        raise CommandError(f"{name} takes a FILE, or what to observe now, not both", USAGE)
+        raise CommandError(f"{name} takes either a FILE or something to observe, not both", USAGE)

@@ -1,4 +1,4 @@
-"""``gputop fleet``: many recordings explained once, then asked together."""
+"""``gputop fleet``: many recordings, explained once and queried together."""
 
 from __future__ import annotations
 
@@ -34,39 +34,41 @@ _TOLD = 20  # problems that are printed; all are in the lake's table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     what = parser.add_subparsers(
-        dest="what", required=True, metavar="ingest|overview|findings|stragglers|screen|report|sql"
+        prog="gputop fleet",
+        dest="what",
+        required=True,
+        metavar="ingest|overview|findings|stragglers|screen|report|sql",
     )
     taking = what.add_parser("ingest", help="explain recordings and add them to a lake")
     taking.add_argument(
         "sessions", metavar="SESSION", nargs="+", help="files, folders of them, URLs (s3://…)"
     )
-    taking.add_argument(
-        "--into", metavar="LAKE", required=True, help="a folder or a URL; made where it is not there"
-    )
+    taking.add_argument("--into", metavar="LAKE", required=True, help="a folder or a URL; created if missing")
     taking.add_argument(
         "--workers",
         type=bounded(1, 1024, "processes"),
         metavar="N",
-        help="explain in so many processes of this machine (one a processor)",
+        help="number of worker processes (one per CPU)",
     )
-    taking.add_argument(
-        "--dask", action="store_true", help="explain on a Dask cluster of this machine, made for this run"
-    )
+    taking.add_argument("--dask", action="store_true", help="use a temporary Dask cluster on this machine")
     taking.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help=f"explain on the workers of this Dask scheduler: tcp://HOST:8786, or its file.json ({ADDRESS})",
+        help=f"use the workers of this Dask scheduler: tcp://HOST:8786 or its file.json ({ADDRESS})",
     )
-    hours = _asking(what.add_parser("overview", help="what costs most GPU hours"))
-    hours.add_argument("--by", choices=GROUPS, default="cause", help="add up by this (cause)")
+    hours = _asking(what.add_parser("overview", help="the most expensive causes, in GPU hours"))
+    hours.add_argument("--by", choices=GROUPS, default="cause", help="sum by this (cause)")
     _asking(what.add_parser("findings", help="the findings of all sessions, most expensive first"))
-    late = _asking(what.add_parser("stragglers", help="ranks that the others wait for, and why"))
+    late = _asking(what.add_parser("stragglers", help="ranks that other ranks wait for, and why"))
     late.add_argument(
-        "--all", action="store_true", dest="rest", help="also communicators without one, with the reason"
+        "--all",
+        action="store_true",
+        dest="rest",
+        help="also list communicators without a late rank, with the reason",
     )
-    add_timeout(_choosing(what.add_parser("screen", help="jobs, then ranks, then sessions, in the terminal")))
+    add_timeout(_choosing(what.add_parser("screen", help="browse jobs, ranks and sessions in the terminal")))
     page = _choosing(
-        what.add_parser("report", help="one HTML page: what costs most, late ranks, coverage and losses")
+        what.add_parser("report", help="one HTML page: most expensive causes, late ranks, coverage, losses")
     )
     add_file(page, "-o", "--output", metavar="PAGE", required=True, help="the page; must not exist yet")
     add_timeout(page)
@@ -87,13 +89,13 @@ def _asking(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _choosing(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Adds which lake, and what of it."""
-    parser.add_argument("lake", metavar="LAKE", help="what ingest wrote: a folder or a URL")
-    parser.add_argument("--job", metavar="ID", help="only of this job; files of others are not read")
+    parser.add_argument("lake", metavar="LAKE", help="the folder or URL that ingest wrote")
+    parser.add_argument("--job", metavar="ID", help="this job only; files of other jobs are not read")
     parser.add_argument(
         "--date",
         type=_days,
         metavar="DAY",
-        help="only sessions that began on this day (2026-11-23, UTC), or from a day to another: DAY..DAY",
+        help="sessions that began on this day (2026-11-23, UTC) or in DAY..DAY only",
     )
     return parser
 
@@ -103,7 +105,7 @@ def _days(text: str) -> tuple[date, date]:
     try:
         return date.fromisoformat(first), date.fromisoformat(last or first)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day: type 2026-11-23, or DAY..DAY") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day: type 2026-11-23 or DAY..DAY") from None
 
 
 def _part(options: argparse.Namespace) -> Part:
@@ -191,10 +193,17 @@ def _report(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    usage="gputop fleet ingest SESSION... --into LAKE | overview LAKE | findings LAKE | stragglers LAKE | "
-    "screen LAKE | report LAKE -o PAGE | sql LAKE SELECT",
-    description="Explain many recordings once, in worker processes, and ask them together: what costs most "
-    "GPU hours, by cause, line, user and job, and which ranks others wait for (docs/fleet.md).",
+    usage=(
+        "gputop fleet ingest SESSION... --into LAKE",
+        "gputop fleet overview LAKE",
+        "gputop fleet findings LAKE",
+        "gputop fleet stragglers LAKE",
+        "gputop fleet screen LAKE",
+        "gputop fleet report LAKE -o PAGE",
+        "gputop fleet sql LAKE SELECT",
+    ),
+    description="Explain many recordings once, in parallel, and query them together: GPU hours lost by "
+    "cause, line, user and job, and ranks that other ranks wait for (docs/fleet.md).",
     add_arguments=add_arguments,
     run=run,
     check=_check,

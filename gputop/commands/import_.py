@@ -17,7 +17,7 @@ from gputop.process.say import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="TRACE")
-    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
+    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the recording to write")
 
 
 def import_(options: argparse.Namespace) -> int:
@@ -34,8 +34,8 @@ def import_(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Make a session file of a trace of Ingero (.db), torch.profiler (.json, .json.gz) or Nsight "
-    "Systems (nsys export --type sqlite). What the trace does not hold stays unknown.",
+    description="Convert a trace of Ingero (.db), torch.profiler (.json, .json.gz) or Nsight Systems "
+    "(nsys export --type sqlite) to a recording. Data that the trace does not hold stays unknown.",
     add_arguments=add_arguments,
     run=import_,
 )

@@ -31,7 +31,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="What a recording is: machine, GPUs, probes, what recording cost, losses, gaps, sizes.",
+    description="Show a recording's metadata: machine, GPUs, probes, overhead, lost events, gaps, sizes.",
     add_arguments=add_arguments,
     run=inspect,
     only_reads=always,

@@ -253,10 +253,14 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
 
 
 COMMAND = Command(
-    usage="gputop [flags] [-- CMD ARGS…]  |  gputop FILE  |  gputop COMMAND …",
-    description="Why is the GPU idle? gputop shows, for each process, its CUDA call latencies, context "
-    "switches and GPU utilisation, live, without any change to the program (eBPF uprobes and scheduler "
-    "tracepoints).",
+    usage=(
+        "gputop [flags] [-- CMD ARGS…]",
+        "gputop FILE",
+        "gputop COMMAND …",
+    ),
+    description="Shows why the GPU is idle: CUDA calls, context switches and GPU activity of each "
+    "process, live, and the causes of idle time. Programs are observed from outside, by "
+    "eBPF uprobes and scheduler tracepoints; they are not changed or restarted.",
     add_arguments=add_arguments,
     run=live,
     starts=True,

@@ -28,20 +28,22 @@ HOST = "127.0.0.1"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(
-        parser, "files", nargs="*", metavar="FILE|FOLDER", help="what may be asked; nothing else is opened"
+        parser,
+        "files",
+        nargs="*",
+        metavar="FILE|FOLDER",
+        help="recordings that can be queried; nothing else is opened",
     )
     parser.add_argument(
-        "--live", action="store_true", help="ask the present, too, through gputop serve; not as root"
+        "--live", action="store_true", help="also query live data through gputop serve; not as root"
     )
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
-    parser.add_argument(
-        "--lake", metavar="LAKE", help="ask what gputop fleet ingest wrote, too: many recordings together"
-    )
+    parser.add_argument("--lake", metavar="LAKE", help="also query this lake of gputop fleet ingest")
     parser.add_argument(
         "--http",
         type=bounded(1, 65535, "(a port)"),
         metavar="PORT",
-        help=f"answer at http://{HOST}:PORT/mcp to anybody on this machine, instead of on standard input",
+        help=f"serve http://{HOST}:PORT/mcp to all users of this machine instead of standard input",
     )
 
 
@@ -94,8 +96,8 @@ def _fleet(lake: str | None) -> Fleet | None:
 
 
 COMMAND = Command(
-    description="Let an assistant ask recordings, by the Model Context Protocol: on standard input and "
-    "output, or on a port of this machine. All tools only read; with --live one of them observes.",
+    description="Let an AI assistant query recordings through the Model Context Protocol, on standard input "
+    "and output or on a local port. All tools are read-only; with --live one of them observes.",
     add_arguments=add_arguments,
     run=mcp,
     only_reads=lambda options: not options.live,  # else a folder is to be removed

@@ -15,7 +15,7 @@ from gputop.process.say import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "files", metavar="FILE", nargs="+", help="of the ranks of a machine, or of nodes")
+    add_file(parser, "files", metavar="FILE", nargs="+", help="a recording of a rank or of a node")
     add_file(parser, "-o", "--output", required=True, metavar="OUT", help="the new file; must not exist yet")
 
 
@@ -45,10 +45,10 @@ def _clock(part: Part) -> str:
 
 
 COMMAND = Command(
-    usage="gputop merge FILE... -o OUT",
-    description="Write recordings of the ranks of one machine, or of several nodes, as one. Within one boot "
-    "of a machine times are exact. Clocks of several hosts are aligned by the collectives that they shared, "
-    "else by their wall clocks, and the error is printed and stored.",
+    usage=("gputop merge FILE... -o OUT",),
+    description="Merge recordings of the ranks of one machine, or of several nodes. Times of one boot of a "
+    "machine are exact. Clocks of several hosts are aligned by their shared collectives, "
+    "else by their wall clocks; the error is printed and stored.",
     add_arguments=add_arguments,
     run=run,
 )

@@ -67,29 +67,29 @@ class _Progress:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the session file to write")
+    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the recording to write")
     add_target(parser)
     parser.add_argument(
         "--detail",
         choices=DETAILS,
         default="full",
-        help="full: every record (the default); adaptive: every record around findings and calls that take "
-        "far longer than usual, sums and histograms of the rest; summary: these only. Totals are exact",
+        help="full: all records (default); adaptive: all records around findings and unusually long calls, "
+        "sums and histograms of the rest; summary: sums and histograms only. Totals are exact",
     )
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="write pseudonyms for host, users, paths, command lines and processes of others",
+        help="write pseudonyms for host, users, paths, command lines and unwatched processes",
     )
-    add_duration(parser, 1e9, "end the recording (not CMD) after S seconds")
+    add_duration(parser, 1e9, "stop recording after S seconds; CMD goes on")
     parser.add_argument(
         "--max-size",
         type=size,
         metavar="SIZE",
-        help="record in segments of this size (500M, 2G); FILE is their folder, which opens like a file",
+        help="record in segments of this size (500M, 2G); FILE becomes a folder, which opens like a file",
     )
     parser.add_argument(
-        "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="the same, in segments of S seconds"
+        "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="record in segments of S seconds"
     )
     parser.add_argument(
         "--keep", type=bounded(2, 512, "segments"), metavar="N", help="keep the newest N segments only"
@@ -252,8 +252,8 @@ def _outcome(session: Session, path: str, failure: Exception | None) -> int:
 
 
 COMMAND = Command(
-    usage="gputop record -o FILE [flags] [-- CMD ARGS…]",
-    description="Record a session file without a screen, until CMD ends, S seconds passed, or SIGINT.",
+    usage=("gputop record -o FILE [flags] [-- CMD ARGS…]",),
+    description="Record without a screen until CMD ends, --duration is over, or ^C.",
     add_arguments=add_arguments,
     run=record,
     check=check,

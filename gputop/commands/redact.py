@@ -26,9 +26,9 @@ def redact(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    usage="gputop redact FILE -o OUT",
-    description="Write a copy of a recording without what says whose it is: host, users, paths, command "
-    "lines and processes that are not watched get pseudonyms. Times, calls, functions and findings stay.",
+    usage=("gputop redact FILE -o OUT",),
+    description="Write a copy of a recording with pseudonyms for host, users, paths, command lines and "
+    "unwatched processes. Times, calls, functions and findings stay.",
     add_arguments=add_arguments,
     run=redact,
     check=check_copy,

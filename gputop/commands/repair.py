@@ -32,8 +32,8 @@ def repair(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    usage="gputop repair FILE -o OUT",
-    description="Write what is intact of a damaged recording to a new file, which tells of what is missing.",
+    usage=("gputop repair FILE -o OUT",),
+    description="Write the intact part of a damaged recording to a new file, which lists the missing parts.",
     add_arguments=add_arguments,
     run=repair,
     check=check_copy,

@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="T",
-        help="seconds from the start, HH:MM:SS in the recording machine's zone, or end (default of --once)",
+        help="start time: seconds, HH:MM:SS (the recording machine's zone) or end (default of --once)",
     )
     parser.add_argument(
         "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
     )
     add_looks(parser)
-    add_once(parser, "print one frame as text, exit")
+    add_once(parser, "print one frame as text and exit")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -96,7 +96,7 @@ def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
 
 
 COMMAND = Command(
-    description="Show a recording in the same screen. Needs no GPU, no root and no bcc.",
+    description="Show a recording in the screen, with pause, steps and speed. Needs no GPU, root or bcc.",
     add_arguments=add_arguments,
     run=replay,
     check=check,

@@ -33,7 +33,7 @@ def report(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     description="Write one HTML page about a recording: verdict, timeline, findings, latencies, lines, "
-    "tables. It holds everything that it shows and asks nobody for anything.",
+    "tables. It works offline and loads nothing.",
     add_arguments=add_arguments,
     run=report,
 )

@@ -45,30 +45,32 @@ _POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes m
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"where clients find it ({SOCKET})")
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"socket for clients ({SOCKET})")
     parser.add_argument(
         "--history",
         type=size,
         default=200 << 20,
         metavar="SIZE",
-        help="memory for records of the past (200M)",
+        help="memory for the history (200M)",
     )
     parser.add_argument(
         "--minutes",
         type=bounded(1, 1440, "minutes"),
         default=10.0,
         metavar="N",
-        help="its length at most (10)",
+        help="minutes of history to keep (10)",
     )
     keep = parser.add_argument_group(
-        "flight recorder", "Keeps the time around slow steps, new findings and bad ends as sessions."
+        "flight recorder", "Keeps recordings of slow steps, new findings and processes that end badly."
     )
-    keep.add_argument("--keep-dir", default=_KEPT, metavar="FOLDER", help=f'where ({_KEPT}); "" for nowhere')
-    keep.add_argument("--keep-size", type=size, default=2 << 30, metavar="SIZE", help="all of them (2G)")
+    keep.add_argument("--keep-dir", default=_KEPT, metavar="FOLDER", help=f'folder ({_KEPT}); "": keep none')
+    keep.add_argument(
+        "--keep-size", type=size, default=2 << 30, metavar="SIZE", help="most space for all recordings (2G)"
+    )
     for name, default, most, about in (
-        ("--before", 120, 3600, "seconds before the moment"),
-        ("--after", 30, 600, "seconds after it"),
-        ("--every", 600, 86400, "seconds between two of one process"),
+        ("--before", 120, 3600, "seconds to keep before the event"),
+        ("--after", 30, 600, "seconds to keep after the event"),
+        ("--every", 600, 86400, "least seconds between two recordings of a process"),
     ):
         keep.add_argument(
             name,
@@ -77,35 +79,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="S",
             help=f"{about} ({default})",
         )
-    metrics = parser.add_argument_group("metrics", "Counts for Prometheus, at /metrics; /healthz beside.")
+    metrics = parser.add_argument_group("metrics", "Prometheus metrics at /metrics, health at /healthz.")
     metrics.add_argument(
         "--metrics",
         type=_place,
         metavar="[HOST:]PORT",
-        help="where they are told; HOST is this machine alone",
+        help="listen here; default HOST: this machine only",
     )
-    metrics.add_argument("--token-file", metavar="FILE", help="who asks has to say what this file holds")
+    metrics.add_argument("--token-file", metavar="FILE", help="require the bearer token in this file")
     metrics.add_argument("--certificate", metavar="FILE", help="certificate and key (PEM), for TLS")
     metrics.add_argument(
         "--otlp",
         metavar="URL",
-        help="send them to an OpenTelemetry collector as well, by HTTP (http://127.0.0.1:4318)",
+        help="also send to an OpenTelemetry collector over HTTP (http://127.0.0.1:4318)",
     )
     metrics.add_argument(
         "--max-series",
         type=bounded(100, 1e6, "rows"),
         default=5000.0,
         metavar="N",
-        help="functions of processes with series of their own (5000); the rest is pid=other",
+        help="most series per process and function (5000); the rest is pid=other",
     )
     parser.add_argument(
         "--budget",
         type=_percent,
         metavar="PERCENT",
-        help="of all CPUs' time that observing may take, here and in the programs (1%%); what costs more is "
-        "given up step by step",
+        help="CPU time that observing may take, here and in the programs, in percent of all CPUs (1%%); "
+        "above it gputop observes less, step by step",
     )
-    parser.add_argument("--off", action="store_true", help="end the daemon that runs: no probe is left")
+    parser.add_argument("--stop", action="store_true", help="stop the running daemon and remove its probes")
+    parser.add_argument("--off", dest="stop", action="store_true", help=argparse.SUPPRESS)  # its former name
     parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
     add_probes(parser)
     parser.set_defaults(rate=1.0)
@@ -137,7 +140,7 @@ def check(options: argparse.Namespace) -> None:
 
 def serve(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    if options.off:
+    if options.stop:
         return _switch_off(options.socket)
     if os.geteuid() != ROOT:
         raise CommandError("gputop serve observes everybody's programs, which takes root: sudo gputop serve")
@@ -168,7 +171,7 @@ def _listen(path: str) -> socket.socket:
         return listen(path)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            text = f"a gputop daemon answers at {path} already; gputop serve --off ends it"
+            text = f"a gputop daemon runs at {path} already; gputop serve --stop ends it"
             raise CommandError(text) from error
         raise CommandError(f"no socket can be made at {path}: {error.strerror}") from error
 
@@ -292,13 +295,15 @@ def _observe(session: Session, service: Service, notifier: Notifier) -> None:
         if not ready:
             ready = True
             notifier.tell("READY=1", f"STATUS=observing, process {os.getpid()}")
-            say("observing; gputop attach shows it, snap keeps the last minutes, serve --off ends it")
+            say(
+                "observing; screen: gputop attach · last minutes: gputop dump · end: sudo gputop serve --stop"
+            )
         notifier.tell("WATCHDOG=1")
 
 
 COMMAND = Command(
-    description="Observe always, for everybody on this machine, as the only process of root. Its clients "
-    "(gputop attach, gputop snap) need no rights; each user sees their own processes.",
+    description="Run the daemon that observes this machine all the time, for all users. Its clients "
+    "(gputop attach, gputop dump) need no privileges; each user sees their own processes.",
     add_arguments=add_arguments,
     run=serve,
     check=check,

@@ -264,7 +264,7 @@ def _start_source(
         interpreters=interpreter_prefixes(options.command, environment),
         program=_program(options.command, environment),
         nvml_library=nvml_library,
-        lines=options.lines or "costly",
+        lines=options.lines or "slow",
         lines_later=lines_later,
         also_needs=also_needs if options.own_process else None,
         poll_s=poll_s,

@@ -32,8 +32,8 @@ def simgpu(_options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Build the simulated CUDA and NVML libraries if needed; "
-    "the last line is their directory. Any CUDA program runs on them with LD_LIBRARY_PATH set to it.",
+    description="Build the simulated CUDA and NVML libraries if needed, and print their "
+    "folder on the last line. CUDA programs use them with LD_LIBRARY_PATH set to it.",
     add_arguments=add_arguments,
     run=simgpu,
 )

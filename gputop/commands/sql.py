@@ -35,10 +35,10 @@ def sql(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Answer a question about a recording in SQL. Its tables are those of gputop export "
+    description="Query a recording in SQL. Its tables are those of gputop export "
     "(docs/exchange.md): sessions, processes, threads, calls, slices, stacks, gpu_samples, gaps, "
-    "activities, findings; SHOW TABLES and DESCRIBE calls tell them. Nothing else can be read, and "
-    "nothing written.",
+    "activities, findings; SHOW TABLES and DESCRIBE calls list them. The query can read "
+    "nothing else and write nothing.",
     add_arguments=add_arguments,
     run=sql,
     only_reads=always,

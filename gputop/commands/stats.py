@@ -33,7 +33,7 @@ def stats(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Totals of a whole recording.",
+    description="Print the totals of a recording: CUDA calls, context switches, GPUs, source lines.",
     add_arguments=add_arguments,
     run=stats,
     only_reads=always,

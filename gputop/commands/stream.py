@@ -26,8 +26,8 @@ _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without one, the present")
-    parser.add_argument("--jsonl", action="store_true", required=True, help="a JSON object a line")
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: observe now")
+    parser.add_argument("--jsonl", action="store_true", required=True, help="one JSON object per line")
     add_target(parser)
     add_duration(parser, 1e9, "without FILE: end after S seconds")
 
@@ -154,8 +154,11 @@ def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
 
 
 COMMAND = Command(
-    usage="gputop stream --jsonl [FILE]  |  gputop stream --jsonl [flags] [-- CMD ARGS…]",
-    description="Print each frame as a line of JSON (docs/json.md) until stopped, or until CMD ends.",
+    usage=(
+        "gputop stream --jsonl [FILE]",
+        "gputop stream --jsonl [flags] [-- CMD ARGS…]",
+    ),
+    description="Print each frame as one line of JSON (docs/json.md), until ^C or until CMD ends.",
     add_arguments=add_arguments,
     run=stream,
     starts=True,

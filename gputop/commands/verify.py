@@ -33,8 +33,8 @@ def verify(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Read all of a recording and hold it against its checksums. "
-    "Status 0: it is whole, 3: something is damaged or missing, 1: nothing can be read.",
+    description="Check a recording against its checksums. "
+    "Exit status: 0 when it is intact, 3 when parts are damaged or missing, 1 when nothing can be read.",
     add_arguments=add_arguments,
     run=verify,
     only_reads=always,

@@ -21,19 +21,19 @@ HOST, PORT = "127.0.0.1", 8000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without it: live")
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: live")
     parser.add_argument(
-        "--pid", type=pids, metavar="PID[,PID]", help="live: these processes and their descendants"
+        "--pid", type=pids, metavar="PID[,PID]", help="live: watch these processes and their descendants"
     )
     parser.add_argument(
         "--host",
         default=HOST,
         metavar="ADDRESS",
-        help=f"the address to listen at ({HOST}); what goes to another machine is not encrypted",
+        help=f"address to listen on ({HOST}); the connection is not encrypted",
     )
     parser.add_argument(
         "--port", type=bounded(0, 65535, "(a port)"), default=PORT, metavar="N",
-        help=f"the port ({PORT}); 0: any that is free",
+        help=f"port ({PORT}); 0: any free one",
     )  # fmt: skip
 
 
@@ -91,8 +91,8 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 
 COMMAND = Command(
-    description="Show the screen in a browser: a recording, or this machine as far as you may see it. "
-    "Whoever has the address that it prints may look; nothing can be changed from there.",
+    description="Show the screen in a browser, over a recording or live, with your own permissions. "
+    "Anyone with the printed address can view it; it is read-only.",
     add_arguments=add_arguments,
     run=web,
     check=check,

@@ -18,7 +18,7 @@ from gputop.documents.parts import (
 Number = float | None  # what is no finite number becomes null
 State = Annotated[str, one_of("running", "runnable", "blocked", "exited")]
 GpusSource = Annotated[str, one_of("nvml", "calls", "")]
-LinesLookedFor = Annotated[str, one_of("all", "costly", "off")]
+LinesLookedFor = Annotated[str, one_of("all", "slow", "off")]
 GpuUse = Annotated[str, one_of("C", "G", "C+G")]
 
 

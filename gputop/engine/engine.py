@@ -20,7 +20,7 @@ from gputop.engine.counters import Counters, add_up
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.faults import FaultCounts, add_faults
 from gputop.engine.fills import fill_of
-from gputop.engine.frame import Frame, Lost
+from gputop.engine.frame import Frame, Lost, stacks_recorded
 from gputop.engine.kernels import KernelWindow
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
@@ -254,7 +254,7 @@ class Engine:
             ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver") or self._driver_now()),
-            lines=str(self._header.get("lines", "off")),
+            lines=stacks_recorded(self._header),
             calls_observed=self._header.get("calls_observed") is not False,
         )
 

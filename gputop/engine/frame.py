@@ -6,7 +6,9 @@ replay. Units are in the names; ``None`` means it could not be known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gputop.engine.faults import Faults
 from gputop.engine.kernels import KernelRow
@@ -18,6 +20,12 @@ OFF_CPU = "off-CPU"  # in place of a function where a line waits between two cal
 UNPLACED = Line("", 0, "stack not known")
 LAUNCHES_BELOW = frozenset(row.name for row in api.TABLE if row.shape and row.layer == api.DRIVER)
 HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
+
+
+def stacks_recorded(header: Mapping[str, Any]) -> str:
+    """The calls whose stacks a session holds, by its header: all, slow or off."""
+    choice = str(header.get("lines", "off"))
+    return "slow" if choice == "costly" else choice  # its former name
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +295,6 @@ class Frame:
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
-    lines: str = "off"  # whose line is looked for: all, costly or off
+    lines: str = "off"  # calls whose line is recorded: all, slow or off
     clock: WallClock | None = None  # what the clock of the day showed up to here
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

@@ -16,6 +16,7 @@ from gputop.documents.inspect import (
     PartJson,
 )
 from gputop.engine.facts import Facts, lost_before
+from gputop.engine.frame import stacks_recorded
 from gputop.engine.gpus import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
@@ -73,7 +74,7 @@ def inspect(session: Session) -> InspectDocument:
             "gpus": gpus,
             "probes": {
                 "calls_observed": session.calls_observed,
-                "lines": _text(header.get("lines")),
+                "lines": stacks_recorded(header),
                 "rate_hz": float(header["rate_hz"]) if "rate_hz" in header else None,
                 "ring_bytes": _number(header.get("ring_bytes")),
                 "libraries": _libraries(header),

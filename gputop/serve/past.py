@@ -1,4 +1,4 @@
-"""The past of the daemon's ring, as one user may see it: what `gputop snap` gets, and what is kept."""
+"""The past of the daemon's ring, as one user may see it: what `gputop dump` gets, and what is kept."""
 
 from __future__ import annotations
 

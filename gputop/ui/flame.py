@@ -63,7 +63,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
         tree = self._tree()
         self._drawn = None
         if tree is None:
-            said = " No stack is known: they come with the lines of calls and waits (--lines)."
+            said = " No stacks were recorded (see --stacks)."
             return [fit_line([(said, "dim")], width, ellipsis=self.view.glyphs.ellipsis)]
         zoom = start(tree) if self._zoom is None else self._zoom
         cursor = self._cursor if self.has_focus else None

@@ -21,7 +21,7 @@ class ApiTableError(ValueError):
 # bits 0-9 op | 10 counters | 11-13 bytes mode | 14-16 a | 17-19 b | 20-25 offset/8
 # 26-28 kind mode | 29-31 value | 32-36 offset/8 | 37-39 stream mode | 40-42 value | 43-46 offset/8
 # 47 aux present | 48-50 register | 51 per-thread default stream | 52-53 rank of the layer
-# 54-55 what the call leaves at its first argument (CallOut) | 56 aux has 32 bits | 57 costly
+# 54-55 what the call leaves at its first argument (CallOut) | 56 aux has 32 bits | 57 slow
 # 58-59 where the shape of a launch is | 63 the link is a process's own
 BYTES_NONE, BYTES_REG, BYTES_PRODUCT, BYTES_STRUCT, BYTES_NCCL = range(5)
 ARG_NONE, ARG_REG, ARG_STACK, ARG_STRUCT, ARG_CONST = range(5)

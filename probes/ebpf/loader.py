@@ -31,7 +31,7 @@ _ASKED_FOR = 1 << 30  # in a slot: more than can be taken from it
 
 VALUES = ("slots",)  # maps of one value that programs know the address of
 # whose line is looked for -> how the programs know
-LINES = {"all": "1", "costly": "((cookie) >> 57 & 1)", "off": "0"}
+LINES = {"all": "1", "slow": "((cookie) >> 57 & 1)", "off": "0"}
 
 OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
 ATTACH_VARIABLE = "GPUTOP_ATTACH"
@@ -67,7 +67,7 @@ class Options:
     watch_all: bool
     ring_bytes: int
     own_pid: int
-    lines: str = "costly"
+    lines: str = "slow"
 
 
 def max_cpus() -> int:

@@ -69,7 +69,7 @@ class Empty:
 class Gputop:
     """gputop's programs with a reader that looks after the ring as the live source does."""
 
-    def __init__(self, library: libraries.Target, pid: int, lines: str = "costly") -> None:
+    def __init__(self, library: libraries.Target, pid: int, lines: str = "slow") -> None:
         self._libraries = [library]
         self._pid = pid
         self._programs = loader.load(loader.Options(False, RING_BYTES, os.getpid(), lines))

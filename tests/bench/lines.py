@@ -116,7 +116,7 @@ def _interpreters(python: Path) -> list[Path]:
 
 def _measure(driver: Driver, library: libraries.Target, interpreters: list[Path]) -> _Added:
     empty = Empty(library)
-    without, gputop = (Gputop(library, driver.pid, lines) for lines in ("off", "costly"))
+    without, gputop = (Gputop(library, driver.pid, lines) for lines in ("off", "slow"))
     found: list[list[dict[int, float]]] = [[], [], [], []]
     for _ in range(ROUNDS):
         found[0].append(_times(driver, None))

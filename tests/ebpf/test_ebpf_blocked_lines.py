@@ -51,7 +51,7 @@ def test_each_line_was_blocked_as_long_as_it_says_itself(minor: int, tmp_path: P
     python = interpreter(minor)
     if python is None:
         skip_without(minor, f"Python 3.{minor}")
-    run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
+    run = Workshop(tmp_path, lines="slow").record(python, str(PROGRAM), str(ROUNDS))
     assert run.lost == 0
     assert len(run.said) == 2
     found = blocked(run)
@@ -69,7 +69,7 @@ def test_only_who_blocks_between_two_calls_is_asked_and_stats_add_it_up(tmp_path
     python = interpreter(12)
     if python is None:
         skip_without(12, "Python 3.12")
-    run = Workshop(tmp_path, lines="costly").record(python, str(PROGRAM), str(ROUNDS))
+    run = Workshop(tmp_path, lines="slow").record(python, str(PROGRAM), str(ROUNDS))
     off = run.records(Kind.OFFCPU)
     told = off["stack"] >= FIRST_STACK
     assert not (off["flags"][told] & (OffFlag.QUEUED | OffFlag.BIRTH)).any()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ebpf]
 
 
 def test_each_failed_call_has_its_error_and_its_line(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     run = workshop.python("failing_calls.py", SIMGPU_MEMORY_MIB="1024")
     (said,) = run.said
     failed = {

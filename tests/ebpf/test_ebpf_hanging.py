@@ -54,7 +54,7 @@ def started(script: str, *words: str) -> subprocess.Popen[bytes]:
 def test_the_calls_of_others_are_seen_and_what_is_left_out_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     folder.mkdir()
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     programs = []
     with hanging_files.mounted(folder, Path(library(RUNTIME)).read_bytes()) as place:
         path = place / hanging_files.ANSWERS

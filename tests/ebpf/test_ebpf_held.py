@@ -46,7 +46,7 @@ def lines_of(items: list[Item]) -> dict[int, int]:
     ],
 )
 def test_what_each_line_holds_is_the_programs_own_account(tmp_path: Path, seed: int, moments: int) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     run = workshop.python("memory_account.py", str(seed), str(moments))
     assert run.lost == 0
     items = items_of(run)

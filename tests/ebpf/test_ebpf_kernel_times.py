@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).resolve().parent / "programs" / "mixtures.py"
 
 def recorded(folder: Path, kind: str) -> tuple[dict[str, Any], Counter[str]]:
     """(Name -> what `explain` tells of it, name -> GPU time by the trace, ns)."""
-    workshop = Workshop(folder, lines="costly")
+    workshop = Workshop(folder, lines="slow")
     kernels, trace = folder / "kernels", folder / "trace"
     env = {"SIMGPU_KERNELS": str(kernels), "SIMGPU_TRACE": str(trace)}
     run = workshop.record(sys.executable, str(PROGRAM), "5", "120", kind, env=env)

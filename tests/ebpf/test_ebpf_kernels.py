@@ -115,7 +115,7 @@ def assert_explained(run: Recorded, process: Mapping[str, Any], steps: int) -> N
 
 
 def test_kernels_of_an_unmodified_pytorch_are_named_and_counted(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     kernels = tmp_path / "kernels"
     program = str(TORCH_PROGRAMS / "mlp.py")
     env = {"SIMGPU_KERNELS": str(kernels)}
@@ -143,7 +143,7 @@ def test_kernels_of_a_program_of_nvcc_are_named_by_their_author(tmp_path: Path) 
     source = str(CUDA_PROGRAMS / "vector_add.cu")
     command = [nvcc, "-cudart", "shared", "-o", str(program), source, f"-L{tmp_path}"]
     subprocess.run(command, check=True, capture_output=True)
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     kernels = tmp_path / "kernels"
     run = workshop.record(str(program), env={"SIMGPU_KERNELS": str(kernels)})
     (pid,) = [one["pid"] for one in run.stats["processes"] if one["calls"]]
@@ -163,7 +163,7 @@ def test_without_lines_no_kernel_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.long), True])
 def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Path, late: bool) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     command = [str(compile_program("named_kernels.c", tmp_path)), library("libcudart.so.12")]
     if late:
         program = subprocess.Popen(command, stdin=subprocess.PIPE, env=workshop.environment())
@@ -189,7 +189,7 @@ def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
     tmp_path: Path, late: bool
 ) -> None:
     """Where gputop comes later than the question, there is no name, and none that is wrong."""
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     kernels, go = tmp_path / "kernels", tmp_path / "go"
     program = [sys.executable, str(PROGRAMS / "handles.py"), str(go)]
     env = {"SIMGPU_KERNELS": str(kernels)}
@@ -218,7 +218,7 @@ def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
 
 @pytest.mark.long
 def test_more_shapes_than_have_numbers_are_unknown_and_that_is_said(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     kernels, count = tmp_path / "kernels", MAX_SHAPES + 500
     program = [sys.executable, str(PROGRAMS / "many_shapes.py"), str(count)]
     run = workshop.record(*program, env={"SIMGPU_KERNELS": str(kernels), "SIMGPU_LAUNCH_NS": "0"})

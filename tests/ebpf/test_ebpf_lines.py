@@ -106,7 +106,7 @@ def test_a_pid_namespace(runs: dict[str, Recorded]) -> None:
 
 @pytest.mark.parametrize("minor", OLDEST_AND_NEWEST)
 def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     program = subprocess.Popen(
         [python(minor), PROGRAM, "10", "late"], env=workshop.environment(), stdin=subprocess.PIPE
     )
@@ -119,7 +119,7 @@ def test_a_program_that_runs_already(minor: int, tmp_path: Path) -> None:
 
 def test_a_program_under_way_is_never_wrong(tmp_path: Path) -> None:
     """What came before its interpreter was found is unknown and counted, all else is right."""
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     program = subprocess.Popen(
         [python(12), PROGRAM, "1", "endless"], env=workshop.environment(), stdin=subprocess.PIPE
     )
@@ -139,7 +139,7 @@ def test_code_that_is_new_by_the_thousand_between_two_marks_is_known(tmp_path: P
     """It fills the ring of stacks twice, and frames of the screen are two seconds apart."""
     interpreter, many = python(12), 4_000
     programs = meetings([interpreter]) | {"new": [interpreter, str(PROGRAMS / "new_code.py"), str(many)]}
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     stays_s = STAYS_S[-1] if others_probe() else STAYS_S[0]
     run = workshop.record_all(programs, ("--simgpu", "--rate", "0.5"), STAYS_S=stays_s)["new"]
     (process,) = [row for row in run.stats["processes"] if row["lines"]]
@@ -159,7 +159,7 @@ def test_an_unknown_interpreter_says_so(tmp_path: Path) -> None:
     old = too_old()
     if not old:
         skip_or_fail("no Python 3.9 on this machine")
-    workshop, pipe = Workshop(tmp_path, lines="costly"), tmp_path / "input"
+    workshop, pipe = Workshop(tmp_path, lines="slow"), tmp_path / "input"
     os.mkfifo(pipe)
     words = shlex.join([old, PROGRAM, "1", "late"])
     recorder = workshop.start(["--", "sh", "-c", f"exec {words} < {shlex.quote(str(pipe))}"])
@@ -183,7 +183,7 @@ def test_between_two_calls_the_thread_is_met_where_it_computes(
     text = Path(HOT).read_text().splitlines()
     (hot,) = [row for row, line in enumerate(text, 1) if line.endswith("# hot")]
     newest = minor == MINORS[-1]
-    run = runs["hot"] if newest else Workshop(tmp_path, lines="costly").record(*program)
+    run = runs["hot"] if newest else Workshop(tmp_path, lines="slow").record(*program)
     found = Counter(lines[0] for lines in met(run.path) if lines[0][0] == HOT)
     assert found.total() >= 20, "49 times a second of CPU time"
     assert {name for _, _, name in found} <= {"compute", "<module>"}
@@ -232,7 +232,7 @@ def test_py_spy_agrees(minor: int, tmp_path: Path) -> None:
         skip_or_fail("py-spy not found: pip install py-spy")
     source = tmp_path / "blocked.py"
     source.write_text(_BLOCKED)
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     recorder = workshop.start(["--", python(minor), str(source)])
     try:
         wait_until(lambda: frames(workshop.file, str(source)), "the stack")

@@ -83,7 +83,7 @@ def test_threads_that_run_at_once(version: str, runs: dict[tuple[str, str], Reco
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_program_that_runs_already(version: str, tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     program = subprocess.Popen(
         [python(version), LINES, "10", "late"], env=workshop.environment(), stdin=subprocess.PIPE
     )
@@ -98,7 +98,7 @@ def test_a_program_that_runs_already(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(version: str, tmp_path: Path) -> None:
     """Also after tens of thousands of times; what there was no room to tell is counted."""
-    run = Workshop(tmp_path, lines="costly").record(python(version), ODD, "freed")
+    run = Workshop(tmp_path, lines="slow").record(python(version), ODD, "freed")
     process = run.process(run.said[0]["pid"])
     made: Counter[Line] = sum((counted(line["lines"]) for line in run.said), Counter())
     assert not seen(process) - made, "no line has more calls than were made there"

@@ -59,7 +59,7 @@ def test_a_program_that_has_python_in_a_library(minor: int, way: str, runs: dict
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_such_a_program_that_runs_already(way: str, tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     program = subprocess.Popen(
         [*command(MINORS[-1], way, tmp_path), PROGRAM, "3", "late"],
         env=workshop.environment(),

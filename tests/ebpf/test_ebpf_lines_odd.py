@@ -55,7 +55,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
 
 @pytest.mark.parametrize("minor", [*EARLIER, NEWEST])
 def test_odd_ways_into_a_line(minor: int, runs: dict[str, Recorded], tmp_path: Path) -> None:
-    own = Workshop(tmp_path, lines="costly")
+    own = Workshop(tmp_path, lines="slow")
     assert_all_right(runs["odd"] if minor == NEWEST else own.record(python(minor), PROGRAM, *ODD), 1)
 
 
@@ -65,7 +65,7 @@ def test_lines_of_a_loop_that_the_interpreter_compiles(runs: dict[str, Recorded]
 
 def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: Path) -> None:
     """Also after tens of thousands of times; what there was no room to tell is counted."""
-    run = Workshop(tmp_path, lines="costly").record(python(12), PROGRAM, "freed")
+    run = Workshop(tmp_path, lines="slow").record(python(12), PROGRAM, "freed")
     process = run.process(run.said[0]["pid"])
     assert not seen(process) - truth(run), "no line has more calls than were made there"
     assert seen(process).total() + process["unknown_lines"] == truth(run).total()
@@ -75,7 +75,7 @@ def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: 
 @pytest.mark.parametrize("minor", [11, pytest.param(NEWEST, marks=pytest.mark.long)])
 def test_other_interpreters_of_the_process(minor: int, tmp_path: Path) -> None:
     """Before 3.12 a thread's slot does not say which of them it is in: unknown while there are several."""
-    run = Workshop(tmp_path, lines="costly").record(python(minor), PROGRAM, "another")
+    run = Workshop(tmp_path, lines="slow").record(python(minor), PROGRAM, "another")
     process = run.process(run.said[0]["pid"])
     assert not seen(process) - truth(run)
     assert seen(process).total() + process["unknown_lines"] == truth(run).total()
@@ -103,14 +103,14 @@ def embedder(minor: int, directory: Path) -> tuple[str, str]:
 def test_a_stripped_program_with_python_in_its_own_file(tmp_path: Path) -> None:
     """Its second interpreter, after the end of the first, is known as well."""
     program = (*embedder(13, tmp_path), PROGRAM, "destructors", "threads")
-    run = Workshop(tmp_path, lines="costly").record(*program)
+    run = Workshop(tmp_path, lines="slow").record(*program)
     process = run.process(run.said[0]["pid"])
     assert seen(process) == truth(run)
     assert process["unknown_lines"] == 0
 
 
 def test_such_a_program_that_runs_already_and_whose_file_is_gone(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     app, home = embedder(11, tmp_path)
     command = [app, home, PROGRAM, "destructors"]
     program = subprocess.Popen(command, env=workshop.environment(), stdin=subprocess.PIPE)

@@ -105,7 +105,7 @@ def runs(built: Built) -> dict[str, Recorded]:
         "swapped": [built.programs[0], "10", built.programs[1], *built.libraries, *built.libraries],
         "mixed": [sys.executable, str(PROGRAMS / "mixed.py"), str(built.mixed), "20"],
     }
-    return Workshop(built.folder, lines="costly").record_all(programs)
+    return Workshop(built.folder, lines="slow").record_all(programs)
 
 
 def test_each_function_has_its_calls_and_the_callers_that_glibc_sees(

@@ -108,7 +108,7 @@ def stranger(folder: Path) -> Iterator[tuple[int, Path, Path, Path]]:
 
 
 def test_every_thread_has_what_observing_takes_and_no_more_and_the_command_has_all(tmp_path: Path) -> None:
-    workshop, said = Workshop(tmp_path, lines="costly"), tmp_path / "status"
+    workshop, said = Workshop(tmp_path, lines="slow"), tmp_path / "status"
     end = tmp_path / "end"
     words = [sys.executable, "-c", CALLS, str(end)]
     script = f'cat /proc/self/status > {said}; exec "$@"'
@@ -133,7 +133,7 @@ def test_a_later_library_of_another_user_is_attached_to_and_its_lines_are_known_
     tmp_path.chmod(0o755)
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o755)
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     with stranger(tmp_path) as (pid, path, go, end):
         recorder = workshop.start(["--pid", str(pid)])
         try:

@@ -63,7 +63,7 @@ def _recorded_pids(path: Path) -> tuple[set[int], str]:
 def _seen(daemon: Daemon) -> set[int]:
     """Processes of nobody's that root sees in a recording of the same time."""
     path = daemon.home / "roots.gputop"
-    assert daemon.client("snap", "-o", str(path)).returncode == 0
+    assert daemon.client("dump", "-o", str(path)).returncode == 0
     reader = SessionReader(path)
     rows = [item.data for item in reader.items() if isinstance(item, Sample) and item.kind == PROCESS]
     reader.close()
@@ -107,14 +107,14 @@ def test_the_past_that_a_user_keeps_holds_nothing_of_others(daemon: Daemon) -> N
         kept = daemon.home / "nobodys"
         kept.mkdir(exist_ok=True)
         kept.chmod(0o777)
-        done = daemon.client("snap", "-o", str(kept / "mine.gputop"), within=as_nobody())
+        done = daemon.client("dump", "-o", str(kept / "mine.gputop"), within=as_nobody())
         assert done.returncode == 0, done.stderr
         assert (kept / "mine.gputop").stat().st_uid == NOBODY
         pids, text = _recorded_pids(kept / "mine.gputop")
         assert nobodys in pids
         assert pids <= {*_seen(daemon), nobodys}
         assert SECRET not in text
-        done = daemon.client("snap", "-o", str(daemon.home / "all.gputop"))
+        done = daemon.client("dump", "-o", str(daemon.home / "all.gputop"))
         assert done.returncode == 0, done.stderr
         pids, text = _recorded_pids(daemon.home / "all.gputop")
         assert pids >= {nobodys, roots}
@@ -129,7 +129,7 @@ def test_a_users_part_has_no_losses_where_there_were_none(daemon: Daemon) -> Non
         kept = daemon.home / "losses"
         kept.mkdir()
         kept.chmod(0o777)
-        assert daemon.client("snap", "-o", str(kept / "s.gputop"), within=as_nobody()).returncode == 0
+        assert daemon.client("dump", "-o", str(kept / "s.gputop"), within=as_nobody()).returncode == 0
         done = subprocess.run(
             [*GPUTOP, "explain", "--json", str(kept / "s.gputop")],
             capture_output=True,
@@ -206,7 +206,7 @@ def test_what_is_no_question_is_refused_and_the_daemon_goes_on(daemon: Daemon) -
 
 def test_nobody_else_than_root_can_switch_it_off(daemon: Daemon) -> None:
     done = subprocess.run(
-        [*as_nobody(), *GPUTOP, "serve", "--off", "--socket", daemon.socket],
+        [*as_nobody(), *GPUTOP, "serve", "--stop", "--socket", daemon.socket],
         env=environment(daemon.home),
         capture_output=True,
         text=True,
@@ -227,7 +227,7 @@ def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str)
         wait_until(follower.marks, "its first mark")
         asked: subprocess.Popen[bytes] | None = None
         if way == "off":
-            asked = subprocess.Popen([*GPUTOP, "serve", "--off", "--socket", daemon.socket])
+            asked = subprocess.Popen([*GPUTOP, "serve", "--stop", "--socket", daemon.socket])
         else:
             daemon.process.send_signal(signal.Signals[way])
         # who does not read on may have no room for the end, also while the question is on its way
@@ -337,7 +337,7 @@ def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path
             assert _row(daemon.frame(), pid)["calls"]
             daemon.process.send_signal(signal.SIGUSR2)
             wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session")
-        assert daemon.client("serve", "--off").returncode == 0
+        assert daemon.client("serve", "--stop").returncode == 0
         assert daemon.process.wait(30) == 0
 
 
@@ -352,7 +352,7 @@ def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_
         calling(tmp_path, 1_000_000, 0.005, SECRET) as pid,
     ):
         marks_go_on(daemon, 3)
-        assert daemon.client("snap", "-o", str(tmp_path / "snap.gputop")).returncode == 0
+        assert daemon.client("dump", "-o", str(tmp_path / "snap.gputop")).returncode == 0
         daemon.process.send_signal(signal.SIGUSR2)
         # others of this machine may give reasons to keep something, too
         wait_until(lambda: any(pid in _recorded_pids(one)[0] for one in kept()), "a kept session")

@@ -58,7 +58,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def record(python: str, folder: Path, workers: int, memory: str, busy: int) -> tuple[Recorded, Any]:
     """(the recording, what ``gputop explain`` says of it)."""
-    workshop = Workshop(folder, lines="costly")
+    workshop = Workshop(folder, lines="slow")
     workshop.env["PYTHONPATH"] += os.pathsep + str(ROOT)
     recorder = workshop.start(["--", python, str(PROGRAM), str(workers), memory])
     wait_until(workshop.said, "the loader's first batch")

@@ -35,18 +35,18 @@ def line_of(text: str) -> int:
 def test_a_line_that_keeps_tensors_is_a_leak_and_a_healthy_loop_has_none(tmp_path: Path) -> None:
     (tmp_path / "leak").mkdir()
     (tmp_path / "healthy").mkdir()
-    leaking = explained(Workshop(tmp_path / "leak", lines="costly"), "leak")
+    leaking = explained(Workshop(tmp_path / "leak", lines="slow"), "leak")
     (leak,) = leaking["memory"]["leaks"]
     assert leak["line"]["line"] == line_of("kept.append(torch.empty(48")
     assert leak["by_torch"]
-    healthy = explained(Workshop(tmp_path / "healthy", lines="costly"), "healthy")
+    healthy = explained(Workshop(tmp_path / "healthy", lines="slow"), "healthy")
     assert healthy["memory"]["leaks"] == healthy["memory"]["out_of_memory"] == []
     assert "failures" not in healthy
 
 
 @pytest.mark.parametrize(("mode", "blame"), [("full", "own"), ("huge", "request")])
 def test_what_a_shortage_is_for_is_told_with_its_line(tmp_path: Path, mode: str, blame: str) -> None:
-    found = explained(Workshop(tmp_path, lines="costly"), mode)
+    found = explained(Workshop(tmp_path, lines="slow"), mode)
     (short,) = found["memory"]["out_of_memory"]
     assert short["blame"] == blame
     wanted = "kept.append(torch.empty(GIB" if mode == "full" else "torch.empty(100 * GIB"
@@ -56,7 +56,7 @@ def test_what_a_shortage_is_for_is_told_with_its_line(tmp_path: Path, mode: str,
 
 
 def test_a_shortage_for_which_another_process_is_to_blame_names_it(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path, lines="costly")
+    workshop = Workshop(tmp_path, lines="slow")
     env = workshop.environment() | {"SIMGPU_MEMORY_MIB": "6656"}
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -58,7 +58,7 @@ def recorded(
     for stays_s in STAYS_S:
         place = folder / f"stays{stays_s}"
         place.mkdir()
-        runs = Workshop(place, lines="costly").record_all(programs, STAYS_S=stays_s)
+        runs = Workshop(place, lines="slow").record_all(programs, STAYS_S=stays_s)
         named = [run for name, run in runs.items() if name not in without]
         if any(map(_has_too_many, named)):
             break

@@ -58,7 +58,7 @@ class Source(live.LiveSource):
     """The live source over the machine; ``items`` is gputop's own."""
 
     def __init__(self, machine: Machine, stop: Stop) -> None:
-        super().__init__(live.LivePlan(pids=(machine.pid,), lines="costly"))
+        super().__init__(live.LivePlan(pids=(machine.pid,), lines="slow"))
         nothing = SimpleNamespace(close=lambda: None)
         self._stop = stop  # type: ignore[assignment]
         self._ring = Ring(machine.ring.descriptor, RING_BYTES)
@@ -79,7 +79,7 @@ class Source(live.LiveSource):
             "own_pid": 1,
             "pids": [machine.pid],
             "driver": "1.2.3",
-            "lines": "costly",
+            "lines": "slow",
         }
 
 

@@ -12,8 +12,8 @@ from gputop.ui.model.processes import short_api, unselected
 from gputop.ui.model.table import Column, Context, Table
 
 NOT_ASKED = {
-    "live": ("Lines are not looked for: start gputop without --lines off.",),
-    "replay": ("This recording has no lines: record with --lines costly or all.",),
+    "live": ("No lines are recorded: start gputop without --stacks off.",),
+    "replay": ("This recording has no lines: record with --stacks slow or all.",),
 }
 
 

@@ -16,8 +16,7 @@ from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 AROUND = 100  # lines of the file before and after the one that is shown
 HOT = 0.1  # of the samples of a process, from which on a line stands out
 _UNKNOWN = (
-    "no line is known here: the calls that --lines asks for have one, of native code and of the Pythons that"
-    " gputop check lists"
+    "no source line was recorded here: see --stacks, and gputop check for the supported Python interpreters"
 )
 
 

@@ -1,4 +1,4 @@
-"""``gputop snap``: the last minutes of what the daemon observed, as a recording of one's own."""
+"""``gputop dump``: the last minutes that the daemon observed, as a recording."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from replay.writer import SessionWriter
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    parser.add_argument("--socket", default=wire.SOCKET, metavar="PATH", help="the daemon's socket")
-    add_file(parser, "-o", "--output", metavar="FILE", help="the session file to write (gputop-DATE.msgpack)")
+    parser.add_argument(
+        "--socket", default=wire.SOCKET, metavar="PATH", help=f"the daemon's socket ({wire.SOCKET})"
+    )
+    add_file(parser, "-o", "--output", metavar="FILE", help="the recording to write (gputop-DATE.msgpack)")
     parser.add_argument(
         "--seconds",
         type=bounded(1, 86400, "s"),
         default=120.0,
         metavar="S",
-        help="how far back (120); up to half a minute more where that proves more",
+        help="seconds to go back (120); up to 30 more where that proves more",
     )
 
 
-def snap(options: argparse.Namespace) -> int:
+def dump(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
     connection = Connection(options.socket, "snap", seconds=options.seconds)
@@ -63,7 +65,8 @@ def snap(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Write what gputop serve observed in the last minutes to a session file: what is yours.",
+    description="Write the last minutes of your own processes, as gputop serve observed them, to a "
+    "recording.",
     add_arguments=add_arguments,
-    run=snap,
+    run=dump,
 )

@@ -1,0 +1,93 @@
+"""The commands as they are listed: by ``gputop --help``, in docs/commands.md, and where one is mistyped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command in the list; its module is imported only when it is used.
+
+    Attributes:
+        typed: The command with its usual arguments, without ``gputop``.
+        summary: Its purpose in a few words.
+        module: The module that ends in its ``COMMAND``.
+    """
+
+    typed: str
+    summary: str
+    module: str
+
+
+LIVE = ""  # the command without a name: the screen
+_HERE = "gputop.commands."
+_SCREEN = (
+    Row("", "every process that uses CUDA, live", ""),
+    Row("--pid PID", "a process and its descendants", ""),
+    Row("-- CMD ARGS…", "start a program, watch it from its first call", ""),
+)
+_WATCH = {
+    "replay": Row("replay FILE", "a recording in the same screen; or gputop FILE", _HERE + "replay"),
+    "web": Row("web [FILE]", "the screen in a browser, read-only", _HERE + "web"),
+    "stream": Row("stream --jsonl", "one frame per line as JSON", _HERE + "stream"),
+    "check": Row("check", "what can be observed here, and what is missing", _HERE + "check"),
+}
+_EXPLAIN = {
+    "explain": Row("explain FILE", "why the GPU is idle; also: explain -- CMD", _HERE + "explain"),
+    "record": Row("record -o FILE", "record without a screen", _HERE + "record"),
+    "diff": Row("diff BEFORE AFTER", "whether a change helped", _HERE + "diff"),
+    "stats": Row("stats FILE", "totals: calls, context switches, GPUs", _HERE + "stats"),
+    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", _HERE + "report"),
+    "mcp": Row("mcp FILE|FOLDER…", "let an AI assistant query recordings (MCP)", _HERE + "mcp"),
+}
+_FILES = {
+    "export": Row("export FILE --to FORM", "to Perfetto, Parquet, CSV or speedscope", _HERE + "export"),
+    "import": Row("import TRACE -o FILE", "from torch.profiler, Nsight Systems or Ingero", _HERE + "import_"),
+    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", _HERE + "sql"),
+    "inspect": Row("inspect FILE", "machine, probes, overhead, losses and sizes", _HERE + "inspect"),
+    "verify": Row("verify FILE", "check a recording against its checksums", _HERE + "verify"),
+    "repair": Row("repair FILE -o OUT", "save the intact part of a damaged recording", _HERE + "repair"),
+    "cut": Row("cut FILE -o OUT", "a part of a recording", _HERE + "cut"),
+    "merge": Row("merge FILE… -o OUT", "ranks or nodes as one recording", _HERE + "merge"),
+    "redact": Row("redact FILE -o OUT", "a copy without hosts, users, paths and names", _HERE + "redact"),
+}
+_ALWAYS = {
+    "serve": Row("serve", "observe all the time, for all users (root)", _HERE + "serve"),
+    "attach": Row("attach", "the screen over what serve observes; no root", _HERE + "attach"),
+    "dump": Row("dump -o FILE", "the last minutes of serve as a recording", _HERE + "dump"),
+    "fleet": Row("fleet ACTION LAKE", "query many recordings together", _HERE + "fleet"),
+}
+_TRY = {
+    "demo": Row("demo [NAME]", "the screen over a demo program", _HERE + "demo"),
+    "simgpu": Row("simgpu", "build the simulated GPU, print its folder", _HERE + "simgpu"),
+}
+GROUPS: dict[str, tuple[Row, ...]] = {
+    "watch": (*_SCREEN, *_WATCH.values()),
+    "record and explain": tuple(_EXPLAIN.values()),
+    "files": tuple(_FILES.values()),
+    "always on, many machines": tuple(_ALWAYS.values()),
+    "try it (on a simulated GPU)": tuple(_TRY.values()),
+}
+RENAMED = {"snap": "dump"}  # former names, still accepted
+TABLE: dict[str, Row] = {**_WATCH, **_EXPLAIN, **_FILES, **_ALWAYS, **_TRY}
+_EXAMPLES = """\
+examples:
+  sudo gputop                       the whole machine
+  sudo gputop -- python train.py    start a program and watch it
+  sudo gputop explain -- python train.py
+  sudo gputop record -o session.msgpack -- python train.py
+  gputop session.msgpack            replay it; no root, no GPU
+  sudo gputop demo storm            without a GPU
+"""
+
+
+def listing() -> str:
+    """All commands in groups, then examples: at most 80 columns."""
+    typed = {row: f"gputop {row.typed}".rstrip() for rows in GROUPS.values() for row in rows}
+    width = max(map(len, typed.values()))
+    groups = (
+        f"{title}:\n" + "".join(f"  {typed[row]:<{width}}  {row.summary}\n" for row in rows)
+        for title, rows in GROUPS.items()
+    )
+    return "\n".join((*groups, "gputop COMMAND --help describes a command and its flags.\n", _EXAMPLES))
