@@ -180,19 +180,9 @@ class ApisData(TypedDict, total=False):
 
 
 class ActivityData(TypedDict, total=False):
-    """``activity``: what others measured; lists of equal length but ``texts``; -1 is what is not known."""
+    """``activity``: what others measured (``probes/activities.py``)."""
 
-    begin: list[int]
-    end: list[int]
-    pid: list[int]
-    tid: list[int]
-    device: list[int]
-    stream: list[int]
-    bytes: list[int]
-    call_begin: list[int]
-    call_tid: list[int]
-    what: list[int]  # place in ``texts``
-    name: list[int]
+    columns: dict[str, int | bytes]
     texts: list[str]
 
 

@@ -45,11 +45,17 @@ MAX_TIME: Final = (1 << 63) - 1
 MAX_PREFIX_BYTES: Final = _FIXED.size + MAX_KIND_BYTES + _BODY.size
 
 
-# An empty array takes a byte in a file and 64 in memory. Of bytes that may begin an array or a map, numbers
-# and texts have 14 % by chance; what is full of them was made to fill memory.
+# An empty array takes a byte in a file and 64 in memory: what is full of them was made to fill memory.
 _CONTAINERS: Final = frozenset({*range(0x80, 0xA0), *range(0xDC, 0xE0)})
 _NO_CONTAINERS: Final = bytes(sorted(set(range(256)) - _CONTAINERS))
 _FREE_CONTAINERS: Final = 4096
+# bytes of what is no text and no bytes, by how it begins
+_SIZES: Final = {**{0xCC + power: 1 + (1 << power) for power in range(4)}, 0xCA: 5, 0xCB: 9} | {
+    **{0xD0 + power: 1 + (1 << power) for power in range(4)},
+    **{0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5},
+}
+# of texts and bytes whose length stands before them: bytes of that length
+_LENGTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 
 
 class SessionError(Exception):
@@ -167,12 +173,31 @@ def unpack(data: bytes) -> Any:
     Raises:
         ValueError: damaged, too deep or with extension types.
     """
-    if len(data.translate(None, _NO_CONTAINERS)) > _FREE_CONTAINERS + len(data) // 4:
+    most = _FREE_CONTAINERS + len(data) // 4
+    # numbers and texts have such bytes as well: only where there are many is it worth the time to tell apart
+    if len(data.translate(None, _NO_CONTAINERS)) > most and _too_many_containers(data, most):
         raise ValueError("more arrays and maps than a sample holds")
     try:
         return msgpack.unpackb(data, strict_map_key=False, **unpack_limits(len(data)))
     except (msgpack.UnpackException, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not msgpack: {error}") from error
+
+
+def _too_many_containers(data: bytes, most: int) -> bool:
+    """Whether so many arrays and maps begin in msgpack, and not within its numbers and texts."""
+    place, found, end = 0, 0, len(data)
+    while place < end and found <= most:
+        first = data[place]
+        if first in _CONTAINERS:
+            found += 1
+        if first in _LENGTHS:
+            start = place + 1 + _LENGTHS[first]
+            place = start + int.from_bytes(data[place + 1 : start], "big")
+        elif 0xA0 <= first < 0xC0:
+            place += 1 + (first & 0x1F)
+        else:
+            place += _SIZES.get(first, 1)
+    return found > most
 
 
 def unpack_limits(size: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from probes.activities import activity_rows, activity_sample, python_place
 from probes.code.source_files import without_folders
 from probes.distinct import distinct
 from probes.pids import PIDS, table
@@ -149,11 +150,11 @@ class Disguise:
             self._learn_processes(sample.data)
         elif sample.kind == MARK:
             self._bury()
+        if sample.kind == ACTIVITY:
+            return self._activities(sample)
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in _SENTENCES:
             data = _without_folders(data)
-        elif sample.kind == ACTIVITY:
-            data |= self._own_texts(sample.data)
         elif sample.kind == FRAMES:
             data = {**data, "frames": [_without_source_folders(stack) for stack in data.get("frames", ())]}
         elif sample.kind == FILES:
@@ -269,18 +270,16 @@ class Disguise:
                 result[key] = self._cell(key, column, anybody, numbered)
         return result
 
-    def _own_texts(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The texts that rows of an ``activity`` sample share: those of strangers' rows only are emptied."""
-        pids, whats, names = (
-            column if isinstance(column, list) else [] for column in map(data.get, ("pid", "what", "name"))
-        )
-        named = [name for pid, name in zip(pids, names, strict=False) if self._is_own(pid)]
-        kept = {_number(place) for place in (*whats, *named)}
-        texts = _texts(data.get("texts"))
-        return {"texts": [text if place in kept else "" for place, text in enumerate(texts)]}
-
-    def _is_own(self, pid: Any) -> bool:
-        return self._whom(pid, None, 0) is None
+    def _activities(self, sample: Sample) -> Sample:
+        """Of rows of strangers what was done stays, and not what it is called."""
+        rows, texts = activity_rows(sample.data)
+        pids = distinct(rows["pid"])
+        strangers = [pid for pid in pids.tolist() if pid >= 0 and not self.is_watched(pid)]
+        hidden = np.isin(rows["pid"], strangers)
+        for name in ("name", "detail"):
+            rows[name][hidden] = len(texts)
+        kept = [_without_place(text) for text in texts]
+        return activity_sample(rows, [*kept, ""], sample.time_ns)
 
     def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
         if isinstance(value, str):
@@ -309,6 +308,12 @@ class Disguise:
 def _is_pseudonym(text: str) -> bool:
     """Whether a stranger has it from this module already: it is the same in a copy of the recording."""
     return _PSEUDONYM.fullmatch(text) is not None
+
+
+def _without_place(text: str) -> str:
+    """The name of an activity; of a function of Python its file without the folders that are somebody's."""
+    place = python_place(text)
+    return text if place is None else f"{without_folders(place[0])}({place[1]}): {place[2]}"
 
 
 def _number(value: Any) -> int | None:

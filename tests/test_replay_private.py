@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probes.activities import activity_rows, activity_sample, unknown_rows
 from probes.schema import ALIASED, ExitFlag, Kind, Records, empty
 from probes.source import Item, Sample
 from replay.private import Disguise, private_header
@@ -266,19 +267,36 @@ def test_open_files_keep_their_kind_and_lose_their_path() -> None:
 
 def activity(pids: list[int]) -> Sample:
     """Two kernels, whose names and what they are stand in the texts that all rows share."""
-    data = {"pid": pids, "tid": pids, "what": [0, 0], "name": [1, 2], "texts": ["kernel", "gemm", "secret"]}
-    return Sample("activity", 1, data)
+    rows = unknown_rows(2)
+    rows["pid"], rows["tid"], rows["name"], rows["detail"] = pids, pids, [1, 2], 3
+    return activity_sample(rows, ["kernel", "gemm", "secret", "more"], 1)
+
+
+def told_of(sample: Sample) -> list[tuple[str, ...]]:
+    """What, name and detail of each row."""
+    rows, texts = activity_rows(sample.data)
+    return [tuple(texts[place] for place in row) for row in rows[["what", "name", "detail"]].tolist()]
 
 
 def test_rows_that_share_texts_keep_those_of_the_watched_however_many_there_are() -> None:
     disguise = Disguise()
     disguise.records(records((Kind.CALL, 10, 10, "")))
-    assert disguise.sample(activity([10, 10])).data["texts"] == ["kernel", "gemm", "secret"]
-    assert disguise.sample(activity([10, 70])).data["texts"] == ["kernel", "gemm", ""]
-    longer = activity([10, 70])
-    longer.data["texts"].pop(1)  # as many texts as rows
-    longer.data["name"] = [1, 1]
-    assert disguise.sample(longer).data["texts"] == ["kernel", "secret"]
+    both = [("kernel", "gemm", "more"), ("kernel", "secret", "more")]
+    assert told_of(disguise.sample(activity([10, 10]))) == both
+    clean = disguise.sample(activity([10, 70]))
+    assert told_of(clean) == [both[0], ("kernel", "", "")]
+    assert "secret" not in clean.data["texts"]
+
+
+def test_a_function_of_python_keeps_its_file_and_not_its_folders() -> None:
+    rows = unknown_rows(1)
+    rows["pid"] = 10
+    names = ["python", "/home/eve/train.py(12): step", "/home/eve/x/site-packages/torch/a.py(3): f"]
+    disguise = Disguise()
+    disguise.records(records((Kind.CALL, 10, 10, "")))
+    for name, clean in ((1, "train.py(12): step"), (2, "/site-packages/torch/a.py(3): f")):
+        rows["name"] = name
+        assert told_of(disguise.sample(activity_sample(rows, names, 1)))[0][1] == clean
 
 
 @pytest.mark.parametrize("kind", ["note", "problem", "marker", "hole"])

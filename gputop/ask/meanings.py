@@ -57,7 +57,12 @@ MEANINGS: dict[str, dict[str, str]] = {
         "tid": "the thread at the end of its chain",
     },
     "activities": {
-        "what": "kernel, copy, fill; operator; off the CPU; block_read, …",
+        "what": "kernel, copy, fill, graph (on the GPU); operator, range, python, span; GPU range; wait; "
+        "os call; off the CPU; overhead; block_read, …",
+        "detail": "shapes of an operator's inputs",
+        "direction": "of a copy: cudaMemcpyKind",
+        "memory": "of the host, in a copy: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed",
+        "graph": "CUDA graph that ran it",
     },
 }
 

@@ -15,6 +15,7 @@ from gputop.explain.answer.figures import loss_text
 from gputop.explain.evidence.activity import ON_GPU
 from gputop.format import escape_text
 from gputop.library.session import Session
+from probes.activities import activity_rows
 
 _CLEARED = 1  # TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 _REALTIME, _MONOTONIC, _BOOTTIME = 1, 3, 6  # builtin clocks
@@ -174,12 +175,14 @@ class Tracks:
 
     def activities(self, data: Mapping[str, Any]) -> Any:
         """What another tool measured: kernels and copies by GPU and stream, operators by thread."""
-        columns = ("begin", "end", "tid", "device", "stream", "what", "name")
-        for begin, end, tid, device, stream, what, name in zip(*(data[key] for key in columns), strict=True):
-            kind = data["texts"][what]
-            where = f"GPU {device} stream {stream}" if kind in ON_GPU else f"{kind} of {tid}"
+        rows, texts = activity_rows(data)
+        columns = ("begin", "end", "tid", "device", "stream", "what", "name", "detail")
+        for begin, end, tid, device, stream, what, name, detail in rows[list(columns)].tolist():
+            kind = texts[what]
+            where = f"GPU {device} stream {stream}" if device >= 0 else f"{kind} of {tid}"
             track = self.track("on the GPU" if kind in ON_GPU else "measured by another tool")
-            self._event(self.track(where, track), begin, data["texts"][name] or kind, {"kind": kind}, end)
+            told = {"kind": kind, "detail": texts[detail]}
+            self._event(self.track(where, track), begin, texts[name] or kind, told, end)
         return self.news()
 
     def _event(self, track: int, at: int, name: str, told: dict[str, str], end: int | None = None) -> None:

@@ -19,6 +19,7 @@ from gputop.exchange.launches import kernel_names, shapes_of, size_columns
 from gputop.explain.answer.report import Report
 from gputop.library.reading import Progress, understood
 from gputop.library.session import Session, reader_of
+from probes.activities import TEXTS, activity_rows
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import ActivityData, FramesData, listed_gpus, told
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
@@ -63,7 +64,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "activities": {
         "what": TEXT, "name": TEXT, "start_ns": INT, "end_ns": INT, "pid": INT, "tid": INT, "device": INT,
-        "stream": INT, "bytes": INT,
+        "stream": INT, "bytes": INT, "detail": TEXT, "direction": INT, "memory": INT, "graph": INT,
     },
     "findings": {
         "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT, "loss_lower_ns": INT,
@@ -72,6 +73,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "advice": TEXT,
     },
 }  # fmt: skip
+
+_ACTIVITY_NUMBERS = ("pid", "tid", "device", "stream", "bytes", "direction", "memory", "graph")
 
 Batch = Mapping[str, Any]  # column -> values, all equally long
 
@@ -287,13 +290,12 @@ class _Items:
         return _rows("stacks", rows)
 
     def _activities(self, data: ActivityData) -> Rows:
-        texts = data["texts"]
+        rows, texts = activity_rows(data)
         columns = {
-            "what": [texts[number] for number in data["what"]],
-            "name": [texts[number] for number in data["name"]],
-            "start_ns": [begin - self._start for begin in data["begin"]],
-            "end_ns": [end - self._start for end in data["end"]],
-            **{key: _known(data[key]) for key in ("pid", "tid", "device", "stream", "bytes")},
+            **{key: [texts[number] for number in rows[key].tolist()] for key in TEXTS},
+            "start_ns": (rows["begin"] - self._start).tolist(),
+            "end_ns": (rows["end"] - self._start).tolist(),
+            **{key: _known(rows[key].tolist()) for key in _ACTIVITY_NUMBERS},
         }
         return Rows("activities", columns)
 

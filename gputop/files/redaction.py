@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from probes.activities import activity_rows, activity_sample, python_place
 from probes.code.source_files import is_library, without_folders
 from probes.schema import ALIASED, Kind, Records
-from probes.source import APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, Sample
+from probes.source import ACTIVITY, APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, Sample
 from replay.private import Disguise, private_header
 
 # the system's own folders: they say nothing about a person
@@ -197,6 +198,8 @@ class Redactor:
         if sample.kind == PROCESS and sample.data.get("watched") is True and sample.data.get("name"):
             self._watched[int(sample.data["pid"])] = str(sample.data["name"])
         clean = self._disguise.sample(sample)
+        if sample.kind == ACTIVITY:
+            return self._activities(sample, clean)
         data = dict(clean.data)
         if sample.kind == FRAMES:
             data["frames"] = [
@@ -210,6 +213,23 @@ class Redactor:
             self._learn_name(str(sample.data.get("name", "")), str(data.get("name", "")))
             data |= dict(self._of_process(sample.data))
         return Sample(sample.kind, sample.time_ns, self._deep(data))
+
+    def _activities(self, sample: Sample, disguised: Sample) -> Sample:
+        """Names of functions and ranges: a function of Python has its file in its name."""
+        rows, texts = activity_rows(disguised.data)
+        own, _ = activity_rows(sample.data)
+        told = [str(text) for text in sample.data["texts"]]
+        for name in ("name", "detail"):  # the disguised ones have lost their folders
+            known = [texts[place] != "" for place in rows[name].tolist()]
+            rows[name] = np.where(known, own[name], len(told))
+        rows["what"] = own["what"]
+        whats = set(np.unique(own["what"]).tolist())
+        clean = [text if place in whats else self._activity(text) for place, text in enumerate(told)]
+        return activity_sample(rows, [*clean, ""], sample.time_ns)
+
+    def _activity(self, text: str) -> str:
+        place = python_place(text)
+        return self.text(text) if place is None else f"{self.path(place[0])}({place[1]}): {place[2]}"
 
     def _of_process(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         self.text(str(data.get("command", "")))  # its paths

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gputop.explain.findings.imported import OFF_CPU
+from gputop.explain.evidence.activity import OFF_CPU
 from gputop.imports.recorded import Trace, gpu_facts
 from gputop.imports.tables import Tables, whole
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.errors import GputopError
-from gputop.explain.evidence.activity import activity_samples
 from gputop.files.output import new_session
 from probes import api
+from probes.activities import FIELDS, TEXTS, Table, activity_samples, unknown_rows
 from probes.schema import COPY_SHIFT, NOT_ASKED, CallFlag, Kind, Records, empty
 from probes.source import APIS, FRAMES, GPUS, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
 
@@ -211,10 +211,8 @@ def _items(
         yield Sample(NOTE, start, {"text": text})
     for text in trace.problems:
         yield Sample(PROBLEM, start, {"text": text})
-    activities = sorted(
-        ({**row, **_shifted(row, shift)} for row in trace.activities), key=lambda row: row["end"]
-    )
-    ends = np.array([row["end"] for row in activities], np.int64)
+    activities, texts = _activities(trace, shift)
+    ends = activities["end"]
     step = max(_TICK_NS, -(-(end - start) // _MOST_TICKS))
     marks = [*range(start + step, end, step), max(end, start + 1)]
     realtime = None if trace.realtime_ns is None else trace.realtime_ns - shift
@@ -229,7 +227,7 @@ def _items(
         last_activity = int(np.searchsorted(ends, mark, side="right"))
         if last_call > first_call:
             yield calls[first_call:last_call]
-        yield from activity_samples(activities[first_activity:last_activity], mark)
+        yield from activity_samples(activities[first_activity:last_activity], texts, mark)
         for at, pid in (one for one in exits if one[0] <= mark):
             yield Sample(PROCESS, at, {"pid": pid, "exited_ns": at})
         exits = [one for one in exits if one[0] > mark]
@@ -238,11 +236,19 @@ def _items(
         yield Sample(MARK, mark, {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)})
 
 
-def _shifted(row: Mapping[str, Any], shift: int) -> dict[str, int]:
-    times = {name: int(row[name]) + shift for name in ("begin", "end")}
-    if row.get("call_begin", -1) >= 0:
-        times["call_begin"] = int(row["call_begin"]) + shift
-    return times
+def _activities(trace: Trace, shift: int) -> tuple[Table, list[str]]:
+    """What was measured beside calls, in the order of its ends."""
+    rows, texts = unknown_rows(len(trace.activities)), {"": 0}
+    for name in FIELDS:
+        default = rows[name][:1].tolist()
+        rows[name] = [row.get(name, *default) for row in trace.activities]
+    for name in TEXTS:
+        rows[name] = [texts.setdefault(str(row.get(name, "")), len(texts)) for row in trace.activities]
+    for name in ("begin", "end"):
+        rows[name] += shift
+    rows["call_begin"] = np.where(rows["call_tid"] >= 0, rows["call_begin"] + shift, -1)
+    ordered: Table = rows[np.argsort(rows["end"], kind="stable")]
+    return ordered, list(texts)
 
 
 def _stacks(trace: Trace, start: int) -> Iterator[Item]:

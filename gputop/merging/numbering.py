@@ -16,6 +16,7 @@ import numpy as np
 from gputop.errors import GputopError
 from gputop.explain.evidence.before import packed_columns, records_before
 from gputop.merging.clocks import Clock
+from probes.activities import activity_rows, activity_sample
 from probes.api import MAX_ROWS
 from probes.schema import ALIASED, CallFlag, Kind, Records
 from probes.source import (
@@ -280,16 +281,21 @@ class Numbering:
         return index + self._place.host * GPUS_APART if index >= 0 else index
 
     def _activity(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(
-            data,
-            begin=self.time,
-            end=self.time,
-            call_begin=self.time,
-            pid=self.pid,
-            tid=self.pid,
-            call_tid=self.pid,
-            device=self.gpu,
-        )
+        rows, texts = activity_rows(data)
+        moved = self._place.clock.moved
+        rows["begin"], rows["end"] = moved(rows["begin"]), moved(rows["end"])
+        rows["call_begin"] = np.where(rows["call_tid"] >= 0, moved(rows["call_begin"]), -1)
+        for name, change in (
+            ("pid", self.pid),
+            ("tid", self.pid),
+            ("call_tid", self.pid),
+            ("device", self.gpu),
+            ("shape", self.shape),
+            ("stack", self.stack),
+        ):
+            different, place = np.unique(rows[name], return_inverse=True)
+            rows[name] = np.array([change(int(one)) for one in different], np.int64)[place.reshape(-1)]
+        return dict(activity_sample(rows, texts, 0).data)
 
     def _carried(self, data: Mapping[str, Any]) -> dict[str, Any]:
         records, complete = records_before(data)

@@ -1,4 +1,4 @@
-"""What others measured and gputop does not: kernels, block I/O, stays off the CPU without states."""
+"""What was measured beside calls, by others as a rule: kernels, operators, stays off the CPU."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from probes.source import ACTIVITY, Sample
+from probes.activities import TABLE, TEXTS, Table, activity_rows
 
-# what the GPU itself did
-ON_GPU: Final = frozenset({"kernel", "copy", "fill"})
-_ROWS: Final = 5_000  # of one sample, whose size is bounded
-
-# of one activity; -1 where it is not known
-FIELDS: Final = ("begin", "end", "pid", "tid", "device", "stream", "bytes", "call_begin", "call_tid")
-TABLE: Final = np.dtype([(name, "<i8") for name in FIELDS] + [("what", "<i4"), ("name", "<i4")])
-
-Table = npt.NDArray[np.void]
+# what the GPU itself did; of a graph only the whole is known
+KERNEL: Final = "kernel"
+COPY: Final = "copy"
+FILL: Final = "fill"
+GRAPH: Final = "graph"
+ON_GPU: Final = frozenset({KERNEL, COPY, FILL, GRAPH})
+# what a thread did; these lie within each other
+OPERATOR: Final = "operator"  # of a framework
+RANGE: Final = "range"  # named by the program: record_function, NVTX, roctx
+PYTHON: Final = "python"  # a function
+SPAN: Final = "span"  # named by the program, and in no order with others
+GPU_RANGE: Final = "GPU range"  # a range as the GPU ran it
+WAIT: Final = "wait"  # for a GPU, as CUPTI tells it: whole device, stream or event
+OS_CALL: Final = "os call"
+OFF_CPU: Final = "off the CPU"
+OVERHEAD: Final = "overhead"  # work of the profiler itself
 
 
 class Activities:
     """Rows of all samples of a file, with their texts as numbers.
 
     Attributes:
-        rows: dtype ``TABLE``, by begin; ``what`` and ``name`` are places in ``texts``.
-        texts: What was done, and names of kernels.
+        rows: dtype ``TABLE``, by begin; ``what``, ``name`` and ``detail`` are places in ``texts``.
+        texts: What was done, names of kernels and operators, shapes.
     """
 
     def __init__(self, rows: Table, texts: Sequence[str]) -> None:
@@ -51,15 +57,13 @@ class ActivityGatherer:
         """Takes one in.
 
         Raises:
-            ValueError: Its columns are of different lengths.
+            ValueError: It is damaged.
         """
-        texts = np.array([self._number(str(text)) for text in data["texts"]], np.int32)
-        part = np.zeros(len(data["begin"]), TABLE)
-        for name in FIELDS:
-            part[name] = data[name]
-        for name in ("what", "name"):
-            part[name] = texts[np.array(data[name], np.int64)]
-        self._parts.append(part)
+        rows, told = activity_rows(data)
+        texts = np.array([self._number(text) for text in told], np.int32)
+        for name in TEXTS:
+            rows[name] = texts[rows[name]]
+        self._parts.append(rows)
 
     def copy(self) -> ActivityGatherer:
         """One that goes on by itself; what was taken in never changes."""
@@ -74,21 +78,3 @@ class ActivityGatherer:
         """All of them."""
         rows = np.concatenate([np.zeros(0, TABLE), *self._parts])
         return Activities(rows[np.argsort(rows["begin"], kind="stable")], list(self._texts))
-
-
-def activity_samples(rows: Sequence[Mapping[str, Any]], time_ns: int) -> list[Sample]:
-    """Activities as samples.
-
-    Args:
-        rows: Of each ``what``, ``name`` and what is known of ``FIELDS``.
-        time_ns: The moment that they are told at.
-    """
-    samples = []
-    for first in range(0, len(rows), _ROWS):
-        part = rows[first : first + _ROWS]
-        texts: dict[str, int] = {}
-        data: dict[str, Any] = {name: [int(row.get(name, -1)) for row in part] for name in FIELDS}
-        for name in ("what", "name"):
-            data[name] = [texts.setdefault(str(row.get(name, "")), len(texts)) for row in part]
-        samples.append(Sample(ACTIVITY, time_ns, {**data, "texts": list(texts)}))
-    return samples

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.activity import Table
+from gputop.explain.evidence.activity import OFF_CPU
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, intersect, length, union
 from gputop.explain.proofs.gaps import Gaps
 from gputop.format import format_bytes, format_count, format_ns, format_percent
+from probes.activities import Table
 
-OFF_CPU: Final = "off the CPU"
 _SLOW_NS: Final = 1_000_000  # a call is worth a word from here on
 _OUTLIER: Final = 10.0  # times what the others of its function usually take
 _LARGE: Final = 1 << 20  # bytes: smaller copies take as long as a call does

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.evidence.activity import ON_GPU, Table
+from gputop.explain.evidence.activity import ON_GPU
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import FOREVER, Ints, intersect, length, subtract, union
 from gputop.explain.proofs.gaps import DeviceTime, Gaps, GpuTime
+from probes.activities import Table
 
 _WAITS = (Role.PROVE_DEVICE, Role.PROVE_STREAM, Role.PROVE_EVENT, Role.COPY_SYNC)
 
