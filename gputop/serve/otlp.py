@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -34,14 +35,18 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.util.re import parse_env_headers
 from prometheus_client import Metric as Family
 
 from gputop.errors import USAGE, CommandError
+from gputop.serve.post import is_roots_alone, post, trusting
 
 _LOG = logging.getLogger(__name__)
 _PATH: Final = "/v1/metrics"
 _EVERY: Final = "OTEL_METRIC_EXPORT_INTERVAL"  # ms; its other variables are read by the exporter itself
 _EVERY_S: Final = 15.0
+_HEADERS: Final = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_PLAIN: Final = frozenset({"user-agent", "x-scope-orgid"})  # of headers: any other may be a secret
 _LAST_S: Final = 5.0  # that the end waits for what is being sent
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 _SUM_SUFFIX, _COUNT_SUFFIX, _BUCKET_SUFFIX = "_sum", "_count", "_bucket"
@@ -49,38 +54,44 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class _Session(requests.Session):
-    """Remembers why the last request was in vain, which the exporter only logs.
+    """What the exporter sends by: an exchange of ours. Remembers why the last one was in vain, which the
+    exporter only logs.
 
     Attributes:
         why: In words; "": it was not.
     """
 
     why = ""
+    _context: ssl.SSLContext | None = None
 
-    def request(self, *words: Any, **named: Any) -> requests.Response:
+    def request(self, *_words: Any, **named: Any) -> requests.Response:
+        """As the exporter calls it; raises OSError."""
+        headers = {str(name): str(value) for name, value in (named["headers"] or {}).items()}
         try:
-            answer = super().request(*words, **named)
-        except requests.RequestException as error:
+            answer = post(named["url"], headers, named["data"], float(named["timeout"]), self.context)
+        except OSError as error:
             self.why = _reason(error)
             raise
         # a redirect is not followed, and is no success either, whatever the exporter takes it for
-        self.why = "" if answer.status_code < 300 else f"it answers {answer.status_code} {answer.reason}"
-        return answer
+        self.why = "" if answer.status < 300 else f"it answers {answer.status} {answer.reason}"
+        response = requests.Response()
+        response.status_code, response.reason = answer.status, answer.reason
+        if answer.retry_after:
+            response.headers["Retry-After"] = answer.retry_after
+        return response
+
+    def context(self) -> ssl.SSLContext:
+        """What TLS checks the other side by; the certificates are read once. Raises OSError."""
+        if self._context is None:
+            self._context = trusting(self.verify, self.cert)
+        return self._context
 
 
-def _reason(error: BaseException) -> str:
-    """What the system said, of an error that wraps others."""
-    if isinstance(error, requests.Timeout):
+def _reason(error: OSError) -> str:
+    """What the system said."""
+    if isinstance(error, TimeoutError):
         return "it does not answer in time"
-    seen: list[BaseException] = []
-    waiting: list[Any] = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseException) and one not in seen:
-            seen.append(one)
-            waiting += [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]
-    told = [one.strerror for one in seen if isinstance(one, OSError) and isinstance(one.strerror, str)]
-    return told[-1] if told else type(seen[-1]).__name__
+    return error.strerror or str(error) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,12 @@ def destination(endpoint: str, every_s: float | None = None) -> Destination:
     if parts.scheme not in ("http", "https") or not place:
         raise CommandError(f"{endpoint!r} is no address of a collector, as http://127.0.0.1:4318", USAGE)
     path = _PATH if parts.path in ("", "/") else parts.path
+    if (secret := _secret(parts)) and not is_roots_alone(parts.scheme, parts.hostname or "", parts.port):
+        raise CommandError(
+            f"{secret} would go to whoever holds {place}, in the clear: name a collector by https://, or "
+            "one of this machine at a port that root alone can hold (below 1024)",
+            USAGE,
+        )
     for logger in ("opentelemetry", "urllib3"):  # their lines would go to standard error; a sentence is ours
         logging.getLogger(logger).addHandler(logging.NullHandler())
     session = _Session()
@@ -129,6 +146,17 @@ def destination(endpoint: str, every_s: float | None = None) -> Destination:
     if every <= 0:
         raise CommandError(f"{_EVERY} is no time in ms: {os.environ[_EVERY]!r}", USAGE)
     return Destination(f"{parts.scheme}://{place}{path}", exporter, session, every)
+
+
+def _secret(parts: SplitResult) -> str:
+    """What may be a secret of all that is sent with the metrics, by its name; "" for nothing."""
+    if parts.username is not None:
+        return "the password in the address"
+    for variable in _HEADERS:
+        told = parse_env_headers(os.environ.get(variable, ""), liberal=True)
+        if secret := sorted(set(told) - _PLAIN):
+            return f"the header {secret[0]} of {variable}"
+    return ""
 
 
 class Sender:
