@@ -17,6 +17,7 @@ from gputop.errors import GputopError
 from gputop.extras import install_command
 from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, installed, look_at_all
 from gputop.fleet.workers import TRIES, Engine
+from gputop.process.isolation import isolate_children
 
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # Dask's own variable
 _BATCH = 16  # recordings of a task, at most: some seconds of work, so that the scheduler has little of it
@@ -64,8 +65,8 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
         with _connected(distributed, scheduler) as client:
             yield _Dask(client, scheduler, say).outcomes
         return
-    # workers import from their folder, and Dask's own lies in one that others may have made
-    with TemporaryDirectory(prefix="gputop-fleet-") as folder, settings.config.set(_OWN):
+    isolate_children()
+    with TemporaryDirectory(prefix="gputop-fleet-") as folder, _own_settings(settings.config, folder):
         cluster = distributed.LocalCluster(
             local_directory=folder,
             n_workers=workers,
@@ -79,6 +80,21 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
         )
         with cluster, distributed.Client(cluster) as client:
             yield _Dask(client, "this machine", say).outcomes
+
+
+@contextmanager
+def _own_settings(config: Any, folder: str) -> Iterator[None]:
+    """Dask as it is for this run: with a folder of its own, and without what files and variables say of it.
+
+    The scheduler's folder is Dask's else, in one where others may lay links first; and the files, root's
+    caller's by ``HOME``, may name code that is run first.
+    """
+    config.refresh(paths=[], env={})
+    try:
+        with config.set({**_OWN, "temporary-directory": folder}):
+            yield
+    finally:
+        config.refresh()
 
 
 @contextmanager

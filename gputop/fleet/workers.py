@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from gputop.ask.bounds import bound_memory
 from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, look_at
 from gputop.parts.work import use_processors
+from gputop.process.isolation import isolate_children
 
 # explains tasks until it is told to stop; None: workers died over it again and again
 Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, Outcome | None]]]
@@ -67,6 +68,7 @@ def _alone(task: Task) -> Outcome | None:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
+    isolate_children()
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin)
 
 

@@ -51,6 +51,18 @@ def isolate() -> None:
     os.execv(sys.executable, words)
 
 
+def isolate_children() -> None:
+    """Interpreters that ``multiprocessing`` starts from now on take no code from the working folder.
+
+    They begin with ``-c``, which looks there first; what to import afterwards they are given by this process.
+    """
+    import subprocess
+    from multiprocessing import util
+
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    util._args_from_interpreter_flags = lambda: [*flags, "-I"]  # type: ignore[attr-defined]
+
+
 def _exposed() -> bool:
     """Whether this interpreter may import what others than root wrote."""
     named = any(name.startswith("PYTHON") and name not in _HARMLESS for name in os.environ)

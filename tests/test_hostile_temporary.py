@@ -1,0 +1,209 @@
+"""Nothing that others lay into shared folders, or into the folder where root stands, is opened or run.
+
+Whoever can write in ``/tmp`` can lay a link under a name that a library will open, and a module under a name
+that an interpreter will import. Each command runs under strace, so what libraries of C open is seen, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import needed, skip_or_fail
+from tests.touched_paths import touched
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDING = ROOT / "recordings" / "healthy.msgpack"
+# as it is installed, which root may run where nobody else can change it: it is not started anew isolated
+PROGRAM = Path(sys.executable).with_name("gputop")
+# what an interpreter of multiprocessing or Dask imports before it has been given a search path
+FIRST = ("multiprocessing", "selectors", "tempfile", "random", "signal", "msgpack", "numpy", "gputop", "dask")
+ASKED = b"""{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26",\
+"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_sessions","arguments":{}}}
+"""
+# without what an earlier start has left in the cache
+COMPILES = """
+import pathlib, sys
+sys.path.append(sys.argv[1])
+from probes.ebpf.compiled import compiled
+assert not compiled("int empty(void *context) { return 0; }", pathlib.Path(sys.argv[2], "bpf")).cached
+"""
+
+
+@pytest.fixture
+def program() -> str:
+    """The installed program."""
+    if not PROGRAM.exists():
+        skip_or_fail("gputop is not installed beside this Python: make test installs it")
+    return str(PROGRAM)
+
+
+@pytest.fixture
+def everybodys(tmp_path: Path) -> Path:
+    """A folder that everybody can write, to stand in."""
+    folder = tmp_path / "everybodys"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
+def lake(tmp_path_factory: pytest.TempPathFactory, program: str) -> Path:
+    """A lake with one recording."""
+    needed("duckdb")
+    folder = tmp_path_factory.mktemp("lakes") / "lake"
+    words = [program, "fleet", "ingest", str(RECORDING), "--workers", "1", "--into", str(folder)]
+    subprocess.run(words, check=True, capture_output=True)
+    return folder
+
+
+def ingested(own: Path, *words: str) -> list[str]:
+    """Words that make a lake."""
+    return ["fleet", "ingest", str(RECORDING), "--into", str(own / "lake"), *words]
+
+
+# what is typed, from the folder where output goes
+READING: dict[str, Callable[[Path], list[str]]] = {
+    "stats": lambda own: ["stats", str(RECORDING)],
+    "replay": lambda own: ["replay", str(RECORDING), "--once"],
+    "sql": lambda own: ["sql", "SELECT count(*) FROM calls", str(RECORDING)],
+    "parquet": lambda own: ["export", str(RECORDING), "--to", "parquet", "-o", str(own / "tables")],
+    "perfetto": lambda own: ["export", str(RECORDING), "--to", "perfetto", "-o", str(own / "trace")],
+    "report": lambda own: ["report", str(RECORDING), "-o", str(own / "page.html")],
+    "mcp": lambda own: ["mcp", str(RECORDING)],
+    "workers": lambda own: ingested(own, "--workers", "2"),
+    "dask": lambda own: ingested(own, "--dask", "--workers", "1"),
+    "check": lambda own: ["check"],
+}
+OF_LAKES: dict[str, Callable[[Path], list[str]]] = {
+    "fleet-sql": lambda lake: ["fleet", "sql", str(lake), "SELECT count(*) FROM sessions"],
+    "fleet-overview": lambda lake: ["fleet", "overview", str(lake)],
+    "fleet-report": lambda lake: ["fleet", "report", str(lake), "-o", str(lake.with_name("page.html"))],
+}
+
+
+def assert_untouched(program: str, words: list[str], folder: Path, *named: Path) -> None:
+    """A command does its work, and touches nothing that others could have laid there."""
+    strange, ended = touched([program, *words], folder, ROOT, sys.prefix, *named, given=ASKED)
+    assert words[0] == "check" or ended.returncode == 0, ended.stderr.decode()
+    assert strange == []
+
+
+@pytest.mark.mainly("workers", "dask", "mcp")
+@pytest.mark.parametrize("command", READING)
+def test_a_command_touches_no_name_that_others_could_have_laid(
+    command: str, program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    if command == "dask":
+        needed("distributed")
+    own = tmp_path / "own"
+    own.mkdir()
+    assert_untouched(program, READING[command](own), everybodys, own)
+
+
+@pytest.mark.mainly("fleet-sql")
+@pytest.mark.parametrize("command", OF_LAKES)
+def test_a_question_to_a_lake_touches_no_name_that_others_could_have_laid(
+    command: str, program: str, everybodys: Path, lake: Path
+) -> None:
+    assert_untouched(program, OF_LAKES[command](lake), everybodys, lake.parent)
+
+
+@pytest.mark.ebpf
+def test_observing_touches_no_name_that_others_could_have_laid(
+    program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    named = {"SIMGPU_STATE": str(own / "state")}
+    at = f"--socket {own}/run/gputop.sock"
+    daemon = (
+        f"{program} serve {at} --keep-dir {own}/kept & "
+        f"while ! {program} snap {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
+        f"{program} serve --off {at}; wait"
+    )
+    (own / "run").mkdir()
+    for words in (
+        [sys.executable, "-I", "-c", COMPILES, str(ROOT), str(own)],
+        [program, "record", "-o", str(own / "one.gputop"), "--duration", "1", "--", "sleep", "1"],
+        [program, "record", "-o", str(own / "segments"), "--max-time", "1", "--duration", "2"],
+        [program, "demo", "dataloader-workers", "--once", "--duration", "1"],
+        ["sh", "-c", daemon],
+    ):
+        strange, ended = touched(words, everybodys, ROOT, sys.prefix, own, env=named)
+        assert ended.returncode == 0, ended.stderr.decode()
+        assert strange == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: root's links into a folder of others")
+def test_dask_empties_no_file_through_a_link(program: str, everybodys: Path, tmp_path: Path) -> None:
+    """As it was attacked: the folder that Dask's scheduler takes by itself, with links at its names."""
+    needed("distributed")
+    precious = tmp_path / "precious"
+    precious.write_text("root's")
+    temporary, own = tmp_path / "temporary", tmp_path / "own"
+    own.mkdir()
+    scratch = temporary / "dask-scratch-space"
+    scratch.mkdir(parents=True)
+    for name in ("global.lock", "purge.lock"):
+        (scratch / name).symlink_to(precious)
+    words = [program, *ingested(own, "--dask", "--workers", "1")]
+    done = subprocess.run(
+        words,
+        cwd=everybodys,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, precious.read_text()) == (0, "root's"), done.stderr
+
+
+@pytest.mark.parametrize("way", ["--workers", "--dask"])
+def test_workers_import_nothing_from_the_folder_where_root_stands(
+    way: str, program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    if way == "--dask":
+        needed("distributed")
+    own, proof = tmp_path / "own", tmp_path / "proof"
+    own.mkdir()
+    for name in FIRST:
+        (everybodys / f"{name}.py").write_text(f"open({str(proof)!r}, 'a').write({name!r})\n")
+    words = [program, *ingested(own, *(("--dask", "--workers", "1") if way == "--dask" else (way, "2")))]
+    done = subprocess.run(words, cwd=everybodys, capture_output=True, text=True, timeout=120, check=False)
+    assert not proof.exists(), f"{proof.read_text()} of others ran"
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.mainly("nanny")
+@pytest.mark.parametrize("part", ["scheduler", "nanny", "worker"])
+def test_dask_of_this_machine_loads_nothing_that_a_file_of_settings_names(
+    part: str, program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    """With sudo the home may be the user's, and Dask reads what to load first from there."""
+    needed("distributed")
+    own, settings, proof = tmp_path / "own", tmp_path / "home" / ".config" / "dask", tmp_path / "proof"
+    own.mkdir()
+    settings.mkdir(parents=True)
+    code = tmp_path / "loaded_first.py"
+    code.write_text(f"open({str(proof)!r}, 'a').write('run')\n")
+    (settings / "distributed.yaml").write_text(f"distributed:\n  {part}:\n    preload: [{code}]\n")
+    done = subprocess.run(
+        [program, *ingested(own, "--dask", "--workers", "1")],
+        cwd=everybodys,
+        env={**os.environ, "HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert not proof.exists()
+    assert done.returncode == 0, done.stderr
