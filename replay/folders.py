@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 
 from probes.process.openat2 import HERE, NO_MAGIC_LINKS, openat2
 
@@ -38,6 +39,15 @@ def open_folder(path: str, *, rights_of_root: bool) -> int:
     return _without_magic(path)
 
 
+def made_folder(path: str) -> int:
+    """The same as itself, for folders that root, or who runs us, makes where they are missing; mode 0755.
+
+    Raises:
+        OSError: It cannot be made or opened; ForeignLinkError: for its way.
+    """
+    return _walked(path or ".", make=True)
+
+
 def _without_magic(path: str) -> int:
     """As a user would get there: not by those links of /proc that lead past the rights of folders."""
     flags = _HELD | os.O_DIRECTORY
@@ -50,7 +60,7 @@ def _without_magic(path: str) -> int:
         raise
 
 
-def _walked(path: str) -> int:
+def _walked(path: str, *, make: bool = False) -> int:
     """Goes step by step, each from the folder before, which is held: nothing is looked up twice."""
     here = os.open("/" if path.startswith("/") else ".", _HELD | os.O_DIRECTORY)
     steps, links = path.split("/")[::-1], 0
@@ -59,6 +69,9 @@ def _walked(path: str) -> int:
             name = steps.pop()
             if name in ("", "."):
                 continue
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=here)
             there = os.open(name, _HELD | os.O_NOFOLLOW, dir_fd=here)
             try:
                 facts = os.fstat(there)

@@ -16,6 +16,7 @@ import pytest
 from gputop.errors import CommandError
 from gputop.serve import hub, wire
 from gputop.serve.client import asked
+from gputop.serve.listening import listen
 from gputop.serve.pace import Pace
 from tests.conftest import needed
 from tests.waiting import until_good
@@ -65,7 +66,7 @@ def served(tmp_path: Path, told: list[int]) -> Iterator[tuple[hub.Hub, str]]:
         connection.sendall(wire.packed({"k": "done"}))
 
     path = str(tmp_path / "s")
-    made = hub.Hub(hub.listen(path), lambda uid: {"uid": uid}, {"snap": past})
+    made = hub.Hub(listen(path).socket, lambda uid: {"uid": uid}, {"snap": past})
     made.start()
     yield made, path
     made.close("over")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.explain import live
-from gputop.serve.hub import listen
+from gputop.serve.listening import listen
 from gputop.serve.service import Service, Settings
 from probes.schema import Kind
 from probes.source import MARK, OPEN, PROCESS, Sample
@@ -51,7 +51,7 @@ def test_processes_that_come_and_go_leave_memory_and_descriptors_as_they_were(
     pids: int, tmp_path: Path
 ) -> None:
     settings = Settings("test", history_bytes=4 << 20, keep_dir=str(tmp_path / "kept"))
-    service = Service(HEADER, listen(str(tmp_path / "s")), settings, lambda why: None)
+    service = Service(HEADER, listen(str(tmp_path / "s")).socket, settings, lambda why: None)
     tracemalloc.start()
     try:
         held = []
@@ -75,7 +75,7 @@ def test_processes_that_come_and_go_leave_memory_and_descriptors_as_they_were(
 def test_an_explanation_that_stopped_begins_anew_with_what_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(HEADER, listen(str(tmp_path / "s")), Settings("test"), lambda why: None)
+    service = Service(HEADER, listen(str(tmp_path / "s")).socket, Settings("test"), lambda why: None)
     service.start()
     try:
         _generation(service, 1)

@@ -23,8 +23,8 @@ from gputop.extras import install_command
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
 from gputop.serve.client import asked
-from gputop.serve.hub import listen
 from gputop.serve.keeper import Limits
+from gputop.serve.listening import Listening, listen
 from gputop.serve.notify import Notifier
 from gputop.serve.service import Service, Settings
 from gputop.serve.view import ROOT
@@ -146,12 +146,11 @@ def serve(options: argparse.Namespace) -> int:
         raise CommandError("gputop serve observes everybody's programs, which takes root: sudo gputop serve")
     options.pid, options.command = None, []
     settings = _settings(options)
-    listener = _listen(options.socket)
+    listening = _listen(options.socket)
     try:
-        return _served(options, settings, listener)
+        return _served(options, settings, listening.socket)
     finally:
-        listener.close()
-        _unlink(options.socket)
+        listening.close()
 
 
 def _switch_off(path: str) -> int:
@@ -166,7 +165,7 @@ def _switch_off(path: str) -> int:
     raise CommandError("the daemon was told to end and has not done so yet: see its log")
 
 
-def _listen(path: str) -> socket.socket:
+def _listen(path: str) -> Listening:
     try:
         return listen(path)
     except OSError as error:
@@ -174,13 +173,6 @@ def _listen(path: str) -> socket.socket:
             text = f"a gputop daemon runs at {path} already; gputop serve --stop ends it"
             raise CommandError(text) from error
         raise CommandError(f"no socket can be made at {path}: {error.strerror}") from error
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError as error:
-        _LOG.info("the socket stays at %s: %s", path, error.strerror)
 
 
 def _call_ns() -> float:

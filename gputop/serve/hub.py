@@ -353,30 +353,3 @@ class Hub:
             if self._clients.pop(client.connection.fileno(), None) is not None:
                 self._selector.unregister(client.connection)
                 client.connection.close()
-
-
-def listen(path: str) -> socket.socket:
-    """A socket that everybody may connect to, at a path of root's.
-
-    Raises:
-        OSError: It cannot be there; ``EADDRINUSE``: a daemon answers there already.
-    """
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    if path == wire.SOCKET and os.stat(folder).st_mode & 0o755 != 0o755:
-        os.chmod(folder, 0o755)  # by the umask, or made for what root keeps there: clients are no root
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        if os.path.lexists(path):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                if probe.connect_ex(path) == 0:
-                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
-            os.unlink(path)
-        listener.bind(path)
-        os.chmod(path, 0o666)
-        listener.listen(64)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener

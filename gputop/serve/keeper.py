@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gputop.engine.filesums import FileSums
 from gputop.serve.daemon import Daemon
@@ -26,7 +27,9 @@ from gputop.serve.owners import NOBODY
 from gputop.serve.past import Past
 from gputop.serve.triggers import ASKED, Trigger
 from gputop.serve.view import ROOT
+from probes.code.trust import others_on
 from probes.source import MARKER, Sample
+from replay.folders import made_folder
 from replay.format import SessionError
 from replay.writer import SessionWriter
 
@@ -88,7 +91,8 @@ class Keeper:
         Raises:
             OSError: The folder cannot be made, or others may write there.
         """
-        os.makedirs(folder, mode=0o755, exist_ok=True)
+        os.close(made_folder(folder))
+        folder = os.path.realpath(folder)
         _check(folder)
         for name in os.listdir(folder):
             if name.endswith(_PART) and _NAME.match(name.removesuffix(_PART)):
@@ -225,10 +229,11 @@ class Keeper:
 
 
 def _check(folder: str) -> None:
-    """Files are given to users there by their names: nobody else may put one in their place."""
-    facts = os.stat(folder)
-    if facts.st_uid not in (ROOT, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(errno.EPERM, "others may write there: choose a folder of root's alone", folder)
+    """Files are given to users there by their names: nobody else may put one in their place, nor the folder."""
+    others = others_on(Path(folder))
+    if others or os.stat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"others may write there: choose a folder of root's alone ({others or 'its mode'})"
+        raise PermissionError(errno.EPERM, why, folder)
 
 
 def _owner(uid: int) -> tuple[int, int]:

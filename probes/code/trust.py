@@ -23,15 +23,27 @@ def doubt(path: Path, identity: tuple[int, int]) -> str:
         return "it is a container's file, or has been removed since it was mapped"
     real = Path(os.path.realpath(path))
     try:
-        for part in (*reversed(real.parents), real):
-            found = part.lstat()
-            if found.st_uid not in (0, os.geteuid()):
-                return f"{part} belongs to user {found.st_uid}, who may have written it"
-            sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            if found.st_mode & _OTHERS_WRITE and not sticky:
-                return f"others than its owner may write {part}"
+        if others := others_on(real):
+            return others
+        found = real.lstat()
     except OSError as error:
         return error.strerror or str(error)
     if not stat.S_ISREG(found.st_mode) or (found.st_dev, found.st_ino) != identity:
         return "another file took its place meanwhile"
+    return ""
+
+
+def others_on(real: Path) -> str:
+    """Who else may change a path without links, or a folder on its way, as a part of a sentence; "": nobody.
+
+    Raises:
+        OSError: It is not there.
+    """
+    for part in (*reversed(real.parents), real):
+        found = part.lstat()
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{part} belongs to user {found.st_uid}, who may have written it"
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_mode & _OTHERS_WRITE and not sticky:
+            return f"others than its owner may write {part}"
     return ""

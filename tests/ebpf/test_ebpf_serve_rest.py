@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.serve.hub import listen
+from gputop.serve.listening import listen
 from gputop.serve.service import Service, Settings
 from gputop.simgpu import build
 from probes.live import LiveSource
@@ -57,7 +57,7 @@ def test_a_daemon_at_rest_takes_little_more_than_waking_up(tmp_path: Path) -> No
     )
     source = LiveSource(plan)
     source.start()
-    service = Service(source.header, listen(str(tmp_path / "s")), Settings("t"), lambda why: None)
+    service = Service(source.header, listen(str(tmp_path / "s")).socket, Settings("t"), lambda why: None)
     service.start()
 
     def run() -> None:

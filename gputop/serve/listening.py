@@ -1,0 +1,106 @@
+"""The daemon's socket as a file: in a folder that is held, and in place of nothing but a socket."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gputop.serve import wire
+from replay.folders import made_folder
+
+_QUEUE: Final = 64
+_NOT_EXECUTED: Final = 0o111  # of the umask: everybody may connect
+_THERE: Final = 0.5  # s that a socket has to say whether anybody is behind it
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A socket that everybody may connect to.
+
+    Attributes:
+        socket: Listens; not blocking.
+        folder, name: Where it lies; the folder is a descriptor.
+        made: Device and inode of the file.
+    """
+
+    socket: socket.socket
+    folder: int
+    name: str
+    made: tuple[int, int]
+
+    def close(self) -> None:
+        """Listens no more; the file goes, unless another is in its place."""
+        self.socket.close()
+        with suppress(OSError):
+            if _identity(os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)) == self.made:
+                os.unlink(self.name, dir_fd=self.folder)
+        os.close(self.folder)
+
+
+def listen(path: str) -> Listening:
+    """A socket that everybody may connect to, at a path.
+
+    Raises:
+        OSError: It cannot be there; ``EADDRINUSE``: a daemon answers there already.
+    """
+    place, name = os.path.split(path)
+    if not name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = made_folder(place)
+    try:
+        if path == wire.SOCKET and os.fstat(folder).st_mode & 0o755 != 0o755:
+            # by the umask, or made for what root keeps there: clients are no root
+            os.chmod(f"/proc/self/fd/{folder}", 0o755)
+        _make_room(folder, name, path)
+        return _bound(folder, name)
+    except BaseException:
+        os.close(folder)
+        raise
+
+
+def _make_room(folder: int, name: str, path: str) -> None:
+    """Takes the socket of a daemon that was killed away; anything else stays."""
+    try:
+        facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(facts.st_mode):
+        raise FileExistsError(errno.EEXIST, "something that is no socket is there", path)
+    if facts.st_uid not in (0, os.geteuid()):
+        raise FileExistsError(errno.EEXIST, f"a socket of user {facts.st_uid} is there", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.settimeout(_THERE)
+        if probe.connect_ex(_through(folder, name)) in (0, errno.EAGAIN):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
+    os.unlink(name, dir_fd=folder)
+
+
+def _bound(folder: int, name: str) -> Listening:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        before = os.umask(_NOT_EXECUTED)  # not by a chmod, which whoever may rename here would lead elsewhere
+        try:
+            listener.bind(_through(folder, name))
+        finally:
+            os.umask(before)
+        made = _identity(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        listener.listen(_QUEUE)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return Listening(listener, folder, name, made)
+
+
+def _through(folder: int, name: str) -> str:
+    """A path into the held folder, whatever was renamed meanwhile; short, as a socket has to have it."""
+    return f"/proc/self/fd/{folder}/{name}"
+
+
+def _identity(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_dev, facts.st_ino
