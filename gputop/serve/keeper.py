@@ -229,7 +229,7 @@ class Keeper:
 
 
 def _check(folder: str) -> None:
-    """Files are given to users there by their names: nobody else may put one in their place, nor the folder."""
+    """Files are given to users by their names: nobody else may put one, or the folder, in their place."""
     others = others_on(Path(folder))
     if others or os.stat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         why = f"others may write there: choose a folder of root's alone ({others or 'its mode'})"
