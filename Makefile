@@ -80,7 +80,7 @@ recordings: dev
 	@scripts/recordings.sh $(ARGS)
 	@$(MAKE) --no-print-directory shown
 
-# after a change of what gputop prints: the outputs in README.md, recordings/README.md, docs/causes/ and the
+# after a change of what gputop prints: the outputs in README.md, recordings/README.md, docs/commands.md, docs/causes/ and the
 # notebook; the JSON Schemas, and what docs/library.md says of each name
 shown: dev
 	@.venv/bin/python scripts/shown.py
@@ -89,7 +89,7 @@ shown: dev
 	@.venv/bin/python scripts/library_page.py
 	@.venv/bin/python scripts/notebook.py
 
-# the pictures of the README, drawn from the recordings; ARGS=FOLDER: nine subjects in four sizes, as SVG and PNG
+# the pictures of the pages, drawn from the recordings; ARGS=FOLDER: nine subjects in four sizes, as SVG and PNG
 pictures: dev
 	@.venv/bin/python scripts/pictures.py $(ARGS)
 

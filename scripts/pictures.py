@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 from gputop.engine.frame import Frame
@@ -30,6 +31,7 @@ from replay.reader import SessionReader
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts.moving import joined  # noqa: E402
 from tests import fake_frames as fake  # noqa: E402
 from tests import fake_reports as why  # noqa: E402
 
@@ -52,6 +54,26 @@ class Picture:
     keys: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Step:
+    """One picture of the moving one: the keys before it, its title, and how long it is shown."""
+
+    of: str
+    keys: tuple[str, ...]
+    title: str
+    seconds: float
+
+
+WHY, WHY_SIZE = "why", (110, 32)
+WHY_FROM = 13  # marks before the end of a recording at which it begins
+_FORWARD = ("]",) * 3
+WHY_STEPS = (
+    Step("dataloader", (), "gputop replay dataloader.msgpack", 2.0),
+    Step("dataloader", _FORWARD, "WHY: what the GPU waits for, how certain that is, what a fix saves", 2.0),
+    Step("dataloader", _FORWARD, "WHY: what the GPU waits for, how certain that is, what a fix saves", 2.0),
+    Step("dataloader", ("enter",), "Enter: from the idle GPU to the cause, and what to change", 6.0),
+    Step("dataloader-fixed", ("]",) * 9, "after the fix: gputop replay dataloader-fixed.msgpack", 4.0),
+)
 README = (
     Picture("screen", "dataloader-workers", (120, 40)),
     Picture("wide", "dataloader-workers", (200, 50)),
@@ -143,12 +165,37 @@ async def drawn(picture: Picture) -> str:
         feed.close()
 
 
+async def moving() -> str:
+    """A recording forward to its verdict, the way from there to the cause, and the program after its fix."""
+    pictures: list[str] = []
+    for name, steps in groupby(WHY_STEPS, lambda step: step.of):
+        reader = SessionReader(ROOT / "recordings" / f"{name}.msgpack")
+        feed = ReplayFeed(reader, len(reader.marks) - WHY_FROM, playing=False)
+        feed.start()
+        try:
+            app = GputopApp(feed, Asked("replay", title=f"{name}.msgpack"))
+            async with app.run_test(size=WHY_SIZE) as pilot:
+                for step in steps:
+                    await pilot.press(*step.keys)
+                    await _explained(feed)
+                    app.poll()
+                    await pilot.pause()
+                    pictures.append(_anonymous(app.export_screenshot(title=step.title)))
+        finally:
+            feed.close()
+    return joined(pictures, [step.seconds for step in WHY_STEPS])
+
+
+async def _explained(feed: Feed) -> None:
+    for _ in range(int(PATIENCE_S / 0.1)):
+        if feed.explained().report is not None:
+            return
+        await asyncio.sleep(0.1)
+
+
 async def _drawn(app: GputopApp, feed: Feed, picture: Picture, title: str) -> str:
     async with app.run_test(size=picture.size) as pilot:
-        for _ in range(int(PATIENCE_S / 0.1)):
-            if feed.explained().report is not None:
-                break
-            await asyncio.sleep(0.1)
+        await _explained(feed)
         app.poll()
         await pilot.press(*picture.keys)
         await pilot.pause()
@@ -223,6 +270,8 @@ def main(words: list[str]) -> None:
         (folder / f"{picture.name}.svg").write_text(asyncio.run(drawn(picture)), encoding="utf-8")
     if words:
         rasterize(folder)
+    else:
+        (folder / f"{WHY}.svg").write_text(asyncio.run(moving()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes what gputop prints of the recordings into the pages that show it.
 
-In README.md, each block that begins with ``$ gputop`` and works on recordings/; in recordings/README.md, the
-table. tests/test_recordings.py looks that nothing has changed since.
+In README.md, each block that begins with ``$ gputop`` and works on recordings/, cut where ``| head -n N``
+follows; in recordings/README.md, the table; in docs/commands.md, the list of commands.
+tests/test_recordings.py checks that nothing has changed since.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gputop.commands.overview import GROUPS
 from gputop.demo.stories import STORIES
 
 ROOT = Path(__file__).resolve().parent.parent
 README, TABLE = ROOT / "README.md", ROOT / "recordings" / "README.md"
+COMMANDS = ROOT / "docs" / "commands.md"
 BEGIN, END = "<!-- recordings: scripts/shown.py -->\n", "<!-- end of recordings -->"
-_BLOCK = re.compile(r"^```\n\$ gputop (?P<words>.* recordings/.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
+COMMANDS_BEGIN, COMMANDS_END = "<!-- commands: scripts/shown.py -->\n", "<!-- end of commands -->"
+_BLOCK = re.compile(
+    r"^```\n\$ gputop (?P<words>.*? recordings/.*?)(?P<cut> \| head -n (?P<lines>\d+))?\n(?:.*\n)*?```$",
+    re.MULTILINE,
+)
 
 
 def output_of(words: list[str]) -> str:
@@ -31,7 +38,9 @@ def with_outputs(page: str) -> str:
     """A page whose blocks show what their commands print."""
 
     def shown(block: re.Match[str]) -> str:
-        return f"```\n$ gputop {block['words']}\n{output_of(block['words'].split())}```"
+        lines = output_of(block["words"].split()).splitlines(keepends=True)
+        text = "".join(lines[: int(block["lines"])] if block["cut"] else lines)
+        return f"```\n$ gputop {block['words']}{block['cut'] or ''}\n{text}```"
 
     return _BLOCK.sub(shown, page)
 
@@ -52,8 +61,27 @@ def with_table(page: str) -> str:
     return before + BEGIN + table() + END + rest.split(END)[1]
 
 
+def commands() -> str:
+    """The commands in their groups, as ``gputop --help`` lists them."""
+    parts = []
+    for title, rows in GROUPS.items():
+        parts.append(f"| {title} | |\n|---|---|\n")
+        for row in rows:
+            typed = f"gputop {row.typed}".rstrip().replace("|", "\\|")
+            parts.append(f"| `{typed}` | {row.summary} |\n")
+        parts.append("\n")
+    return "".join(parts)
+
+
+def with_commands(page: str) -> str:
+    """The page of the commands with its list."""
+    before, rest = page.split(COMMANDS_BEGIN)
+    return before + COMMANDS_BEGIN + "\n" + commands() + COMMANDS_END + rest.split(COMMANDS_END)[1]
+
+
 def main() -> None:
-    """Writes both pages."""
+    """Writes the pages."""
+    COMMANDS.write_text(with_commands(COMMANDS.read_text(encoding="utf-8")), encoding="utf-8")
     README.write_text(with_outputs(README.read_text(encoding="utf-8")), encoding="utf-8")
     TABLE.write_text(with_table(TABLE.read_text(encoding="utf-8")), encoding="utf-8")
 

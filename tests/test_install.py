@@ -1,9 +1,8 @@
-"""Installation from a checkout, and that the documentation tells what is there."""
+"""Installation from a checkout."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.overview import TABLE
 from gputop.commands.version import VERSION
 from tests.conftest import skip_or_fail
 from tests.rootless_support import NOBODY
@@ -180,21 +178,3 @@ def test_somebody_elses_program_is_not_replaced(tmp_path: Path) -> None:
             assert done.returncode != 0
             assert "is something else" in done.stderr
         assert other.read_text() == "something else\n"
-
-
-# -- the documentation ----------------------------------------------------------------------------
-
-
-def test_the_readme_names_every_command_and_target() -> None:
-    text = (ROOT / "README.md").read_text()
-    for name in TABLE:
-        assert f"`gputop {name}" in text
-    targets = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split()
-    for target in set(targets) - {"dev"}:
-        assert f"make {target}" in text
-
-
-def test_the_pages_that_are_pointed_to_exist() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name} points to {link}"

@@ -58,6 +58,8 @@ def test_what_the_pages_show_is_what_gputop_says(monkeypatch: pytest.MonkeyPatch
     assert shown.with_outputs(page) == page
     assert page.count("$ gputop explain recordings/") == 1
     assert page.count("$ gputop diff recordings/") == 1
+    page = shown.COMMANDS.read_text(encoding="utf-8")
+    assert shown.with_commands(page) == page
 
 
 @pytest.mark.slow

@@ -142,10 +142,17 @@ def assert_as_it_was(text: str, name: str) -> None:
 
 def test_the_pictures_of_the_page_are_there_and_fetch_nothing() -> None:
     root = SCREENS.parent.parent
-    shown = re.findall(r"\((docs/pictures/.*?)\)", (root / "README.md").read_text(encoding="utf-8"))
-    assert len(shown) >= 4
-    for name in shown:
-        picture = (root / name).read_text(encoding="utf-8")
+    pages = (root / "README.md", root / "docs" / "screen.md")
+    shown = [
+        page.parent / name
+        for page in pages
+        for name in re.findall(r"\(((?:docs/)?pictures/.*?)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert {file.name for file in shown} == {file.name for file in (root / "docs/pictures").iterdir()}
+    for file in shown:
+        assert file.stat().st_size < 1_000_000
+        picture = file.read_text(encoding="utf-8")
+        assert "<script" not in picture
         assert "WHY" in picture
         links = {link for link in re.findall(r"https?://[^\s\"'<)]+", picture) if "w3.org" not in link}
         assert links <= {"https://www.textualize.io"}, "a comment names the program that drew it"
