@@ -1,7 +1,7 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make check   the tests that need neither root nor eBPF nor another process: a minute
 # make test    every test, real eBPF included (root)
-# The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, numba, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 ifndef PYTHON
 PYTHON := $(shell scripts/python.sh)
@@ -12,7 +12,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run check test test-long test-runs fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda recordings shown pictures screens install uninstall clean
+.PHONY: run check test test-long test-runs fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda numba recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -74,6 +74,10 @@ torch: dev
 # a CUDA build of PyTorch for the simulated GPU, outside of the repository: gputop --simgpu -- THAT_PYTHON train.py
 torch-cuda:
 	@scripts/torch_cuda.sh
+
+# numba-cuda and pyzmq, outside of the repository, for the stories of programs without PyTorch
+numba:
+	@scripts/numba.sh
 
 # records the demos again (root), and shows what gputop says of them in the pages
 recordings: dev

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gputop.simgpu import environment, read_trace
-from tests.stories import installed
+from tests.stories import chains, ends, installed
 from tests.stories.answer import Answer, Difference
 from tests.stories.catalogue import PAIRS, PROGRAMS, STORIES, Pair
+from tests.stories.foreign import foreign
 from tests.stories.judge import Change, Truth, Verdict
 from tests.stories.recording import Run
 from tests.stories.screen_line import ScreenLine
@@ -183,6 +185,55 @@ def test_the_page_counts_what_holds() -> None:
     text = page([outcome])
     assert "| sync-item | 1 |" in text
     assert "sync-item → sync-rarely" in text
+
+
+# -- programs whose chain leads elsewhere ------------------------------------------------------
+
+
+def at_end(line: int, title: str = "waits for process front (7), which computes", **keys: Any) -> ends.Told:
+    """A server whose front computes at ``compute_peer()``, and what is said of it."""
+    story = replace(chains.STORIES["pipe-computes-before"], hint=bool(keys.pop("hint", False)))
+    first = finding("C19", story.program, line) | {"title": title, "level": "proved", "advice": []}
+    told = Answer(report(findings=[first | keys], verdict=title, **{"class": "host"}))
+    text = str(keys.get("text", "the GPU waits"))
+    return ends.Told(Run(story, 1, Path("."), ()), told, text, Truth(0.6, 0.6))
+
+
+def test_only_the_line_of_the_chain_s_end_is_right() -> None:
+    story = chains.STORIES["pipe-computes-before"]
+    assert at_end(min(story.ends)).end_right
+    assert not at_end(1).end_right
+
+
+def test_a_name_that_can_only_be_guessed_is_not_proved() -> None:
+    line = min(chains.STORIES["pipe-computes-before"].ends)
+    assert not at_end(line, hint=True).level_right
+    assert at_end(line, hint=True, name_level="hint").level_right
+
+
+@pytest.mark.parametrize(
+    ("text", "loads", "words"),
+    [
+        (
+            "index the tensor instead of DataLoader, or num_workers=8",
+            ("python",),
+            ["tensor", "DataLoader", "num_workers"],
+        ),
+        ("index the tensor instead of DataLoader, or num_workers=8", ("torch", "python"), []),
+        ("the Triton kernel; hold the GIL less", ("torch",), ["Triton", "GIL"]),
+        ("tensor cores idle", (), []),
+    ],
+)
+def test_words_of_a_framework_that_is_not_loaded(text: str, loads: tuple[str, ...], words: list[str]) -> None:
+    assert foreign(text, loads) == words
+
+
+@pytest.mark.parametrize("name", chains.STORIES)
+def test_a_program_has_the_lines_at_which_its_chain_ends(name: str) -> None:
+    story = chains.STORIES[name]
+    assert story.program.exists()
+    assert bool(story.ends) == bool(story.end)
+    assert bool(story.classes) == bool(story.end)
 
 
 # -- the shim ---------------------------------------------------------------------------------

@@ -10,34 +10,35 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.stories import installed
+from tests.stories import chains, ends, installed, reported
 from tests.stories.answer import AnswerError
-from tests.stories.catalogue import PAIRS, STORIES, Story
+from tests.stories.catalogue import PAIRS, STORIES, Pair, Story
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import Run, StoryError, busy_processors, record
 from tests.stories.table import Outcome, change_row, page, story_row, summary
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "stories.md"
+Catalogue = tuple[dict[str, Story], tuple[Pair, ...]]
 BUSY = 2  # processes beside
 TRIES = 2
 
 
-def chosen(names: list[str], backend: str) -> list[Story]:
+def chosen(stories: dict[str, Story], names: list[str], backend: str) -> list[Story]:
     """The stories whose name begins with one of these, in their order; all that run there without."""
     found = [
         story
-        for story in STORIES.values()
+        for story in stories.values()
         if (not names or story.name.startswith(tuple(names))) and (backend == "cuda" or not story.needs_wheel)
     ]
     if not found:
-        raise SystemExit(f"no such story; there are: {' '.join(STORIES)}")
+        raise SystemExit(f"no such story; there are: {' '.join(stories)}")
     return found
 
 
 def kept(story: Story, seed: int, folder: Path) -> Run:
     """A run of before."""
     clocks = json.loads((folder / "clock.json").read_text())
-    return Run(story, seed, folder, tuple({"warm_up": 5, "pid": 0} | c for c in clocks))
+    return Run(story, seed, folder, tuple(clocks))
 
 
 def recorded(story: Story, seed: int, folder: Path, seconds: float, backend: str) -> Run:
@@ -51,19 +52,22 @@ def recorded(story: Story, seed: int, folder: Path, seconds: float, backend: str
     raise AssertionError
 
 
+def run_of(story: Story, seed: int, folder: Path, options: argparse.Namespace, *, busy: bool) -> Run:
+    """That of before, or a new one."""
+    place = folder / story.name / f"{'busy' if busy else 'seed'}-{seed}"
+    if options.again:
+        return kept(story, seed, place)
+    with busy_processors(BUSY) if busy else contextlib.nullcontext():
+        return recorded(story, seed, place, options.seconds, options.backend)
+
+
 def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, busy: bool) -> None:
     """Runs and judges under one condition."""
     for seed in options.seeds:
         told: dict[str, Verdict] = {}
-        for story in chosen(options.names, options.backend):
-            place = folder / story.name / f"{'busy' if busy else 'seed'}-{seed}"
+        for story in chosen(STORIES, options.names, options.backend):
             try:
-                if options.again:
-                    run = kept(story, seed, place)
-                else:
-                    with busy_processors(BUSY) if busy else contextlib.nullcontext():
-                        run = recorded(story, seed, place, options.seconds, options.backend)
-                told[story.name] = judged(run)
+                told[story.name] = judged(run_of(story, seed, folder, options, busy=busy))
             except (StoryError, AnswerError, OSError) as error:
                 outcome.failures.append(f"{story.name}, seed {seed}: {error}")
                 print(outcome.failures[-1], flush=True)
@@ -74,6 +78,52 @@ def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, bu
             if pair.before in told and pair.after in told:
                 outcome.changes.append(changed(pair, told[pair.before], told[pair.after]))
                 print(change_row(outcome.changes[-1]), flush=True)
+
+
+def judge_ends(
+    told: ends.Ends, catalogue: Catalogue, options: argparse.Namespace, folder: Path, *, busy: bool
+) -> None:
+    """Runs programs whose chain leads elsewhere, and holds its end against the truth."""
+    stories, pairs = catalogue
+    for seed in options.seeds:
+        done: dict[str, ends.Told] = {}
+        for story in chosen(stories, options.names, options.backend):
+            try:
+                done[story.name] = ends.told(run_of(story, seed, folder, options, busy=busy))
+            except (StoryError, AnswerError, OSError) as error:
+                told.failures.append(f"{story.name}, seed {seed}: {error}")
+                print(told.failures[-1], flush=True)
+                continue
+            told.told.append(done[story.name])
+            print(ends.row(told.told[-1]), flush=True)
+        for pair in pairs:
+            if pair.before in done and pair.after in done:
+                told.changes.append(ends.changed(pair, done[pair.before], done[pair.after]))
+                print(ends.change_row(told.changes[-1]), flush=True)
+
+
+def of_ends(catalogue: Catalogue, options: argparse.Namespace, folder: Path) -> int:
+    """The run with ``--chains`` or ``--shared``."""
+    outcomes = []
+    for busy in (False, True) if options.busy else (False,):
+        told = ends.Ends("Chains, busy processors" if busy else "Chains, quiet processors")
+        judge_ends(told, catalogue, options, folder, busy=busy)
+        print("\n".join(["", told.title, *(f"{what:45} {count}" for what, count in ends.summary(told))]))
+        outcomes.append(told)
+    if options.write:
+        options.write.write_text(before_chains(options.write) + ends.section(outcomes))
+    return int(not all(one.holds for one in outcomes))
+
+
+def before_chains(file: Path) -> str:
+    """The page without its last part, that of the chains."""
+    return file.read_text().partition(ends.TITLE)[0] if file.exists() else ""
+
+
+def chains_of(file: Path) -> str:
+    """That last part."""
+    _, title, text = file.read_text().partition(ends.TITLE) if file.exists() else ("", "", "")
+    return title + text
 
 
 def main() -> int:
@@ -98,11 +148,25 @@ def main() -> int:
     parser.add_argument(
         "--write", nargs="?", type=Path, const=PAGE, metavar="FILE", help=f"write the page ({PAGE.name})"
     )
+    parser.add_argument(
+        "--chains", action="store_true", help="the programs whose GPU waits for something else instead"
+    )
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="the programs of ../shared/programs instead, which may be missing",
+    )
     parser.add_argument("names", nargs="*", help="how the stories' names begin")
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="gputop-stories-", dir="/var/tmp"))
     outcomes = [Outcome("Quiet processors")]
     try:
+        if options.shared:
+            if not reported.FOLDER.is_dir():
+                raise SystemExit(f"{reported.FOLDER} is not there")
+            return of_ends((reported.STORIES, reported.PAIRS), options, folder)
+        if options.chains:
+            return of_ends((chains.STORIES, chains.PAIRS), options, folder)
         judge_all(outcomes[0], options, folder, busy=False)
         if options.busy:
             outcomes.append(Outcome(f"Busy processors ({BUSY} processes compute beside)"))
@@ -115,7 +179,7 @@ def main() -> int:
         for requirement, held in summary(outcome):
             print(f"{requirement:45} {held}")
     if options.write:
-        options.write.write_text(page(outcomes))
+        options.write.write_text(page(outcomes) + chains_of(options.write))
     counts = [held.split(" of ") for outcome in outcomes for _, held in summary(outcome)]
     return int(any(outcome.failures for outcome in outcomes) or any(held != of for held, of in counts))
 

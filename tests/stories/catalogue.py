@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,13 @@ class Story:
         ranks: So many processes of the program, each with a GPU of its own.
         needs_wheel: It does not run on the shim.
         what, fix: What is wrong and what its author did about it, as patterns of a person's words.
+        folder: Where the program lies.
+        python: Who runs it: ``torch``, ``plain`` (this Python: ctypes on libcudart) or ``numba``.
+        end: Where the chain ends: ``tokenize()`` for any line of that function, else a pattern of the line's
+            text; alternatives apart by `` | ``.
+        loads: Frameworks that its processes load, of those in foreign.py; their words may be used.
+        clocked: It prints its own clock.
+        hint: The name of its cause can only be guessed: "proved" would be wrong.
     """
 
     name: str
@@ -33,11 +42,29 @@ class Story:
     settings: dict[str, str] = field(default_factory=dict)
     what: str = ""
     fix: str = ""
+    folder: Path = PROGRAMS
+    python: str = "torch"
+    end: str = ""
+    loads: tuple[str, ...] = ("torch",)
+    clocked: bool = True
+    hint: bool = False
 
     @property
     def program(self) -> Path:
         """The file that is run."""
-        return PROGRAMS / self.command.split()[0]
+        return self.folder / self.command.split()[0]
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The lines at which the chain may end."""
+        text = self.program.read_text()
+        found: set[int] = set()
+        for one in filter(None, self.end.split(" | ")):
+            if one.endswith("()"):
+                found |= _lines_of(text, one.removesuffix("()"))
+            else:
+                found |= {row for row, line in enumerate(text.splitlines(), 1) if re.search(one, line)}
+        return frozenset(found)
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -50,6 +77,16 @@ class Story:
             for row, text in enumerate(rows, 1)
             if text.partition("# <- ")[2] in (self.mark, f"{self.mark} too")
         )
+
+
+def _lines_of(text: str, name: str) -> set[int]:
+    """The lines of the body of the functions of that name."""
+    return {
+        row
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+        for row in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
 
 
 @dataclass(frozen=True, slots=True)

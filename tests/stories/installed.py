@@ -35,3 +35,8 @@ def wheel() -> Path | None:
 def cpu_build() -> Path | None:
     """The CPU build, which the shim gives a device."""
     return _folder("torch.sh", "GPUTOP_TORCH", "torch")
+
+
+def numba() -> Path | None:
+    """An environment with numba-cuda and pyzmq, and no PyTorch."""
+    return _folder("numba.sh", "GPUTOP_NUMBA", "numba")

@@ -20,7 +20,7 @@ from probes.proc.procfs import descendants
 from tests.faults import priority
 from tests.gputop_command import GPUTOP
 from tests.stories import installed
-from tests.stories.catalogue import PROGRAMS, Story
+from tests.stories.catalogue import Story
 from tests.stories.shim import build
 
 TIMEOUT_S = 180.0
@@ -32,6 +32,10 @@ while os.getppid() == parent:
     for _ in range(1_000_000):
         pass
 """
+
+
+_NO_CLOCK = {"warm_up": 5, "pid": 0}  # programs of others leave these out, and have names of their own:
+_SHORT = {"begin": "began", "end": "ended", "delay": "delayed"}
 
 
 class StoryError(Exception):
@@ -63,12 +67,19 @@ class Run:
 
     @property
     def unit_ns(self) -> float:
-        """Time of a unit of work by the program's own clock, over its processes together."""
-        return max(clock["ns"] / clock["units"] for clock in self.clocks)
+        """Time of a unit of work by the program's own clock, over its processes together; 0 without one."""
+        return max((clock["ns"] / clock["units"] for clock in self.clocks), default=0.0)
 
 
-def python_of(backend: str) -> str:
-    """The interpreter that has PyTorch: a CUDA wheel for ``cuda``, the CPU build for ``shim``."""
+def python_of(backend: str, kind: str = "torch") -> str:
+    """The interpreter of a program: for PyTorch a CUDA wheel for ``cuda``, the CPU build for ``shim``."""
+    if kind == "plain":
+        return sys.executable
+    if kind == "numba":
+        folder = installed.numba()
+        if folder is None:
+            raise StoryError("no numba-cuda: make numba")
+        return str(folder / "bin" / "python")
     folder = installed.wheel() if backend == "cuda" else installed.cpu_build()
     if folder is None:
         raise StoryError(f"no PyTorch for {backend}: make torch{'-cuda' if backend == 'cuda' else ''}")
@@ -86,14 +97,14 @@ def environment(story: Story, seed: int, seconds: float, folder: Path, backend: 
         "SOCKET": str(folder / "socket"),
         "SEED": str(seed),
         "SECONDS": str(seconds),
-        **(build.settings(torch) if backend == "shim" and torch else {}),
+        **(build.settings(torch) if backend == "shim" and story.python == "torch" and torch else {}),
         **story.settings,
     }
 
 
-def _command(command: str, backend: str) -> list[str]:
+def _command(command: str, backend: str, story: Story) -> list[str]:
     name, *arguments = command.split()
-    return [python_of(backend), str(PROGRAMS / name), *arguments]
+    return [python_of(backend, story.python), str(story.folder / name), *arguments]
 
 
 @contextlib.contextmanager
@@ -117,7 +128,7 @@ def _beside(story: Story, env: dict[str, str], backend: str) -> Iterator[None]:
     longer = simulated(env | {"SECONDS": "600", "PYTHONUNBUFFERED": "1"})
     said = Path(env["SIMGPU_TRACE"]).with_name("beside.txt")
     with said.open("w") as printed:
-        command = _command(story.beside, backend)
+        command = _command(story.beside, backend, story)
         program = subprocess.Popen(command, env=longer, stdout=printed, start_new_session=True)
     try:
         deadline = time.monotonic() + TIMEOUT_S
@@ -135,7 +146,7 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
     for old in folder.iterdir():
         old.unlink()
     env = environment(story, seed, seconds, folder, backend)
-    command = _command(story.command, backend)
+    command = _command(story.command, backend, story)
     with _beside(story, env, backend):
         recorder = subprocess.Popen(
             [*GPUTOP, "record", "--simgpu", "-o", str(folder / "run.gputop"), "--", *command],
@@ -154,13 +165,14 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
             raise StoryError(f"{story.name}: not done in {TIMEOUT_S:.0f} s") from None
     (folder / "errors.txt").write_text(errors)
     (folder / "printed.txt").write_text(printed)
-    clocks = tuple(_clocks(printed))
-    if recorder.returncode != 0 or len(clocks) != story.ranks:
+    clocks = tuple(_clocks(printed)) if story.clocked else ()
+    if recorder.returncode != 0 or len(clocks) != (story.ranks if story.clocked else 0):
         raise StoryError(f"{story.name}: status {recorder.returncode}: {errors[-1500:]}")
     (folder / "clock.json").write_text(json.dumps(clocks))
     return Run(story, seed, folder, clocks)
 
 
 def _clocks(printed: str) -> Iterator[dict[str, Any]]:
-    for text in re.findall(r'\{"units"[^}]*\}', printed):  # of several processes two may share a line
-        yield json.loads(text)
+    for found in re.finditer(r'\{"units"', printed):  # of several processes two may share a line
+        clock, _end = json.JSONDecoder().raw_decode(printed, found.start())
+        yield _NO_CLOCK | {_SHORT.get(key, key): value for key, value in clock.items()}

@@ -1,0 +1,294 @@
+"""Whether gputop names what the GPU waits for in the end: a table of programs beside their truth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tests import inside
+from tests.stories.answer import Answer, Difference, compared, explained
+from tests.stories.catalogue import Pair
+from tests.stories.foreign import foreign
+from tests.stories.judge import NEAR, RATIO, SAME, STARVATION, STARVED, Truth, truth_of
+from tests.stories.recording import Run
+
+TITLE = "\n# What the GPU waits for in the end\n"
+TEXT = """
+Programs whose GPU waits for something that is not in front of it, before and after its fix. *ends at* is the
+line of the first sentence, which has to be that at which the chain ends; *idle/name* are the levels of the
+idle time and of the cause's name; *foreign words* are those of a framework that no process has loaded. The
+gain is that by the program's own clock beside what was promised, which has to cover it and to be at most 1.5
+times as much.
+"""
+GENEROUS = 1.5  # what is promised is at most so many times what the change wins
+
+
+@dataclass(frozen=True)
+class Told:
+    """One run, and what is said of it."""
+
+    run: Run
+    answer: Answer
+    text: str
+    truth: Truth
+
+    @property
+    def disturbed(self) -> bool:
+        """Others had its CPUs for long, by the kernel's count, and that is not what it is about."""
+        delayed = any(clock.get("delayed", 0) > STARVED * clock["ns"] for clock in self.run.clocks)
+        return delayed and "cpu" not in self.run.story.classes
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first finding, behind the starvation of a disturbed run; empty without one."""
+        skipped = STARVATION if self.disturbed else ()
+        return next((one for one in self.answer.findings if one["cause"] not in skipped), {})
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The line of the first sentence: that of the chain's end."""
+        line = self.first.get("line")
+        return (line["file"].rpartition("/")[2], line["line"]) if line else None
+
+    @property
+    def name_level(self) -> str:
+        """How sure the name of the cause is."""
+        return str(self.first.get("name_level", self.first.get("level", "")))
+
+    @property
+    def near(self) -> bool:
+        """The idle time is within five points of the truth."""
+        said = self.answer.estimate
+        return said is not None and self.truth.distance(said) <= NEAR
+
+    @property
+    def class_right(self) -> bool:
+        """The class is one of those that are right; of a fixed program nothing is known."""
+        wanted = self.run.story.classes
+        return not wanted or self.answer.bound_by in (*wanted, *(("cpu",) if self.disturbed else ()))
+
+    @property
+    def named(self) -> bool:
+        """The cause is named in words that the program's author would accept."""
+        said = " ".join((self.answer.report["verdict"], str(self.first.get("title", ""))))
+        return bool(re.search(self.run.story.what, said))
+
+    @property
+    def end_right(self) -> bool:
+        """The line is one at which the chain ends."""
+        story = self.run.story
+        return self.place is not None and self.place[0] == story.program.name and self.place[1] in story.ends
+
+    @property
+    def fix_right(self) -> bool:
+        """Where the author's fix has a name, the advice says it."""
+        return bool(re.search(self.run.story.fix, " ".join(self.first.get("advice", ()))))
+
+    @property
+    def level_right(self) -> bool:
+        """A name that can only be guessed is not proved."""
+        return not self.run.story.hint or self.name_level != "proved"
+
+    @cached_property
+    def foreign(self) -> list[str]:
+        """Words of frameworks that it has not loaded."""
+        return foreign(self.text, self.run.story.loads)
+
+    @property
+    def right(self) -> bool:
+        """All of it."""
+        return (
+            self.near
+            and self.class_right
+            and self.named
+            and self.end_right
+            and self.fix_right
+            and self.level_right
+            and not self.foreign
+        )
+
+
+def told(run: Run) -> Told:
+    """Asks for the explanation, as JSON and as text."""
+    answer = explained(run)
+    text = inside.run("explain", str(run.recording)).stdout
+    return Told(run, answer, _without_names(text, run), truth_of(run, answer.span_ns))
+
+
+def _without_names(text: str, run: Run) -> str:
+    """What gputop says itself: without names of functions, files, processes and kernels of the program."""
+    text = re.sub(r"\S*\.(?:py|so|cpp|cu|c|pyx)\S*", "", text)  # files, with their lines
+    text = re.sub(r"\bat \S+\(\)?", "", text)
+    return text.replace(run.story.program.stem, "")
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A program before and after its fix."""
+
+    pair: Pair
+    before: Told
+    after: Told
+    difference: Difference
+
+    @property
+    def clocks(self) -> float:
+        """Time of a unit after over before, by the program's own clock."""
+        return self.after.run.unit_ns / self.before.run.unit_ns
+
+    @property
+    def direction_right(self) -> bool:
+        """Faster is called faster, or nothing is said."""
+        said = self.difference.ratio
+        if said is None:
+            return True
+        if abs(self.clocks - 1) <= SAME:
+            return abs(said - 1) <= SAME + RATIO
+        return (said < 1) == (self.clocks < 1)
+
+    @property
+    def ratio_right(self) -> bool:
+        """Near that of the clocks, or nothing is said."""
+        said = self.difference.ratio
+        return said is None or abs(said / self.clocks - 1) <= RATIO
+
+    @property
+    def gain_ns(self) -> float:
+        """What the change won, over the units of the run before it."""
+        run = self.before.run
+        units = max(clock["units"] + clock["warm_up"] for clock in run.clocks)
+        return (run.unit_ns - self.after.run.unit_ns) * units
+
+    @property
+    def promised_ns(self) -> int | None:
+        """What the first finding promised."""
+        said = self.before.first.get("max_gain_ns")
+        return None if said is None else int(said)
+
+    @property
+    def gain_right(self) -> bool:
+        """What is promised covers the gain, and is not much more."""
+        said = self.promised_ns
+        return said is not None and self.gain_ns <= said <= GENEROUS * self.gain_ns
+
+    @property
+    def quiet_after(self) -> bool:
+        """The cause is not blamed any more."""
+        return all(one["cause"] != self.before.first.get("cause") for one in self.after.answer.findings)
+
+
+def changed(pair: Pair, before: Told, after: Told) -> Changed:
+    """Asks for the comparison."""
+    return Changed(pair, before, after, compared(before.run, after.run))
+
+
+@dataclass
+class Ends:
+    """All that was judged under one condition."""
+
+    title: str
+    told: list[Told] = field(default_factory=list)
+    changes: list[Changed] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every requirement does."""
+        counts = [count.split(" of ") for _, count in summary(self)]
+        return not self.failures and all(held == of for held, of in counts)
+
+
+def _cross(right: bool) -> str:
+    return "" if right else " ✗"
+
+
+def _ms(ns: int | None) -> str:
+    return "-" if ns is None else f"{ns / 1e6:.0f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = (
+    "program",
+    "idle true/said %",
+    "class said/wanted",
+    "first cause",
+    "ends at",
+    "idle/name",
+    "foreign words",
+)
+CHANGE_HEAD = ("change", "clocks", "diff", "unit", "gain true/said ms", "still blamed")
+
+
+def row(one: Told) -> str:
+    """A line of the first table."""
+    story, answer = one.run.story, one.answer
+    said = f"{100 * answer.estimate:.1f}" if answer.estimate is not None else "-"
+    first = f"{one.first['cause']} {one.first['title']}" if one.first else "nothing"
+    place = f"{one.place[0]}:{one.place[1]}" if one.place else "-"
+    wanted = "/" + " or ".join(story.classes) if story.classes else ""
+    blamed = bool(story.end)
+    return _row(
+        (
+            story.name,
+            f"{100 * one.truth.idle:.1f}/{said}{_cross(one.near)}",
+            f"{answer.bound_by}{wanted}{_cross(one.class_right)}",
+            f"{first}{_cross(one.named and one.fix_right) if blamed else ''}",
+            f"{place}{_cross(one.end_right) if blamed else ''}",
+            f"{one.first.get('level', '-')}/{one.name_level or '-'}{_cross(one.level_right)}",
+            f"{', '.join(one.foreign) or '-'}{_cross(not one.foreign)}",
+        )
+    )
+
+
+def change_row(one: Changed) -> str:
+    """A line of the second table."""
+    said, promised = one.difference.ratio, one.promised_ns
+    still = [f"{found['cause']}" for found in one.after.answer.findings]
+    return _row(
+        (
+            f"{one.pair.before} → {one.pair.after}",
+            f"{one.clocks:.3f}",
+            f"{'-' if said is None else f'{said:.3f}'}{_cross(one.direction_right and one.ratio_right)}",
+            one.difference.unit,
+            f"{one.gain_ns / 1e6:.0f}/{_ms(promised)}{_cross(one.gain_right)}",
+            f"{' '.join(still) or '-'}{_cross(one.quiet_after)}",
+        )
+    )
+
+
+def summary(ends: Ends) -> list[tuple[str, str]]:
+    """(requirement, how many hold)."""
+    blamed = [one for one in ends.told if one.run.story.end]
+
+    def count(held: Sequence[bool]) -> str:
+        return f"{sum(held)} of {len(held)}"
+
+    return [
+        ("idle time within 5 points", count([one.near for one in ends.told])),
+        ("class right", count([one.class_right for one in blamed])),
+        ("cause and fix in words", count([one.named and one.fix_right for one in blamed])),
+        ("line of the chain's end", count([one.end_right for one in blamed])),
+        ("level of the name", count([one.level_right for one in blamed])),
+        ("no word of a framework that is not loaded", count([not one.foreign for one in ends.told])),
+        ("diff: direction", count([one.direction_right for one in ends.changes])),
+        ("diff: ratio within 10 %, or abstains", count([one.ratio_right for one in ends.changes])),
+        ("gain covers the truth, at most 1.5 times", count([one.gain_right for one in ends.changes])),
+        ("not blamed after the fix", count([one.quiet_after for one in ends.changes])),
+    ]
+
+
+def section(outcomes: Sequence[Ends]) -> str:
+    """The part of the page."""
+    text = [TITLE + TEXT]
+    for one in outcomes:
+        text += [f"## {one.title}", "", _row(("requirement", "holds in")), _row(["---"] * 2)]
+        text += [*map(_row, summary(one)), "", _row(HEAD), _row(["---"] * len(HEAD)), *map(row, one.told), ""]
+        text += [_row(CHANGE_HEAD), _row(["---"] * len(CHANGE_HEAD)), *map(change_row, one.changes)]
+        text += ["", *(f"Failed: {failure}" for failure in one.failures)]
+    return "\n".join(text).rstrip() + "\n"
