@@ -123,9 +123,11 @@ def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_wait
 ) -> None:
     device = hanging.stat().st_dev
     for inode in range(3):
-        child.give_up((device, inode), "a library", "it could not be read")
+        child.give_up((device, inode), reader.UNKNOWN, "a library", "it could not be read", hangs=True)
     assert min(refused(hanging / ANSWERS, (device, 2))[1] for _ in range(3)) < reader.BUDGET_S / 2
     assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]
+    assert "hangs-when" not in child.problems[-1]
+    assert f"{hanging / ANSWERS} is left out for now: other files of its owner" in child.problems[-1]
 
 
 SLOW_ANSWER = """

@@ -35,6 +35,7 @@ MOST_STRINGS = 64 << 20  # bytes of names of a table
 MOST_RELOCATIONS = 64 << 20  # bytes of all tables together; CPython's have 600 KB
 LONGEST_NAME = 4096
 MOST_SEARCHED = 1 << 30  # bytes that are looked through for a text
+_LAST, _FARTHEST = (1 << 64) - 1, 1 << 63  # an address; a place in a file is before this one
 _DYNAMIC_BYTES, _NOTE_BYTES = 1 << 16, 1 << 16
 
 T = TypeVar("T")
@@ -116,6 +117,23 @@ class Image:
             if start <= address < start + in_file:
                 return int(address - start + offset)
         return None
+
+    def file_offsets(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """The same of many addresses, -1 for None: as long as it takes with one segment."""
+        spans = [
+            (segment[3], min(segment[3] + segment[5], _LAST), segment[2])
+            for segment in self._loaded
+            if segment[3] < _LAST
+        ]
+        # where a segment begins or ends another one may count; in between all are of the first that holds it
+        bounds = np.array(sorted({0, _LAST, *(edge for span in spans for edge in span[:2])}), np.uint64)
+        shift = np.zeros(len(bounds), np.uint64)  # by which the place in the file lies behind the address
+        inside = np.zeros(len(bounds), np.bool_)
+        for start, end, offset in reversed(spans):
+            covered = slice(*np.searchsorted(bounds, np.array([start, end], np.uint64)).tolist())
+            shift[covered], inside[covered] = (offset - start) & _LAST, offset + end - start < _FARTHEST
+        part = np.searchsorted(bounds, addresses, side="right") - 1
+        return np.where(inside[part], (addresses + shift[part]).astype(np.int64), -1)
 
     def address(self, offset: int) -> int | None:
         """The address that a place in the file has before it is loaded somewhere."""
@@ -263,12 +281,13 @@ def _parse(image: Image, kinds: tuple[int, ...], prefix: str) -> Library:
         rows = _beginning(text, _functions(symbols), prefix.encode())
         if len(rows) > MOST_FUNCTIONS:
             raise ElfError(f"{len(rows)} functions are more than a library has")
-        for value, size, name_at in zip(
-            rows["value"].tolist(), rows["size"].tolist(), rows["name"].tolist(), strict=True
+        offsets = image.file_offsets(rows["value"])
+        rows, offsets = rows[offsets >= 0], offsets[offsets >= 0]
+        for offset, size, name_at in zip(
+            offsets.tolist(), rows["size"].tolist(), rows["name"].tolist(), strict=True
         ):
-            offset = image.file_offset(value)
             end = text.find(b"\0", name_at, name_at + LONGEST_NAME)
-            if offset is not None and end > name_at:
+            if end > name_at:
                 room -= end - name_at
                 if room < 0:
                     raise ElfError("longer names than a library has")

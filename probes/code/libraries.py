@@ -14,6 +14,7 @@ from probes import api
 from probes.code import communicators, cookies, elf, maps, reader, sites
 from probes.code.foreign import File
 from probes.code.mmap_events import Mapped
+from probes.process import users
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
 _LAYERS = {"cudart": api.RUNTIME, "cuda": api.DRIVER, "nccl": api.NCCL}
@@ -110,6 +111,7 @@ def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
     if not major and (match := _NAME.fullmatch(image.soname)):
         major = int(match[2] or 0)
     probes: dict[int, Probe] = {}
+    chosen: dict[int, sites.Site] = {}  # aliases share theirs
     for symbol, start in sorted(image.functions.items()):
         row = api.find(symbol, library.layer, major)
         cookie = (
@@ -117,7 +119,7 @@ def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
         )
         if cookie is None:
             continue
-        site = _site(file, start, image)
+        site = chosen.get(start) or chosen.setdefault(start, _site(file, start, image))
         offset = start + site.offset
         probes.setdefault(offset, Probe(symbol, offset, cookie, site.cheap))
     return list(probes.values()), image
@@ -193,10 +195,13 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
         return asked.places[mapping.file]
     what = [mapping.pid, list(mapping.span), list(mapping.file), mapping.path, mapping.offset]
     try:
-        found, _ = asked.ask("file_of", what, mapping.file, mapping.path)
+        # what lies on the way may hang: that is to be blamed on who mapped it, not on the file's owner
+        user = users.of(mapping.pid)
+        found, _ = asked.ask("file_of", what, mapping.file, mapping.path, owner=-2 - user)
         if found is None:
             return None
         place = Path(found[0]), (int(found[1][0]), int(found[1][1]))
+        asked.owners[place[1]] = int(found[2])
     except (OSError, reader.UnreadableError, TypeError, ValueError, IndexError):
         return None
     if not found[0].startswith("/proc/"):  # that ends with the process

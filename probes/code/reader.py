@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import Counter, deque
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,19 @@ from probes.code import reader_child
 from probes.code.answers import EndedError as EndedError
 from probes.code.answers import Patience, found_in, let_go, received, unpacked
 from probes.code.answers import UnreadableError as UnreadableError
+from probes.code.given_up import GivenUp, Key
+from probes.process.at_work import at_work
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers that nobody has asked for yet
-_ENOUGH_OF_A_DEVICE = 3  # files that kept somebody waiting: from then on none of its files is touched
 _MOST_SAID = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
+TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
 NO_END = "the process that read it did not come to an end"
+UNKNOWN = -1  # whose a file is
 _PACKAGES = Path(__file__).resolve().parents[2]
-
-Key = tuple[int, int]  # device, inode; what is known of a file before it is touched
 
 
 class Reader:
@@ -47,16 +48,18 @@ class Reader:
     Attributes:
         problems: Sentences about files that were given up, to be told.
         places: Where files lie that were asked for: path, device and inode, by what a list of mappings says.
+        owners: Whose files are, by device and inode.
+        given_up: What is left alone.
     """
 
     def __init__(self) -> None:
         self.problems: deque[str] = deque(maxlen=64)
         self.places: dict[Key, tuple[Path, Key]] = {}
+        self.owners: dict[Key, int] = {}
+        self.given_up = GivenUp(self.problems.append)
         self._ahead: dict[tuple[str, Key, str], tuple[Any, int]] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._given_up: dict[Key, str] = {}
-        self._slow: Counter[int] = Counter()
         self._child: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._ready = False
@@ -110,7 +113,9 @@ class Reader:
         """The child's number."""
         return self._pid
 
-    def ask(self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1) -> tuple[Any, int]:
+    def ask(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1, owner: int | None = None
+    ) -> tuple[Any, int]:
         """The answer to a question, and a descriptor that came with it, or -1.
 
         Args:
@@ -119,6 +124,7 @@ class Reader:
             key: The file that it is about.
             shown: The file's path, for sentences.
             descriptor: The file, where it is open.
+            owner: Who is to blame for it, where it is not known whose it is.
 
         Raises:
             UnreadableError: It is no such file.
@@ -126,32 +132,65 @@ class Reader:
         """
         if (ready := self._ahead.pop((job, key, shown), None)) is not None:
             return ready
-        answer, found = self._answered(job, what, key, shown, descriptor)
-        if answer is None:  # somebody may have ended it: it is not the file's fault yet
-            answer, found = self._answered(job, what, key, shown, descriptor)
-        if answer is None:
-            raise self.give_up(key, shown, NO_END)
+        whose = self.owners.get(key, UNKNOWN if owner is None else owner)
+        for _ in range(2):  # somebody may have ended or stopped who answers: it is not the file's fault yet
+            answer, found = self._answered(job, what, key, shown, descriptor, whose)
+            if answer is not None:
+                break
+        else:
+            raise self.give_up(key, whose, shown, NO_END)
         try:
-            return found_in(answer, shown), found
+            said = found_in(answer, shown)
         except BaseException:
             let_go(found)
             raise
+        if job != "open ":
+            self.given_up.answered(key, whose)
+        return said, found
 
     def _answered(
-        self, job: str, what: Any, key: Key, shown: str, descriptor: int
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int
     ) -> tuple[list[Any] | None, int]:
-        """What a process says, None where it ends without; a descriptor that came with it. Raises OSError."""
-        channel = self._posed(job, what, key, shown, descriptor, socket.SOCK_STREAM)
+        """What a process says, None where it does not; a descriptor that came with it. Raises OSError."""
+        channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_STREAM)
         found = -1
         with channel:
+            if (worker := self._begun(channel)) is None:
+                return None, -1
             try:
                 data, found = received(channel, Patience(BUDGET_S))
                 return unpacked(data), found
             except TimeoutError:
-                raise self.give_up(key, shown, TOO_SLOW) from None
+                if (error := self.late(worker, key, owner, shown)) is not None:
+                    raise error from None
+                return None, -1
             except ValueError:
                 let_go(found)
                 return None, -1
+
+    def _begun(self, channel: socket.socket) -> int | None:
+        """The process that answers; None where there is none, for which the file cannot be blamed."""
+        try:
+            Patience(BUDGET_S).wait(channel)
+            number = channel.recv(reader_child.NUMBER_BYTES)
+        except TimeoutError:
+            with self._lock:  # it is stopped, or hangs itself: the next question has another one
+                self._end()
+            return None
+        except ConnectionResetError:
+            return None
+        return int.from_bytes(number, "little") or None
+
+    def late(self, worker: int, key: Key, owner: int, shown: str) -> OSError | None:
+        """A process has not answered in time: what to raise, None where the file has no part in it."""
+        state, cpu_s = at_work(worker)
+        if cpu_s >= BUDGET_S / 2:
+            return self.give_up(key, owner, shown, TOO_MUCH)
+        if state in "TtZX":  # somebody has stopped or ended it
+            return None
+        return self.give_up(
+            key, owner, shown, TOO_SLOW, hangs=state != "R"
+        )  # else others have the processors
 
     def place(self, path: str, identity: Key) -> tuple[tuple[int, int], int]:
         """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.
@@ -164,6 +203,7 @@ class Reader:
             size, owner = facts
             if descriptor < 0 or not isinstance(size, int) or not isinstance(owner, int):
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+            self.owners[identity] = owner
         except (OSError, TypeError, ValueError):
             let_go(descriptor)
             raise
@@ -171,8 +211,13 @@ class Reader:
 
     def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
         """A process that goes on answering about one file, until it is closed. Raises as ``ask``."""
-        channel = self._posed(job, what, key, shown, descriptor, socket.SOCK_SEQPACKET)
-        return Talk(self, channel, key, shown)
+        owner = self.owners.get(key, UNKNOWN)
+        for _ in range(2):
+            channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_SEQPACKET)
+            if (worker := self._begun(channel)) is not None:
+                return Talk(self, channel, worker, key, owner, shown)
+            channel.close()
+        raise self.give_up(key, owner, shown, NO_END)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
         """Opens a file and asks about it at once: who asks the same next has the answers."""
@@ -182,17 +227,19 @@ class Reader:
             self._forget_ahead()
         with suppress(OSError, UnreadableError, TypeError, ValueError):  # told to who asks next
             (facts, answer), descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            self.owners[key] = int(facts[1])
             self._ahead["open ", key, path] = [facts, None], descriptor
             self._ahead[job, key, shown] = answer, -1
 
     def _posed(
-        self, job: str, what: Any, key: Key, shown: str, descriptor: int, kind: socket.SocketKind
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int, kind: socket.SocketKind
     ) -> socket.socket:
         """Asks; returns where the answer comes. Raises OSError."""
-        if (before := self._refusal(key)) is not None:
+        if (before := self.given_up.refusal(key, owner, shown)) is not None:
             raise OSError(errno.ETIMEDOUT, before, shown)
-        if len(self.places) >= _MOST_KEPT:
-            self.places.clear()
+        for kept in (self.places, self.owners):
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
         ours.settimeout(BUDGET_S)  # for what is sent: who asks again may not be read any more
         try:
@@ -223,23 +270,9 @@ class Reader:
                     self._end()
                     self._spawn()
 
-    def _refusal(self, key: Key) -> str | None:
-        if key in self._given_up:
-            return self._given_up[key]
-        if self._slow[key[0]] >= _ENOUGH_OF_A_DEVICE:
-            return f"other files of its file system could not be read within {BUDGET_S:g} s"
-        return None
-
-    def give_up(self, key: Key, shown: str, why: str) -> OSError:
-        """From now on nobody asks about a file; what to raise."""
-        if len(self._given_up) >= _MOST_KEPT:
-            self._given_up.clear()
-        self._given_up[key] = why
-        self._slow[key[0]] += 1
-        self.problems.append(
-            f"{shown} is left out: {why}, and is not tried again (a file system that does not answer, or a "
-            "damaged file?); start gputop again when it can be read"
-        )
+    def give_up(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
+        """For a while nobody asks about a file; what to raise. ``hangs``: its file system did not answer."""
+        self.given_up.add(key, owner, shown, why, hangs=hangs)
         return OSError(errno.ETIMEDOUT, why, shown)
 
     def _end(self) -> None:
@@ -274,8 +307,11 @@ class Talk:
         UnreadableError, OSError: As ``Reader.ask``.
     """
 
-    def __init__(self, asked: Reader, channel: socket.socket, key: Key, shown: str) -> None:
-        self._asked, self._channel, self._key, self._shown = asked, channel, key, shown
+    def __init__(
+        self, asked: Reader, channel: socket.socket, worker: int, key: Key, owner: int, shown: str
+    ) -> None:
+        self._asked, self._channel, self._worker = asked, channel, worker
+        self._key, self._owner, self._shown = key, owner, shown
         self._answered = 0
         try:
             self.first = self._heard()
@@ -304,11 +340,12 @@ class Talk:
                 raise EndedError
             answer = unpacked(data)
         except TimeoutError:
-            raise self._asked.give_up(self._key, self._shown, TOO_SLOW) from None
+            late = self._asked.late(self._worker, self._key, self._owner, self._shown)
+            raise late or EndedError() from None
         except ConnectionResetError:
             raise EndedError from None
         except ValueError:
-            raise self._asked.give_up(self._key, self._shown, NO_END) from None
+            raise self._asked.give_up(self._key, self._owner, self._shown, NO_END) from None
         self._answered += 1
         return found_in(answer, self._shown)
 

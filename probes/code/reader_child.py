@@ -1,6 +1,7 @@
 """A process of its own: answers questions about files of others, each in one that ends with the answer.
 
 A question comes as ``[job, what]`` with the socket for its answer, with the file's place if that is known.
+The answer begins with the number of the process that will give it: who waits sees what that is about.
 ``open JOB`` finds the place first, and hands it over before the answer. Finding and opening a file takes
 rights; who reads it has given up all of them. The jobs of ``TALKING`` keep a file read, and answer as long as
 somebody asks.
@@ -25,6 +26,7 @@ if __name__ == "__main__":
     sys.path.append(sys.argv[1])  # the folder of gputop's packages: the interpreter was started without it
 from probes.process import privileges, sandbox
 
+NUMBER_BYTES = 4  # of a process
 _MOST_BYTES = 1 << 16  # of a question: it holds a path
 _MEMORY_BYTES = 1 << 30  # of address space, beside what it began with: the tables of the largest library
 _TALK_BYTES = 512 << 20  # of who keeps the functions of a file
@@ -42,7 +44,7 @@ def _file_of(what: list[Any]) -> Any:
 
     pid, span, file, path, offset = what
     found = libraries.reached(Mapped(pid, tuple(span), tuple(file), path, offset))
-    return found and [str(found[0]), list(found[1])]
+    return found and [str(found[0]), list(found[1]), os.stat(found[0]).st_uid]
 
 
 def _executable(what: list[Any]) -> Any:
@@ -264,6 +266,7 @@ def answer_all(questions: socket.socket, budget_s: float) -> None:
                 signal.setitimer(signal.ITIMER_REAL, budget_s + _SPARE_S)
                 questions.close()
                 with socket.socket(fileno=descriptors[0]) as answer:
+                    answer.send(os.getpid().to_bytes(NUMBER_BYTES, "little"))
                     job, what = msgpack.unpackb(data)
                     _answer(job, what, answer, descriptors[1:], budget_s)
             finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 CODE_LIMIT = 1 << 16  # bytes of a function that are searched for jumps back to its beginning
 _WALK_LIMIT = 32  # bytes that are walked over at most
+_MOST_JUMPS = 2000  # that are looked at; a function of 64 KiB with more could be made of nothing else
 
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _PUSH = range(0x50, 0x58)
@@ -70,7 +71,9 @@ def _jumps_to(code: bytes, begin: int, targets: set[int]) -> bool:
     if not targets:
         return False
     for pattern, size in ((_SHORT_JUMP, 2), (_LONG_JUMP, 5)):
-        for match in pattern.finditer(code, begin):
+        for number, match in enumerate(pattern.finditer(code, begin)):
+            if number >= _MOST_JUMPS:
+                return True
             distance = int.from_bytes(match[1], "little", signed=True)
             longer = size == 5 and code[match.start()] == 0x0F  # jcc has one byte more
             if match.start() + size + longer + distance in targets:

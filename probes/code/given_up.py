@@ -1,0 +1,138 @@
+"""Files of others that kept somebody waiting: left alone for a while, and whose they are.
+
+One file of a file system that does not answer is rarely the only one, so after some of them the others are
+left alone, too: those of the same owner, since a user whose reads hang must not hide others' libraries.
+Nothing is for ever: a server comes back. What is left alone is told, a sentence a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+Key = tuple[int, int]  # device, inode; what is known of a file before it is touched
+ENOUGH: Final = (
+    3  # reads of an owner that hung in a file system: from then on none of that owner's files there
+)
+FIRST_S, LONGEST_S = 60.0, 3600.0  # of being left alone, twice as long each time
+_MOST_KEPT = 4096
+_MOST_TOLD = 8  # files of an owner that are named
+_OTHERS = "other files of its owner in its file system could not be read in time"
+_K = TypeVar("_K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """How long something is left alone."""
+
+    why: str
+    until: float = 0.0
+    pause_s: float = FIRST_S / 2
+
+    def begin(self, now: float) -> None:
+        self.pause_s = min(2 * self.pause_s, LONGEST_S)
+        self.until = now + self.pause_s
+
+
+class _Kept(OrderedDict[_K, _Rest], Generic[_K]):
+    """What rests by what it is; the oldest give way."""
+
+    def begin(self, key: _K, why: str, now: float) -> None:
+        rest = self.setdefault(key, _Rest(why))
+        rest.why = why
+        rest.begin(now)
+        self.move_to_end(key)
+        if len(self) > _MOST_KEPT:
+            self.popitem(last=False)
+
+
+class GivenUp:
+    """Files, and owners' files of a device, that are left alone now. Any thread may ask.
+
+    An owner is a number of whoever the files are of, by what is known: the user, or who mapped them.
+    """
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with nothing.
+
+        Args:
+            tell: Takes a sentence.
+            clock: Seconds that only grow.
+        """
+        self._tell, self._clock = tell, clock
+        self._files: _Kept[Key] = _Kept()
+        self._owners: _Kept[tuple[int, int]] = _Kept()
+        self._hung: Counter[tuple[int, int]] = Counter()
+        self._told: dict[tuple[int, int], set[Key]] = {}
+        self._lock = threading.Lock()
+        self._next = float("inf")  # when somebody may be asked again
+
+    def refusal(self, key: Key, owner: int, shown: str) -> str | None:
+        """Why a file is not asked for now; None: it may be."""
+        now = self._clock()
+        with self._lock:
+            rest = self._files.get(key)
+            if rest is not None and now < rest.until:
+                return rest.why
+            whose = key[0], owner
+            theirs = self._owners.get(whose)
+            if theirs is None or now >= theirs.until:
+                return None
+            told = self._told.setdefault(whose, set())
+            if key not in told and len(told) < _MOST_TOLD:
+                told.add(key)
+                self._tell(f"{shown} is left out for now: {theirs.why}")
+                if len(told) == _MOST_TOLD:
+                    self._tell("other files of that user are left out as well, and not named")
+            return theirs.why
+
+    def add(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool) -> None:
+        """A file is left alone from now on.
+
+        Args:
+            key, owner: Which, and whose.
+            shown: Its path, for the sentence.
+            why: What was wrong.
+            hangs: Whether its file system did not answer, so that this owner's others may not, either.
+        """
+        now, whose = self._clock(), (key[0], owner)
+        with self._lock:
+            first = key not in self._files
+            self._files.begin(key, why, now)
+            self._next = min(self._next, self._files[key].until)
+            if hangs:
+                self._hung[whose] += 1
+                if self._hung[whose] >= ENOUGH:
+                    self._hung[whose] = ENOUGH - 1  # when it is tried again, one is enough
+                    self._owners.begin(whose, _OTHERS, now)
+            if len(self._hung) > _MOST_KEPT:
+                self._hung.clear()
+            if len(self._told) > _MOST_KEPT:
+                self._told.clear()
+            if first:
+                self._tell(
+                    f"{shown} is left out: {why} (a file system that does not answer, or a damaged file?); "
+                    "it is tried again later"
+                )
+
+    def answered(self, key: Key, owner: int) -> None:
+        """A file was read to its end: its file system answers."""
+        if key in self._files or (key[0], owner) in self._hung:
+            with self._lock:
+                self._files.pop(key, None)
+                self._owners.pop((key[0], owner), None)
+                self._hung.pop((key[0], owner), None)
+
+    def is_due(self) -> bool:
+        """Whether something may be asked for again, since this was asked last."""
+        now = self._clock()
+        with self._lock:
+            if now < self._next:
+                return False
+            rests = (rest.until for kept in (self._files, self._owners) for rest in kept.values())
+            self._next = min((until for until in rests if until > now), default=float("inf"))
+            return True
