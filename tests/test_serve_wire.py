@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gputop.errors import CommandError
 from gputop.serve import hub, wire
 from gputop.serve.client import RemoteSource, asked
+from gputop.serve.listening import listen
 from probes.source import MARK, PROBLEM, Sample
 from replay.chunker import Chunker
 from tests.items import HEADER, START
@@ -62,7 +63,7 @@ def _tick(number: int) -> list[bytes]:
 @pytest.fixture
 def served(tmp_path: Any) -> Any:
     path = str(tmp_path / "s")
-    made = hub.Hub(hub.listen(path), lambda uid: {"uid": uid}, {})
+    made = hub.Hub(listen(path).socket, lambda uid: {"uid": uid}, {})
     made.start()
     yield made, path
     made.close("over")
@@ -87,16 +88,16 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     client.connect(path)
     client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
-    wait_until(lambda: made.followers() != set(), "a follower")
+    wait_until(lambda: made.followers(), "a follower")
     (uid,) = made.followers()
     for number in range(400):  # more than sockets hold: none of it waits for the client
-        made.publish(uid, _tick(number), _first)
+        made.publish(uid, _tick(number), _first())
     incoming, marks, dropped, headers = wire.Incoming(wire.MOST_TOLD), list[int](), 0, 0
     client.settimeout(0.2)
     published = 400
     while headers < 2 or not marks or marks[-1] != published - 1:  # until it has caught up
         assert published < 800
-        made.publish(uid, _tick(published), _first)
+        made.publish(uid, _tick(published), _first())
         published += 1
         try:
             while data := client.recv(1 << 20):
@@ -148,10 +149,10 @@ def test_a_daemon_that_ends_before_its_first_word_is_said_to_have_ended(tmp_path
 
 
 def _publish(made: hub.Hub, count: int) -> None:
-    wait_until(lambda: made.followers() != set(), "a follower")
+    wait_until(lambda: made.followers(), "a follower")
     (uid,) = made.followers()
     for number in range(count):
-        made.publish(uid, _tick(number), _first)
+        made.publish(uid, _tick(number), _first())
 
 
 def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_while(
@@ -161,7 +162,7 @@ def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_whi
     client = socket.socket(socket.AF_UNIX)
     client.connect(path)
     client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
-    wait_until(lambda: made.followers() != set(), "a follower")
+    wait_until(lambda: made.followers(), "a follower")
     time.sleep(hub.LAST_WORDS_S + 0.3)  # its thread sleeps now, for a second
     made.close("over")
     client.settimeout(20)
@@ -202,7 +203,7 @@ def test_who_says_nothing_is_let_go(served: tuple[hub.Hub, str], monkeypatch: py
 
 def test_a_second_daemon_does_not_take_the_socket_of_one_that_answers(served: tuple[hub.Hub, str]) -> None:
     with pytest.raises(OSError, match="in use"):
-        hub.listen(served[1])
+        listen(served[1])
 
 
 def test_the_usual_folder_lets_everybody_through_and_a_folder_of_somebody_s_choice_stays(
@@ -212,7 +213,7 @@ def test_the_usual_folder_lets_everybody_through_and_a_folder_of_somebody_s_choi
     monkeypatch.setattr(wire, "SOCKET", str(usual / "s"))
     for folder in (usual, chosen):
         folder.mkdir(mode=0o700)  # as gputop makes it where perf's probes take turns
-        hub.listen(str(folder / "s")).close()
+        listen(str(folder / "s")).close()
     assert [folder.stat().st_mode & 0o777 for folder in (usual, chosen)] == [0o755, 0o700]
 
 

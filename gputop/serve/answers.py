@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Any
 
 from gputop.serve import wire
+from gputop.serve.answering import Answering
 from gputop.serve.daemon import Daemon
 from gputop.serve.past import Past
 from replay.chunker import Chunker
@@ -14,7 +14,7 @@ from replay.chunker import Chunker
 MOST_S = 86400.0
 
 
-def send_past(daemon: Daemon, connection: socket.socket, uid: int, message: dict[str, Any]) -> None:
+def send_past(daemon: Daemon, connection: Answering, uid: int, message: dict[str, Any]) -> None:
     """Sends what the ring holds of the last seconds, as a user may see it. Raises OSError.
 
     Args:

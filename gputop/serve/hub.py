@@ -11,14 +11,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gputop.serve import wire
-from gputop.serve.pace import Pace
+from gputop.serve.answering import GIVES_WAY_S, Answering
+from gputop.serve.pace import Pace, thread_cpu_s
 from gputop.serve.view import ROOT
+from probes.proc.subordinate import Subordinates
 
 _LOG = logging.getLogger(__name__)
 MOST_CLIENTS: Final = 128
@@ -26,14 +28,15 @@ ROOTS: Final = 8  # of them are root's: a user has as many numbers as /etc/subui
 ANSWERS: Final = 4  # of the past, at a time; root's own are not among them
 MOST_OF_ONE: Final = 32  # of one user who is not root
 MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
+MOST_IN_ALL: Final = 64 << 20  # for all who are not root; of more, who has most waiting is let go
 SILENT_S: Final = 5.0  # until a client has said what it wants
 LAST_WORDS_S: Final = 0.5  # in which clients can take what they are told at the end
 STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
 COMERS: Final = (200.0, 64.0)  # clients that are taken in a second, and at once: each costs the daemon's CPU
-ANSWERING: Final = (0.2, 5.0)  # CPU seconds of answers that a user may cost in a second, and at once
+ANSWERING: Final = (0.2, 5.0)  # CPU seconds that answers to a user may cost in a second, and at once
 _READ: Final = 4096
 
-Answer = Callable[[socket.socket, int, dict[str, Any]], None]  # has the connection for itself, in a thread
+Answer = Callable[[Answering, int, dict[str, Any]], None]  # has the connection for itself, in a thread
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +45,7 @@ class Client:
 
     Attributes:
         uid: The user.
+        account: Who answers for that user, where bounds are for each.
         follows: Whether it is shown what is observed.
         joining: Whether it has to be told first what is known.
         left_out: Ticks that it was too slow for.
@@ -49,6 +53,7 @@ class Client:
 
     connection: socket.socket
     uid: int
+    account: int
     pid: int
     since: float
     incoming: wire.Incoming = field(default_factory=lambda: wire.Incoming(wire.MOST_ASKED))
@@ -61,7 +66,7 @@ class Client:
 
 
 class Hub:
-    """Owns the clients. ``joining``, ``publish`` belong to the thread that observes, the rest to its own."""
+    """Owns the clients. ``followers`` to ``leave_out`` are for who shows ticks, the rest for its thread."""
 
     def __init__(
         self, listener: socket.socket, status: Callable[[int], dict[str, Any]], asks: dict[str, Answer]
@@ -81,22 +86,34 @@ class Hub:
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._closed = False
-        self._answering: dict[threading.Thread, int] = {}  # whose
+        self._answering: dict[threading.Thread, Answering] = {}
+        self._subordinates = Subordinates()
         self._comers = Pace(*COMERS)
         self._owing: dict[int, Pace] = {}  # what answers to a user have cost
-        self._own_s = self._answers_s = 0.0
+        self._answers_s = 0.0
         self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
 
     def start(self) -> None:
         """Takes clients from now on."""
         self._thread.start()
 
-    # -- the thread that observes -------------------------------------------------------------------
+    # -- who shows ticks, and who observes --------------------------------------------------------------
 
-    def followers(self) -> set[int]:
-        """The users who are shown what is observed, or want to be."""
+    def followers(self) -> dict[int, int]:
+        """The users who are shown what is observed, or want to be, each with its account."""
         with self._lock:
-            return {client.uid for client in self._clients.values() if client.follows}
+            return {one.uid: one.account for one in self._clients.values() if one.follows}
+
+    def is_joined(self) -> bool:
+        """Whether somebody has to be told what is known, and can be."""
+        with self._lock:
+            return any(client.joining and not client.waiting_bytes for client in self._clients.values())
+
+    def joining(self, uid: int) -> bool:
+        """The same of a user's clients."""
+        with self._lock:
+            clients = [one for one in self._clients.values() if one.uid == uid]
+            return any(client.joining and not client.waiting_bytes for client in clients)
 
     def count(self) -> int:
         """How many clients there are."""
@@ -104,27 +121,26 @@ class Hub:
 
     @property
     def spent_s(self) -> float:
-        """CPU time that clients have cost, in the threads that are for them alone."""
-        return self._own_s + self._answers_s
+        """CPU time that clients have cost until now, in the threads that are for them alone."""
+        with self._lock:
+            return thread_cpu_s(self._thread) + self._answers_s + sum(map(thread_cpu_s, self._answering))
 
-    def publish(self, uid: int, messages: list[bytes], first: Callable[[], Iterable[bytes]]) -> None:
+    def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
         """Hands a tick to a user's clients.
 
         Args:
             uid: The user.
             messages: The tick.
-            first: Makes what a client has to be told before its first tick.
+            first: What a client has to be told before its first tick; nobody can join without.
         """
         size = sum(map(len, messages))
-        known: list[bytes] | None = None
         with self._lock:
             clients = [one for one in self._clients.values() if one.follows and one.uid == uid]
             for client in clients:
-                if client.joining and client.waiting_bytes == 0:
-                    known = list(first()) if known is None else known
+                if client.joining and client.waiting_bytes == 0 and first:
                     if client.left_out:
                         self._put(client, wire.packed({"k": "dropped", "ticks": client.left_out}))
-                    self._put(client, *known)
+                    self._put(client, *first)
                     client.joining, client.left_out = False, 0
                 elif client.joining:
                     client.left_out += client.left_out > 0
@@ -132,7 +148,32 @@ class Hub:
                     client.joining, client.left_out = True, 1  # it is told anew when it has read what waits
                 else:
                     self._put(client, *messages)
+            self._make_room()
         self._wake()
+
+    def leave_out(self, uid: int) -> None:
+        """A tick is not shown to a user: each client is told anew what is known, and how many it missed."""
+        with self._lock:
+            for client in self._clients.values():
+                if client.follows and client.uid == uid:
+                    client.left_out += client.left_out > 0 or not client.joining
+                    client.joining = True
+
+    def _make_room(self) -> None:
+        """However many clients read slowly, what waits for all of them is bounded."""
+        slow = sorted(
+            (client for client in self._clients.values() if client.uid != ROOT),
+            key=lambda client: client.waiting_bytes,
+        )
+        most = sum(client.waiting_bytes for client in slow)
+        while most > MOST_IN_ALL:
+            client = slow.pop()
+            most -= client.waiting_bytes
+            _LOG.info("client %d has most waiting of all: let go", client.pid)
+            with suppress(OSError):
+                client.connection.shutdown(socket.SHUT_RDWR)  # its end is heard by its thread
+            client.waiting.clear()
+            client.waiting_bytes, client.follows = 0, False
 
     def _put(self, client: Client, *messages: bytes) -> None:
         if client.waiting_bytes == 0:
@@ -166,8 +207,11 @@ class Hub:
             self._turns(0.05)
         for client in list(self._clients.values()):
             self._drop(client)
-        for thread in list(self._answering):
+        with self._lock:
+            answering = dict(self._answering)
+        for thread, answer in answering.items():
             thread.join(1.0)
+            answer.give_way()
         self._selector.close()
         os.close(self._wake_in)
         os.close(self._wake_out)
@@ -184,7 +228,6 @@ class Hub:
             else:
                 self._turn(key.fd, events)
         self._drop_silent()
-        self._own_s = time.thread_time()
 
     def _arm(self) -> None:
         with self._lock:
@@ -207,11 +250,12 @@ class Hub:
         except OSError:
             connection.close()
             return
+        account = self._subordinates.owner(uid)
         with self._lock:
-            same = sum(client.uid == uid for client in self._clients.values())
+            same = sum(client.account == account for client in self._clients.values())
             most = MOST_CLIENTS if uid == ROOT else MOST_CLIENTS - ROOTS
             full = len(self._clients) >= most or (uid != ROOT and same >= MOST_OF_ONE)
-            client = Client(connection, uid, pid, time.monotonic())
+            client = Client(connection, uid, account, pid, time.monotonic())
             if full:
                 text = "the daemon has as many clients as it takes: close some of them"
                 with suppress(OSError):
@@ -260,63 +304,89 @@ class Hub:
             with self._lock:
                 client.follows = client.joining = True
         elif ask == "status":
-            with self._lock:
-                self._put(client, wire.packed({"k": "status", "data": self._status(client.uid)}))
-                client.ending = True
+            self._tell_status(client)
         elif isinstance(ask, str) and ask in self._asks:
             return self._hand_over(client, ask, message)
         else:
             self._refuse(client, "the daemon does not know this question: use the gputop that it is of")
         return True
 
+    def _tell_status(self, client: Client) -> None:
+        if refusal := self._owed(client):
+            self._refuse(client, refusal)
+            return
+        begun_s = time.thread_time()
+        told = wire.packed({"k": "status", "data": self._status(client.uid)})
+        with self._lock:
+            self._spend(client.account, time.thread_time() - begun_s)
+            self._put(client, told)
+            client.ending = True
+
     def _hand_over(self, client: Client, ask: str, message: dict[str, Any]) -> bool:
-        if refusal := self._refusal(client.uid):
+        if refusal := self._refusal(client):
             self._refuse(client, refusal)
             return True
+        answering = Answering(client.connection, client.account)
+        thread = threading.Thread(
+            target=self._answer, args=(client, answering, ask, message), name="gputop-answer", daemon=True
+        )
         with self._lock:
             self._selector.unregister(client.connection)
             del self._clients[client.connection.fileno()]
-        thread = threading.Thread(
-            target=self._answer, args=(client, ask, message), name="gputop-answer", daemon=True
-        )
-        self._answering[thread] = client.uid
-        thread.start()
+            self._answering[thread] = answering
+            thread.start()
         return False
 
-    def _refusal(self, uid: int) -> str:
-        """Why a question that takes a thread is not answered now; "" where it is."""
-        self._answering = {one: whose for one, whose in self._answering.items() if one.is_alive()}
-        if uid == ROOT:
+    def _owed(self, client: Client) -> str:
+        """Why nothing that costs much is done for who has cost much; "" where it has not."""
+        if client.uid == ROOT:
             return ""
         with self._lock:
             self._owing = {whose: pace for whose, pace in self._owing.items() if not pace.is_rested}
-            owed_s = self._owing[uid].owed_s() if uid in self._owing else 0.0
-        if owed_s:
-            return f"the daemon has worked much for this user: ask again in {math.ceil(owed_s)} s"
-        others = [whose for whose in self._answering.values() if whose != ROOT]
-        if len(others) >= ANSWERS or uid in others:
+            owing = self._owing.get(client.account)
+            owed_s = owing.owed_s() if owing is not None else 0.0
+        return (
+            f"the daemon has worked much for this user: ask again in {math.ceil(owed_s)} s" if owed_s else ""
+        )
+
+    def _spend(self, account: int, cost_s: float) -> None:
+        self._owing.setdefault(account, Pace(*ANSWERING)).spend(cost_s)
+
+    def _refusal(self, client: Client) -> str:
+        """Why a question that takes a thread is not answered now; "" where it is."""
+        if client.uid == ROOT:
+            return ""
+        if refusal := self._owed(client):
+            return refusal
+        with self._lock:
+            others = [one for one in self._answering.values() if one.account != ROOT]
+        if any(one.account == client.account for one in others):
             return "the daemon answers such a question already: ask again when it is done"
+        if len(others) >= ANSWERS:
+            slowest = max(others, key=lambda one: one.waited_s)
+            if slowest.waited_s < GIVES_WAY_S:
+                return "the daemon answers as many questions as it can: ask again in a moment"
+            slowest.give_way()
         return ""
 
-    def _answer(self, client: Client, ask: str, message: dict[str, Any]) -> None:
-        connection = client.connection
+    def _answer(self, client: Client, answering: Answering, ask: str, message: dict[str, Any]) -> None:
         try:
-            connection.settimeout(STUCK_S)
-            self._asks[ask](connection, client.uid, message)
+            self._asks[ask](answering, client.uid, message)
         except OSError:
             pass  # it has gone, or takes nothing
         except Exception:
             _LOG.exception("a client's question")
             with suppress(OSError):
-                connection.send(
+                answering.sendall(
                     wire.packed({"k": "error", "text": "the daemon could not answer: see its log"})
                 )
         finally:
-            connection.close()
+            client.connection.close()
             with self._lock:
+                del self._answering[threading.current_thread()]
                 cost_s = time.thread_time()
                 self._answers_s += cost_s
-                self._owing.setdefault(client.uid, Pace(*ANSWERING)).spend(cost_s)
+                self._spend(client.account, cost_s)
 
     def _refuse(self, client: Client, text: str) -> None:
         with self._lock:

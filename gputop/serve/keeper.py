@@ -28,6 +28,7 @@ from gputop.serve.past import Past
 from gputop.serve.triggers import ASKED, Trigger
 from gputop.serve.view import ROOT
 from probes.code.trust import others_on
+from probes.proc.subordinate import Subordinates
 from probes.source import MARKER, Sample
 from replay.folders import made_folder
 from replay.format import SessionError
@@ -101,7 +102,8 @@ class Keeper:
         self._lock = threading.Lock()
         self._waiting: list[Kept] = []
         self._newest: dict[int, float] = {}  # process -> when one of it was begun
-        self._hours: dict[int, deque[float]] = {}  # user -> when
+        self._hours: dict[int, deque[float]] = {}  # who answers for a user -> when
+        self._subordinates = Subordinates()
         self._closed = threading.Event()
         self.left_out = 0
         self.written = 0
@@ -122,20 +124,21 @@ class Keeper:
                 if kept.trigger.pid == trigger.pid and kept.uid == uid:  # it is about to be kept
                     self._waiting[place] = replace(kept, also=(*kept.also, trigger)[:32])
                     return
-            if not self._allowed(trigger, uid, now):
+            account = self._subordinates.owner(uid)
+            if not self._allowed(trigger, account, now):
                 self.left_out += 1
                 _LOG.info("not kept, one was lately: %s", trigger.text)
                 return
             self._newest[trigger.pid] = now
-            self._hours.setdefault(uid, deque()).append(now)
+            self._hours.setdefault(account, deque()).append(now)
             after = 0 if trigger.kind == ASKED else int(self._limits.after_s * 1e9)
             self._waiting.append(Kept(uid, trigger, trigger.time_ns + after))
 
-    def _allowed(self, trigger: Trigger, uid: int, now: float) -> bool:
+    def _allowed(self, trigger: Trigger, account: int, now: float) -> bool:
         if trigger.kind == ASKED:
             return True
         self._newest = {pid: at for pid, at in self._newest.items() if now - at < self._limits.every_s}
-        hour = self._hours.setdefault(uid, deque())
+        hour = self._hours.setdefault(account, deque())
         while hour and now - hour[0] >= _HOUR_S:
             hour.popleft()
         return trigger.pid not in self._newest and len(hour) < self._limits.an_hour
@@ -219,10 +222,11 @@ class Keeper:
             > self._limits.most_bytes
         ):
             held: dict[int, int] = {}
+            owners = {uid: self._subordinates.owner(uid) for _, uid, _, _ in files}
             for _, uid, size, _ in files:
-                held[uid] = held.get(uid, 0) + size
-            most = max(held, key=lambda uid: held[uid])
-            oldest = next(row for row in files if row[1] == most)
+                held[owners[uid]] = held.get(owners[uid], 0) + size
+            most = max(held, key=lambda owner: held[owner])
+            oldest = next(row for row in files if owners[row[1]] == most)
             os.unlink(oldest[0])
             _LOG.info("removed %s: the folder holds as much as it may", oldest[0])
             files.remove(oldest)

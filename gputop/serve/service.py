@@ -17,6 +17,7 @@ from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
 from gputop.playback.begin_anew import begun_anew
 from gputop.process.say import say
+from gputop.serve.answering import Answering
 from gputop.serve.answers import send_past
 from gputop.serve.budget import Budget
 from gputop.serve.daemon import Daemon
@@ -24,6 +25,7 @@ from gputop.serve.hub import Hub
 from gputop.serve.idle import Idle
 from gputop.serve.keeper import Keeper, Limits
 from gputop.serve.people import People
+from gputop.serve.showing import Showing
 from gputop.serve.triggers import ASKED, Trigger, Triggers
 from gputop.serve.view import ROOT
 from gputop.serve.wire import packed
@@ -113,12 +115,13 @@ class Service:
         )
         self._explainer = LiveExplainer(header, self._take_verdict, unseen=True)
         self._hub = Hub(listener, self._status, {"snap": self._send_past, "off": self._off})
+        self._showing = Showing(header, self._hub)
         self.daemon = Daemon(
             header,
             self._history,
             self._explainer,
-            followers=self._hub.followers,
-            publish=self._hub.publish,
+            joining=self._hub.is_joined,
+            put=self._showing.put,
             most_rows=settings.most_rows,
         )
         self._idle = Idle()
@@ -131,6 +134,7 @@ class Service:
         """Starts its threads."""
         self._explainer.start()
         self._hub.start()
+        self._showing.start()
         if self.keeper is not None:
             self.keeper.start()
         if self._metrics is not None:
@@ -175,8 +179,8 @@ class Service:
 
     def _observing_s(self) -> float:
         """CPU time of the daemon without what others asked for: nobody can make it look away by asking."""
-        asked_s = self._hub.spent_s + (self._metrics.spent_s if self._metrics is not None else 0.0)
-        return time.process_time() - asked_s
+        asked_s = self._hub.spent_s + self._showing.spent_s + self.daemon.asked_s
+        return time.process_time() - asked_s - (self._metrics.spent_s if self._metrics is not None else 0.0)
 
     def _change(self, reach: Reach, why: str) -> None:
         try:
@@ -196,6 +200,7 @@ class Service:
             self._sender.stop()
         if self.keeper is not None:
             self.keeper.close()
+        self._showing.close()
         self._hub.close(why)
         self._explainer.close()
         self._history.close()
@@ -283,10 +288,10 @@ class Service:
             told["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
         return told
 
-    def _send_past(self, connection: socket.socket, uid: int, message: dict[str, Any]) -> None:
+    def _send_past(self, connection: Answering, uid: int, message: dict[str, Any]) -> None:
         send_past(self.daemon, connection, uid, message)
 
-    def _off(self, connection: socket.socket, uid: int, _message: dict[str, Any]) -> None:
+    def _off(self, connection: Answering, uid: int, _message: dict[str, Any]) -> None:
         """Ends the daemon for root; everybody else is told who may."""
         if uid != ROOT:
             connection.sendall(packed({"k": "error", "text": "only root may switch the daemon off"}))
