@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.process.interrupts import ENDING, Interrupted, finishing, heeding
+from gputop.process import interrupts
+from gputop.process.interrupts import ENDING, Interrupted, answering, finishing, heeding
 from tests.cli_support import complete, wait_for_size, whole
 from tests.gputop_command import GPUTOP
 from tests.processes import command_of, started_child
@@ -127,7 +128,28 @@ sys.exit(main())
     assert whole(file)
 
 
-def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_the_second() -> None:
+def test_an_answer_is_finished_after_the_first_interrupt_and_given_up_at_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[int] = []
+    with answering(told.append) as came:
+        os.kill(os.getpid(), signal.SIGINT)
+    assert (told, came) == ([signal.SIGINT], [signal.SIGINT])
+    monkeypatch.setattr(interrupts, "_ONE_S", 0.0)
+
+    def twice() -> None:
+        with answering(told.append):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted) as ended:
+        twice()
+    assert (ended.value.status, told) == (130, [signal.SIGINT, signal.SIGTERM])
+
+
+def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     steps: list[str] = []
 
     def finish(times: int) -> None:
@@ -139,6 +161,13 @@ def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_
     with pytest.raises(Interrupted) as ended:
         finish(1)
     assert (ended.value.status, steps) == (143, ["after 1"])
+    with pytest.raises(Interrupted):
+        finish(2)
+    assert steps == ["after 1", "after 1", "after 2"], (
+        "at once: timeout(1) sends a process and its group one each"
+    )
+    del steps[1:]
+    monkeypatch.setattr(interrupts, "_ONE_S", 0.0)
     with pytest.raises(Interrupted):
         finish(2)
     assert steps == ["after 1", "after 1"]

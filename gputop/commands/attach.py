@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import threading
+import time
+from dataclasses import replace
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_looks, add_once
 from gputop.errors import USAGE, CommandError
-from gputop.process.interrupts import Interrupted, finishing, heeding
+from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.serve.wire import SOCKET
 
 ONCE_S = 2.5
@@ -38,6 +40,7 @@ def attach(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace) -> int:
     from gputop.commands.live import print_frame
     from gputop.commands.looks import draws_ascii
+    from gputop.commands.session import interrupted_after
     from gputop.engine.engine import Engine
     from gputop.explain.window import Window
     from gputop.serve.client import RemoteSource
@@ -49,20 +52,26 @@ def _once(options: argparse.Namespace) -> int:
     timer = threading.Timer(seconds, source.close)
     timer.daemon = True
     timer.start()
-    seen = False
-    try:
-        for item in source.items():
-            window.feed(item)
-            seen |= engine.feed(item)
-    except ProbeError as error:
-        raise CommandError(str(error)) from error
-    finally:
-        timer.cancel()
-        source.close()
+    seen, began = False, time.monotonic()
+    with answering(lambda _number: source.close()) as came:
+        try:
+            for item in source.items():
+                window.feed(item)
+                seen |= engine.feed(item)
+        except ProbeError as error:
+            if not came:
+                raise CommandError(str(error)) from error
+        finally:
+            timer.cancel()
+            source.close()
     if not seen:
         raise CommandError("the daemon has shown nothing in that time: --duration says how long to follow it")
-    print_frame(engine.frame(), window.verdict(), as_json=options.json, plain=draws_ascii(options))
-    return 0
+    frame = engine.frame()
+    if came:
+        note = interrupted_after(time.monotonic() - began)
+        frame = replace(frame, problems=(note, *frame.problems))
+    print_frame(frame, window.verdict(), as_json=options.json, plain=draws_ascii(options))
+    return 128 + came[0] if came else 0
 
 
 def _screen(options: argparse.Namespace) -> int:

@@ -11,11 +11,13 @@ from pathlib import Path
 from gputop.checks.report import Plan, gather, to_json, to_text
 from gputop.commands.command import Command
 from gputop.commands.flags import add_json
+from gputop.commands.observer import as_root
 from gputop.commands.version import VERSION
 from gputop.commands.words import pids
 from gputop.errors import CommandError
 from gputop.process.child import interpreter_prefixes
 from gputop.process.say import put, show
+from gputop.process.targets import check_pids
 from gputop.process.terminal import prefers_ascii
 from probes.code import reader
 
@@ -38,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 when live tracing works."""
-    for pid in options.pid or ():
-        if not Path(f"/proc/{pid}").exists():
-            raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
+    check_pids(options.pid, as_root("{}"))
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)

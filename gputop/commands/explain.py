@@ -7,29 +7,33 @@ import json
 import os
 import sys
 import threading
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
 from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.words import bounded
-from gputop.errors import USAGE, CommandError
+from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Report
 from gputop.explain.evidence.memory import keep_freed
 from gputop.library import answers
 from gputop.process.interrupts import end_at_once
-from gputop.process.say import put, show
+from gputop.process.say import put, say, show
 from gputop.process.terminal import terminal_width
 
 if TYPE_CHECKING:
     from gputop.commands.session import Session
+    from gputop.process.child import Child
 
 FOUND = 3  # exit status when something is lost
 _WIDTH = 100
 _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
+_GRACE_S = 1.0  # for the command to end after an interrupt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,19 +77,32 @@ def check(options: argparse.Namespace) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status: 0 nothing lost, 3 findings."""
-    report, stopped = from_file(options) if options.file else (from_now(options), False)
+    """Runs the command; returns the exit status: 0 nothing lost, 3 findings, 130 an answer of a part only."""
+    report, unseen, interrupted, child = _of_file(options) if options.file else from_now(options)
     if options.json:
         put(json.dumps(answers.to_json(report)) + "\n")
+    elif unseen:
+        pass  # a page about nothing
     elif options.markdown:
         show(report_to_markdown(report))
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
-    if stopped:
-        return INTERRUPTED
+    if unseen:
+        say(unseen)
+    if child is not None and not child.ends_within(_GRACE_S if interrupted else 0):
+        say(f"{child.name} goes on as process {child.pid}")
+    if interrupted:
+        return interrupted
+    if unseen:
+        return FAILURE
     if options.fail_over is not None:
         return FOUND if 100 * report.lost_share > options.fail_over else 0
     return FOUND if report.findings else 0
+
+
+def _of_file(options: argparse.Namespace) -> tuple[Report, str, int, None]:
+    report, stopped = from_file(options)
+    return report, "", INTERRUPTED if stopped else 0, None
 
 
 def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
@@ -103,13 +120,20 @@ def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
     return report, progress.stopped
 
 
-def from_now(options: argparse.Namespace) -> Report:
-    """Observes for ``--duration``, or until the command ends, then explains."""
+def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | None]:
+    """Observes for ``--duration``, until the command ends or an interrupt comes, then explains.
+
+    Returns:
+        The explanation; where no CUDA call was seen, why; after an interrupt its exit status, else 0; the
+        command.
+    """
     # what observes takes 0.1 s to import, which a recording has no use for
-    from gputop.commands.session import open_session
+    from gputop.commands.session import interrupted_after, open_session
+    from gputop.commands.unseen import unseen
     from gputop.explain.build import explain as build
     from gputop.explain.evidence.assemble import assemble
     from gputop.explain.evidence.gatherer import Gatherer
+    from gputop.process.targets import children_with_cuda, without_cuda
 
     # the report is ours alone: what the command prints goes to standard error
     output = os.dup(2) if options.command else None
@@ -119,12 +143,17 @@ def from_now(options: argparse.Namespace) -> Report:
     if session.reason:
         session.source.abandon()
         raise CommandError(f"there is nothing to explain: {session.reason}")
+    if options.pid and children_with_cuda(options.pid) and (wrong := without_cuda(options.pid)):
+        session.source.abandon()
+        raise CommandError(wrong)  # before ten seconds are lost
     gatherer = Gatherer(session.source.header)
     seconds = options.duration or (None if options.command else _SECONDS)
     timer = threading.Timer(seconds, session.source.close) if seconds else None
+    began = time.monotonic()
     try:
-        with session.interrupting():
+        with session.answering() as came:
             session.release()
+            began = time.monotonic()
             if timer is not None:
                 timer.daemon = True
                 timer.start()
@@ -136,7 +165,15 @@ def from_now(options: argparse.Namespace) -> Report:
             timer.cancel()
         session.source.abandon()
     end_at_once()
-    return build(assemble(gatherer), frozenset(options.pid or ()) or None)
+    seen_s = time.monotonic() - began
+    evidence = assemble(gatherer)
+    report = build(evidence, frozenset(options.pid or ()) or None)
+    missing = "" if len(evidence.calls) else unseen(session.child, options.pid, seen_s)
+    if not came:
+        return report, missing, 0, session.child
+    note = interrupted_after(seen_s)
+    say(note)
+    return replace(report, notes=(note, *report.notes)), missing, 128 + came[0], session.child
 
 
 def _ended(session: Session, *, watched: bool) -> bool:

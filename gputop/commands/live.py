@@ -8,8 +8,10 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
@@ -55,7 +57,7 @@ def live(options: argparse.Namespace) -> int:
 
 def _once(options: argparse.Namespace) -> int:
     from gputop.commands.looks import RATE_HZ, draws_ascii
-    from gputop.commands.session import open_session
+    from gputop.commands.session import interrupted_after, open_session
     from gputop.engine.engine import Engine
     from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
@@ -75,16 +77,19 @@ def _once(options: argparse.Namespace) -> int:
         header = session.source.header
         window = Window(header) if not session.reason else None
         engine = Engine(header, window_ns=int((seconds + 1) * 1e9))
-        with session.ending():
+        began = time.monotonic()
+        with session.answering() as came:
             failure = _observe(session, seconds, engine, window)
-        with session.interrupting():
-            frame, verdict = engine.frame(), window.verdict() if window is not None else None
+        seen_s = time.monotonic() - began
         end_at_once()
+        frame, verdict = engine.frame(), window.verdict() if window is not None else None
+        if came:
+            frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
         print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options))
     _farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
-    return 0
+    return 128 + came[0] if came else 0
 
 
 def print_frame(frame: Frame, verdict: Verdict | None, *, as_json: bool, plain: bool) -> None:
@@ -236,7 +241,6 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
     child = session.child
     if child is None:
         return
-    name = " ".join(child.command[:3])
     if is_workload(child.command):
         child.send(signal.SIGTERM)
         if log is not None:
@@ -245,11 +249,11 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
     output = f"; its output: {log.path}" if log is not None else ""
     status = child.poll()
     if status is None:
-        say(f"{name} goes on as process {child.pid}{output}")
+        say(f"{child.name} goes on as process {child.pid}{output}")
     elif log is not None and log.size == 0:
         log.remove()
     elif log is not None:
-        say(f"{name} ended with status {status}{output}")
+        say(f"{child.name} {child.end_text()}{output}")
 
 
 COMMAND = Command(

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,28 +112,23 @@ def record(options: argparse.Namespace) -> int:
     if session.reason:
         say(session.reason)
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if child is not None:
-            child.pass_on(number)
-        source.close()
-
-    ending = {signal.SIGINT, signal.SIGTERM, *heeded()}
-    previous = {number: signal.signal(number, stop) for number in ending}
     timer = threading.Timer(options.duration, source.close) if options.duration else None
-    try:
-        session.release()
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        with _explained(session, options.detail) as detail:
-            failure = _write_all(session, detail, watched=bool(options.pid))
-    finally:
-        if timer is not None:
-            timer.cancel()
-        source.abandon()
-    status = _outcome(session, options.output, failure)
-    for number, handler in previous.items():
-        signal.signal(number, handler)
+    began = time.monotonic()
+    # also where a shell has these ignored, as of a background job: kill -INT ends a recording
+    with session.answering({signal.SIGINT, signal.SIGTERM, *heeded()}) as came:
+        try:
+            session.release()
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            with _explained(session, options.detail) as detail:
+                failure = _write_all(session, detail, watched=bool(options.pid))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            source.abandon()
+        after = f"interrupted after {time.monotonic() - began:.1f} s; " if came else ""
+        status = _outcome(session, options.output, failure, after)
     with session.interrupting():
         return child.wait() if child is not None and status == 0 else status
 
@@ -225,7 +219,7 @@ def _end_with(session: Session, *, watched: bool) -> None:
         session.source.close()
 
 
-def _outcome(session: Session, path: str, failure: Exception | None) -> int:
+def _outcome(session: Session, path: str, failure: Exception | None, after: str) -> int:
     writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):
@@ -237,7 +231,7 @@ def _outcome(session: Session, path: str, failure: Exception | None) -> int:
             session.child.wait()
         return 1
     say(
-        f"{path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
+        f"{after}{path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
         f"see it with: gputop replay {shlex.quote(path)}"
     )
     child = session.child

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from gputop.process.child import (
     behind_sudo,
     interpreter_prefixes,
 )
-from gputop.process.interrupts import finishing, heeding
+from gputop.process.interrupts import Interrupted, answering, finishing, heeding
+from gputop.process.targets import check_pids
 from probes.code import reader
 from probes.ebpf.loader import ProbeError
 from probes.plan import POLL_S, LivePlan
@@ -111,6 +112,12 @@ class Session:
         with finishing(self._end):
             yield
 
+    @contextmanager
+    def answering(self, numbers: Collection[int] | None = None) -> Iterator[list[int]]:
+        """As ``ending``, but what was seen until then is an answer: yields the signal that came, if any."""
+        with answering(self._end, numbers) as came:
+            yield came
+
     def _end(self, number: int) -> None:
         if self.child is not None:
             self.child.pass_on(number)
@@ -126,23 +133,6 @@ class Session:
             raise CommandError(str(error), error.status) from error
 
 
-def check_pids(pids: tuple[int, ...] | None) -> None:
-    """Raises CommandError for a process that does not exist, or that /proc hides."""
-    for pid in pids or ():
-        if Path(f"/proc/{pid}").exists():
-            continue
-        try:
-            os.kill(pid, 0)
-        except PermissionError as error:
-            command = as_root(f"gputop --pid {pid}")
-            raise CommandError(
-                f"process {pid} belongs to another user, and /proc hides it (hidepid): {command}"
-            ) from error
-        except (ProcessLookupError, OverflowError):
-            pass
-        raise CommandError(f"there is no process {pid}: it has ended, or the number is wrong")
-
-
 def check_command(command: list[str], environment: Mapping[str, str]) -> None:
     """Raises CommandError for a program that does not exist, before an older recording is replaced."""
     if not command or shutil.which(command[0], path=environment.get("PATH")):
@@ -151,6 +141,11 @@ def check_command(command: list[str], environment: Mapping[str, str]) -> None:
     if found is None:
         raise CommandError(f"cannot run {command[0]}: no such program", NOT_FOUND)
     raise CommandError(f"cannot run {command[0]}: {found} is not executable", NOT_EXECUTABLE)
+
+
+def interrupted_after(seconds: float) -> str:
+    """What is said of an answer that an interrupt has made shorter."""
+    return f"interrupted: this is what the {seconds:.1f} s observed until then tell"
 
 
 def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
@@ -188,34 +183,43 @@ def open_session(
     Raises:
         CommandError: Any of it failed; nothing is left behind, the command has not run.
     """
-    check_pids(options.pid)
+    check_pids(options.pid, as_root("{}"))
     check_command(options.command, os.environ)
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)
     user = behind_sudo()
-    child = None
-    if options.command:
-        identity = None if options.as_root else user
-        child = Child(options.command, environment, identity, output)
-        _LOG.info("process %d waits to become %s", child.pid, masked(options.command))
-    if options.own_process:  # while there is one thread
-        with suppress(OSError):
-            reader.start()
-    threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
-    also_needs = privileges.SIGNALS if child is not None or chooses else frozenset()
+    also_needs = privileges.SIGNALS if options.command or chooses else frozenset()
     if record_to or chooses or keeps:
         also_needs |= privileges.FILES
-    source, reason = _start_source(
-        options,
-        child,
-        environment,
-        nvml_library,
-        rate_hz,
-        lines_later=lines_later,
-        also_needs=also_needs,
-        poll_s=poll_s,
-    )
+    child: Child | None = None
+    source: Observer | None = None
+    try:
+        with heeding(lambda _number: None):  # Python drops what is raised after a fork, for one
+            if options.command:
+                identity = None if options.as_root else user
+                child = Child(options.command, environment, identity, output)
+                _LOG.info("process %d waits to become %s", child.pid, masked(options.command))
+            if options.own_process:  # while there is one thread
+                with suppress(OSError):
+                    reader.start()
+            threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
+            source, reason = _start_source(
+                options,
+                child,
+                environment,
+                nvml_library,
+                rate_hz,
+                lines_later=lines_later,
+                also_needs=also_needs,
+                poll_s=poll_s,
+            )
+    except Interrupted as interrupt:
+        if source is not None:
+            source.abandon()
+        if child is not None:
+            child.discard()
+        raise CommandError("interrupted before anything was observed", interrupt.status) from interrupt
     header = {**source.header, "gputop": VERSION, "command": masked(options.command)}
     if getattr(options, "detail", "full") != "full":
         header["detail"] = options.detail

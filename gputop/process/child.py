@@ -8,6 +8,7 @@ import pwd
 import signal
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from gputop.process.child_terminal import ChildTerminal, ours
 
 _GO = b"g"
+_POLL_S = 0.02
 _AUTOGROUP = Path("/proc/self/autogroup")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
@@ -78,6 +80,7 @@ class Child:
     ) -> None:
         self.command = list(command)
         self._status: int | None = None
+        self._raw = 0
         self.terminal: ChildTerminal | None = None
         deaf = output is not None or _in_pipeline()
         terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
@@ -125,6 +128,22 @@ class Child:
             self._reap(os.WNOHANG)
         return self._status
 
+    @property
+    def name(self) -> str:
+        """Its first words, for sentences."""
+        return " ".join(self.command[:3])
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so within that time."""
+        until = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        return self.poll() is not None
+
+    def end_text(self) -> str:
+        """How it ended, as the end of a sentence: ``ended with status 1``, ``was killed by SIGSEGV``."""
+        return end_text(self._raw)
+
     def wait(self) -> int:
         """Waits for its end; returns the exit status."""
         while self._status is None:
@@ -138,6 +157,7 @@ class Child:
             self._status = 1  # somebody else reaped it: the status is not known
             return
         if pid:
+            self._raw = raw
             code = os.waitstatus_to_exitcode(raw)
             self._status = code if code >= 0 else 128 - code
         if self._status is not None and self.terminal is not None:
@@ -161,6 +181,18 @@ class Child:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+def end_text(raw: int) -> str:
+    """How a process ended, by what ``waitpid`` tells of it, as the end of a sentence."""
+    if not os.WIFSIGNALED(raw):
+        return f"ended with status {os.WEXITSTATUS(raw)}"
+    number = os.WTERMSIG(raw)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"was killed by {name}"
 
 
 @dataclass(frozen=True, slots=True)

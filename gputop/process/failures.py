@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gputop.errors import FAILURE
+from gputop.process.interrupts import Interrupted
 from gputop.process.say import say, say_where
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _thread_ended(what: threading.ExceptHookArgs) -> None:
 
 
 def _not_raised(what: UnraisableHookArgs) -> None:
-    if what.exc_value is None:
+    if what.exc_value is None or isinstance(what.exc_value, Interrupted):  # which is raised again
         return
     _LOG.error("not raised", exc_info=what.exc_value)
     tell(what.exc_value)

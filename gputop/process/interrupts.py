@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# timeout(1) sends its signal to the process and then to its group: within so long two are one
+_ONE_S = 0.2
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -66,24 +69,49 @@ def finishing(tell: Callable[[int], None] = lambda number: None) -> Iterator[Non
     Raises:
         Interrupted: One came: at the end, or on the spot when it was the second one.
     """
-    came: list[int] = []
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        if len(came) > 1:
-            raise Interrupted(number)
-        tell(number)
-
-    with _handled_by(handle):
+    with answering(tell) as came:
         yield
     if came:
         raise Interrupted(came[0])
 
 
 @contextmanager
-def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def answering(tell: Callable[[int], None], numbers: Collection[int] | None = None) -> Iterator[list[int]]:
+    """As ``finishing``, but the end of the block raises nothing: what was done until then is an answer.
+
+    Args:
+        tell: As of ``finishing``.
+        numbers: The signals; None: those that are heeded.
+
+    Yields:
+        The number of the signal that came.
+
+    Raises:
+        Interrupted: A second one came.
+    """
+    came: list[int] = []
+    first = 0.0
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal first
+        if not came:
+            first = time.monotonic()
+            came.append(number)
+            tell(number)
+        elif time.monotonic() - first > _ONE_S:
+            raise Interrupted(number)
+
+    with _handled_by(handle, numbers):
+        yield came
+
+
+@contextmanager
+def _handled_by(
+    handle: Callable[[int, FrameType | None], None], numbers: Collection[int] | None = None
+) -> Iterator[None]:
     """Meanwhile these signals have this handler; afterwards what they had before."""
-    previous = {number: signal.signal(number, handle) for number in heeded()}
+    chosen = heeded() if numbers is None else numbers
+    previous = {number: signal.signal(number, handle) for number in chosen}
     try:
         yield
     finally:
