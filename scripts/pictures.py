@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gputop.engine.frame import Frame
 from gputop.engine.lines import Line as SourceLine
-from gputop.explain.chains.pytorch import TITLES, advice_of
+from gputop.explain.chains.formwords import TITLES, advice_of
 from gputop.playback.feed import Explained, Feed
 from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp

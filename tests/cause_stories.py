@@ -26,6 +26,7 @@ from tests.programs import (
 )
 
 WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
+AUTOGRAD = 900  # by its name the program is one of PyTorch
 STEPS, STEP_US, BUSY_US = 40, 12_000, 4_000
 FAULT, MUNMAP = 0xFFFF, 11  # no system call; one that changes the address space
 IRQ, FORCED = int(OffFlag.WAKER_IRQ), int(OffFlag.QUEUED)
@@ -35,7 +36,7 @@ Between = Callable[[Program, int], None]
 def loop(between: Between, *waits: str) -> Program:
     """Steps that launch, wait 4 ms for the GPU, and do something for up to 8 ms before the next launch."""
     program = started()
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         for wait in waits or (SYNC,):
@@ -52,7 +53,7 @@ def nothing(_program: Program, _at: int) -> None:
 def scalar() -> Program:
     """``loss.item()`` each step."""
     program = started()
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         program.call(COPY_ASYNC, begin + 20, begin + 30, kind=D2H, bytes=4)
@@ -64,7 +65,7 @@ def scalar() -> Program:
 def moved() -> Program:
     """``x.to(device)`` of a batch waits for the GPU, then Python works before its first launch."""
     program = started()
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         program.call(COPY_ASYNC, begin + 20, begin + 30, kind=H2D, bytes=6 << 20)
@@ -76,7 +77,7 @@ def moved() -> Program:
 def launches() -> Program:
     """150 launches of 5 us, one every 15 us, then a short wait."""
     program, now = started(), 0
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for _ in range(30):
         for _ in range(150):
             program.call(LAUNCH, now, now + 5)
@@ -89,7 +90,7 @@ def launches() -> Program:
 def collected() -> Program:
     """``loss.item()`` of a GPU that works for a millisecond, then ten of something else."""
     program = started()
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         program.call(COPY_ASYNC, begin + 20, begin + 30, kind=D2H, bytes=4)
@@ -101,7 +102,7 @@ def collected() -> Program:
 def printed() -> Program:
     """Every 200 ms a tensor of 200 elements is printed."""
     program, now = started(), 0
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for _ in range(5):
         program.call(LAUNCH, now, now + 10)
         program.call(SYNC, now + 20, now + 20_000)
@@ -166,7 +167,7 @@ def preempted() -> Program:
 def late() -> Program:
     """A wait that sleeps is woken after 4 ms, and gets a CPU 3 ms later."""
     program = started()
-    program.samples.append(items.names(START, {MAIN: "python"}))
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         program.off(begin + 30, begin + 7000, begin + 4000, op=16, flags=IRQ, queue_cpu=1)
@@ -203,7 +204,7 @@ def ranks() -> Program:
     program.starts(OTHER)
     for pid, wait in ((MAIN, 0), (OTHER, 6000)):
         program.call("cudaSetDevice", 0, 5, pid=pid, aux=pid // OTHER)
-        program.samples.append(items.names(START, {pid: "python"}, pid=pid))
+        program.samples.append(items.names(START, {pid: "python", AUTOGRAD + pid: "pt_autograd_0"}, pid=pid))
         for begin in range(10, STEPS * STEP_US, STEP_US):
             program.call(LAUNCH, begin, begin + 10, pid=pid)
             program.call("ncclAllReduce", begin + 100 + wait, begin + 120 + wait, pid=pid, bytes=1 << 20)
@@ -235,7 +236,7 @@ def shared() -> Program:
     program = started()
     program.starts(OTHER)
     for pid in (MAIN, OTHER):
-        program.samples.append(items.names(START, {pid: "python"}, pid=pid))
+        program.samples.append(items.names(START, {pid: "python", AUTOGRAD + pid: "pt_autograd_0"}, pid=pid))
         for begin in range(0, STEPS * STEP_US, STEP_US):
             program.call(LAUNCH, begin + pid, begin + pid + 10, pid=pid)
             program.call(SYNC, begin + 100, begin + 11_900, pid=pid)

@@ -162,7 +162,7 @@ def busy(**figures: float) -> Diagnosis:
     [
         (90, 70, 30, "compute", "the GPU itself is the limit"),
         (90, 2, 30, "compute", "tensor cores are hardly used (2 %)"),
-        (95, 1, 85, "memory", "channels_last"),
+        (95, 1, 85, "memory", "fuse kernels that read the same data"),
         (95, 90, 85, "compute", "the GPU itself is the limit"),
         (20, 30, 10, "compute", "a larger batch"),
     ],

@@ -109,7 +109,7 @@ def test_who_gets_its_lock_at_once_is_not_woken_and_waits_for_no_cpu() -> None:
 def test_one_read_of_each_short_step_is_no_printing() -> None:
     """A hundred steps of 0.4 ms read a hundred scalars in 40 ms, as a printed tensor does."""
     report, _left = told([*launches([100] * 2), Deed("read"), Deed("host", 200)])
-    assert first(report).title == "`.item()` every step"
+    assert first(report).title == "scalar read back every step"
 
 
 @pytest.mark.slow

@@ -8,20 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import Finding
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.chains.pytorch import (
+from gputop.explain.chains.formwords import (
     ADVICE,
+    PLAIN_ADVICE,
+    PLAIN_TITLES,
     TITLES,
+    advice_of,
+    how_often,
+    title_of,
+)
+from gputop.explain.chains.pytorch import (
     Form,
     Pattern,
-    advice_of,
     first_use,
     form_of_read,
     form_of_send,
     form_of_sync,
-    how_often,
-    title_of,
 )
 from gputop.explain.evidence.apiclass import Role
 from probes.source import FRAMES, PLACES, Sample
@@ -40,8 +45,10 @@ from tests.programs import (
     Program,
     started,
 )
+from tests.stories.foreign import foreign
 
 TORCH = "/usr/lib/python3.11/site-packages/torch"
+AUTOGRAD = 900  # a thread of PyTorch
 STEP = 12_000  # us: 4 ms until the wait returns, 8 ms of the host's own work
 LINE, OTHER, WITHIN, FAR = (1 << 62 | number for number in range(1, 5))
 
@@ -129,8 +136,34 @@ def test_how_often_is_told_in_steps() -> None:
     assert title_of("item", 0.1) == "`.item()` every 10 steps"
 
 
+@pytest.mark.parametrize(
+    ("file", "loaded"),
+    [
+        (f"{TORCH}/nn/modules/module.py", {Framework.TORCH, Framework.PYTHON}),
+        ("/x/torch/lib/libtorch_cuda.so", {Framework.TORCH}),
+        ("/x/site-packages/numba_cuda/numba/cuda/dispatcher.py", {Framework.NUMBA, Framework.PYTHON}),
+        ("/x/site-packages/cupy/_core/core.so", {Framework.CUPY}),
+        ("/home/me/torchlight/main.py", {Framework.PYTHON}),
+        ("/home/me/solver", set()),
+    ],
+)
+def test_what_a_process_has_loaded_is_told_by_its_stacks(file: str, loaded: set[Framework]) -> None:
+    made = told(started(), (LINE, [[file, 1, "f"]]))
+    made.samples.pop()  # the name of a thread
+    made.call(LAUNCH, 0, 10)
+    assert made.evidence().frameworks(MAIN) == loaded
+    assert made.evidence().frameworks(MAIN + 1) == set()
+
+
+def test_a_program_without_pytorch_is_advised_in_the_words_of_cuda() -> None:
+    found = idle(program(WORK, SEND, WAITS))
+    assert found.title == "blocking host-to-device copy every step"
+    assert not foreign(" ".join((found.title, *found.advice)), ("python",))
+
+
 def test_every_form_has_a_title_and_advice_that_can_be_said() -> None:
     assert set(TITLES) == set(ADVICE)
+    assert set(PLAIN_TITLES) == set(PLAIN_ADVICE)
     for form in TITLES:
         texts = (title_of(form, 1), *advice_of(form, size="4 bytes", times="1.0 times a step"))
         assert not any("{" in text for text in texts)
@@ -169,6 +202,7 @@ def told(made: Program, *frames: tuple[int, list[list[object]]]) -> Program:
     """The same with what its stacks are."""
     data = {"pid": [MAIN] * len(frames), "stack": [stack for stack, _ in frames]}
     made.samples.append(Sample(FRAMES, START, data | {"frames": [rows for _, rows in frames]}))
+    made.samples.append(items.names(START, {AUTOGRAD: "pt_autograd_0"}))
     return made
 
 
@@ -188,7 +222,7 @@ WORK = (0, LAUNCH, {})
 
 
 def test_a_blocking_move_is_no_explicit_synchronisation() -> None:
-    found = idle(program(WORK, SEND, WAITS))
+    found = idle(told(program(WORK, SEND, WAITS)))
     assert (found.cause, found.title) == (
         "C27",
         "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gputop.engine.apart import apart
+from gputop.engine.frameworks import TORCH_THREADS, Framework
 from gputop.engine.lines import Stacks
 from gputop.engine.wallclock import WallClock
 from probes.known import Known
@@ -91,6 +92,16 @@ class Facts:
         """The process's name, else that of its main thread."""
         name = self.processes.get(pid, {}).get("name")
         return str(name) if name else self.thread_name(pid)
+
+    def frameworks(self, pid: int) -> frozenset[Framework]:
+        """What the process has loaded, by the files on its stacks and the names of its threads."""
+        loaded = self.stacks.frameworks(pid)
+        names = self._known.names.values()
+        if Framework.TORCH in loaded or not any(
+            owner == pid and name.startswith(TORCH_THREADS) for owner, name in names
+        ):
+            return loaded
+        return loaded | {Framework.TORCH}
 
     def watched(self) -> list[ProcessData]:
         """Processes to list: all that live, and the newest that ended."""

@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from gputop.documents.parts import LineJson
+from gputop.engine.frameworks import Framework, frameworks_of_file
 from probes.code.source_files import is_library
 from probes.samples import FramesData
 from probes.stacks.kernel_numbers import is_kernel_number
@@ -85,6 +86,7 @@ class Stacks:
         self._frames: dict[int, tuple[Line, ...]] = {}
         self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
         self._of: dict[int, set[int]] = {}  # of each process that is not over
+        self._frameworks: dict[int, frozenset[Framework]] = {}
         self._over: deque[tuple[int, set[int]]] = deque()
 
     def take(self, data: FramesData) -> None:
@@ -94,8 +96,10 @@ class Stacks:
             if len(self._frames) >= _MOST_STACKS:
                 return
             stack = int(number)
-            self._frames[stack] = tuple(self._line(frame) for frame in frames)
+            lines = self._frames[stack] = tuple(self._line(frame) for frame in frames)
             self._of.setdefault(int(pid), set()).add(stack)
+            loaded = self._frameworks.get(int(pid), frozenset())
+            self._frameworks[int(pid)] = loaded.union(*(frameworks_of_file(line.file) for line in lines))
             self.names_kernels = self.names_kernels or is_kernel_number(stack)
 
     def forget(self, pids: Iterable[int]) -> None:
@@ -103,11 +107,16 @@ class Stacks:
         self._over.extend((pid, self._of.pop(pid)) for pid in pids if pid in self._of)
         while len(self._frames) > _MANY_STACKS and self._over:
             pid, stacks = self._over.popleft()
+            self._frameworks.pop(pid, None)
             for stack in stacks - self._of.get(pid, frozenset()):  # another process may have the number now
                 self._frames.pop(stack, None)
             if len(self._known) > 2 * _MANY_STACKS:
                 held = list(self._frames.values())
                 self._known = {line: line for frames in held for line in frames}
+
+    def frameworks(self, pid: int) -> frozenset[Framework]:
+        """What the process has loaded, by the files of all of its stacks."""
+        return self._frameworks.get(pid, frozenset())
 
     def _line(self, frame: Iterable[Any]) -> Line:
         file, line, function = frame

@@ -43,7 +43,7 @@ EXPLICIT = register(
         lambda claim: advice_for(claim, *_sync(claim)),
         overlaps=True,
         calls_go=frozenset({"reads"}),
-        titled=lambda claim: title_for(*_sync(claim)),
+        titled=lambda claim: title_for(claim, *_sync(claim)),
         kind=DiagnosisKind.SYNC,
         family="S",
         rank=230,

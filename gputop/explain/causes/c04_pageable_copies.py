@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
@@ -71,6 +72,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
     which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
     api = usual_api(scene, rows)
     where, line = placed(scene, rows), usual_line(scene, rows)
+    loads = scene.evidence.frameworks(pid)
     return assessed(
         scene,
         STAGED,
@@ -90,10 +92,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, staging: Ints) -> Finding:
             f"{len(rows)} copies: median {format_bytes(size)}, "
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
-        advice=(
-            "the CPU waits inside each copy: copy from pinned memory with non_blocking=True "
-            "(tensor.pin_memory(), or pin_memory=True in the DataLoader)",
-        ),
+        advice=(f"the CPU waits inside each copy: {_pinned(torch=Framework.TORCH in loads)}",),
         gain_ns=total,
         moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
         count=len(rows),
@@ -115,12 +114,21 @@ def _staged(scene: Scene, free: Mask) -> Mask:
     return free & scene.estimated & scene.own & scene.in_refill & copies[scene.segments.gap]
 
 
+def _pinned(*, torch: bool) -> str:
+    """What to do instead, in the words of the program's framework."""
+    if torch:
+        return (
+            "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
+            "DataLoader)"
+        )
+    return "copy asynchronously from page-locked memory (cudaHostAlloc, cudaHostRegister)"
+
+
 def _advise_staged(claim: Claim) -> tuple[str, ...]:
     size = claim.sent_bytes
     return (
         f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
-        "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
-        "DataLoader)",
+        f"{_pinned(torch=claim.torch)}",
     )
 
 

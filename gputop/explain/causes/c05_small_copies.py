@@ -12,8 +12,9 @@ from gputop.explain.causes.drains import (
 from gputop.explain.causes.forms import MOST_PARTS, pattern_of
 from gputop.explain.causes.own_work import own_work
 from gputop.explain.causes.registry import register
+from gputop.explain.chains.formwords import advice_of, title_of
 from gputop.explain.chains.places import line_numbers
-from gputop.explain.chains.pytorch import Form, advice_of, by_loader, form_of_send, title_of
+from gputop.explain.chains.pytorch import Form, by_loader, form_of_send
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.evidence import Column
@@ -96,7 +97,8 @@ def _form(claim: Claim) -> Form:
 
 
 def _advise_tiny(claim: Claim) -> tuple[str, ...]:
-    return advice_of(_form(claim), size=format_bytes(claim.sent_bytes), times=claim.per_step(_count(claim)))
+    size, times = format_bytes(claim.sent_bytes), claim.per_step(_count(claim))
+    return advice_of(_form(claim), size=size, times=times, torch=claim.torch)
 
 
 TINY_COPIES = register(
@@ -108,7 +110,7 @@ TINY_COPIES = register(
         more=_copies,
         culprit="refilled_by",
         calls_go=frozenset({"sends"}),
-        titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim))),
+        titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim)), torch=claim.torch),
         kind=DiagnosisKind.COPY,
         family="C",
         rank=170,

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
@@ -41,7 +42,16 @@ ADVICE = (
 )
 
 
-FUSE = "fuse these kernels, each of which works on every element by itself (torch.compile)"
+PLAIN_ADVICE = "launch less: CUDA graphs, fused kernels, or more work in each"
+
+
+FUSE = "fuse these kernels, each of which works on every element by itself"
+
+
+def _advice(scene: Scene, pid: int, launches: Ints) -> tuple[str, ...]:
+    torch = Framework.TORCH in scene.evidence.frameworks(pid)
+    fuse = elementwise_among(scene, launches, f"{FUSE} (torch.compile)" if torch else FUSE)
+    return (ADVICE if torch else PLAIN_ADVICE, *fuse)
 
 
 def launch_bound(scene: Scene, span_ns: int) -> list[Finding]:
@@ -143,7 +153,7 @@ def _finding(
             *launched_most(scene, launches, "launched most"),
             *small_among(scene, launches, scene.evidence.fill),
         ),
-        advice=(ADVICE, *elementwise_among(scene, launches, FUSE)),
+        advice=_advice(scene, pid, launches),
         gain_ns=loss,
         moments=begin,
         count=count,
@@ -173,8 +183,7 @@ def _between_launches(scene: Scene) -> Mask:
 
 
 def _advise_launches(claim: Claim) -> tuple[str, ...]:
-    rows = claim.scene.gaps.refilled_by[claim.gaps]
-    return (ADVICE, *elementwise_among(claim.scene, rows, FUSE))
+    return _advice(claim.scene, claim.pid, claim.scene.gaps.refilled_by[claim.gaps])
 
 
 def _kernels(claim: Claim) -> tuple[str, ...]:

@@ -13,11 +13,8 @@ from gputop.explain.causes.forms import title_for
 from gputop.explain.causes.own_work import own_work
 from gputop.explain.causes.reads import form_of_claim
 from gputop.explain.causes.registry import register
-from gputop.explain.chains.pytorch import (
-    Pattern,
-    advice_of,
-    form_of_read,
-)
+from gputop.explain.chains.formwords import advice_of
+from gputop.explain.chains.pytorch import Form, Pattern, form_of_read
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints, Mask
 
@@ -71,11 +68,12 @@ def _formatted(scene: Scene) -> Mask:
 
 def _title_of_print(claim: Claim) -> str:
     form, pattern = form_of_claim(claim)
-    return title_for(form, pattern) if form == "print" else PRINTS.title
+    return title_for(claim, form, pattern) if form == "print" else title_for(claim, "elements", pattern)
 
 
 def _advise_print(claim: Claim) -> tuple[str, ...]:
-    return advice_of("print", size="", times=claim.per_step())
+    form: Form = "print" if form_of_claim(claim)[0] == "print" else "elements"
+    return advice_of(form, size="", times=claim.per_step(), torch=claim.torch)
 
 
 PRINTS = register(

@@ -17,7 +17,7 @@ def _throttled(scene: Scene, free: Mask) -> Mask:
 def _advise_throttled(claim: Claim) -> tuple[str, ...]:
     return (
         "the cgroup's CPU quota runs out (cpu.max; cpu.cfs_quota_us in cgroup v1): raise it, or use "
-        "fewer threads (OMP_NUM_THREADS, num_workers) so that it lasts",
+        f"fewer threads (OMP_NUM_THREADS{', num_workers' if claim.torch else ''}) so that it lasts",
     )
 
 

@@ -16,9 +16,11 @@ def _device_memory(scene: Scene, free: Mask) -> Mask:
 
 
 def _advise_device(claim: Claim) -> tuple[str, ...]:
+    done = f"device memory is allocated and freed {claim.per_step()}"
+    if not claim.torch:
+        return (f"{done}: allocate it once before the loop, or from a pool (cudaMallocAsync)",)
     return (
-        f"device memory is allocated and freed {claim.per_step()}: keep shapes fixed, keep the caching "
-        "allocator's blocks (no empty_cache() in the loop), "
+        f"{done}: keep shapes fixed, keep the caching allocator's blocks (no empty_cache() in the loop), "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or cudaMallocAsync",
     )
 

@@ -16,9 +16,10 @@ def _host_memory(scene: Scene, free: Mask) -> Mask:
 
 
 def _advise_host(claim: Claim) -> tuple[str, ...]:
+    how = " (pin_memory=True with persistent_workers=True)" if claim.torch else ""
     return (
         f"host memory is page-locked {claim.per_step()}, which takes a lock of the driver: allocate pinned "
-        "buffers once and reuse them (pin_memory=True with persistent_workers=True)",
+        f"buffers once and reuse them{how}",
     )
 
 

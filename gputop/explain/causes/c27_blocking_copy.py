@@ -41,7 +41,7 @@ BLOCKING = register(
         lambda claim: advice_for(claim, *_send(claim)),
         overlaps=True,
         calls_go=frozenset({"reads"}),
-        titled=lambda claim: title_for(*_send(claim)),
+        titled=lambda claim: title_for(claim, *_send(claim)),
         kind=DiagnosisKind.COPY,
         family="C",
         rank=220,

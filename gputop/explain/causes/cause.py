@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
@@ -41,6 +42,16 @@ class Claim:
     def pid(self) -> int:
         """The process whose gaps these are."""
         return int(self.scene.evidence.threads.pid[self.scene.gaps.thread[self.gaps[0]]])
+
+    @property
+    def loads(self) -> frozenset[Framework]:
+        """The frameworks that the process has loaded; advice is in their words."""
+        return self.scene.evidence.frameworks(self.pid)
+
+    @property
+    def torch(self) -> bool:
+        """Whether PyTorch is one of them."""
+        return Framework.TORCH in self.loads
 
     @property
     def steps(self) -> Steps | None:

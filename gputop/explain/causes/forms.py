@@ -8,8 +8,9 @@ from gputop.engine.lines import Line
 from gputop.engine.source import read_source
 from gputop.engine.wallclock import WallClock
 from gputop.explain.causes.cause import Claim
+from gputop.explain.chains.formwords import advice_of, title_of
 from gputop.explain.chains.places import line_numbers
-from gputop.explain.chains.pytorch import Form, Pattern, advice_of, title_of
+from gputop.explain.chains.pytorch import Form, Pattern
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints
@@ -18,14 +19,15 @@ from gputop.format import format_bytes
 MOST_PARTS = 8  # a step: more copies to the device are no batch
 
 
-def title_for(form: Form, pattern: Pattern) -> str:
+def title_for(claim: Claim, form: Form, pattern: Pattern) -> str:
     """The title of such a claim, by how often it is."""
-    return title_of(form, pattern.often)
+    return title_of(form, pattern.often, torch=claim.torch)
 
 
 def advice_for(claim: Claim, form: Form, pattern: Pattern) -> tuple[str, ...]:
     """What to change, with how much how often."""
-    return advice_of(form, size=format_bytes(max(pattern.size, 0)), times=claim.per_step(pattern.count))
+    size, times = format_bytes(max(pattern.size, 0)), claim.per_step(pattern.count)
+    return advice_of(form, size=size, times=times, torch=claim.torch)
 
 
 def pattern_of(claim: Claim, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:

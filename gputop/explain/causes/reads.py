@@ -7,12 +7,8 @@ import numpy as np
 from gputop.explain.causes.cause import Claim
 from gputop.explain.causes.drains import source_of
 from gputop.explain.causes.forms import advice_for, pattern_of, title_for
-from gputop.explain.chains.pytorch import (
-    Form,
-    Pattern,
-    advice_of,
-    form_of_read,
-)
+from gputop.explain.chains.formwords import advice_of
+from gputop.explain.chains.pytorch import Form, Pattern, form_of_read
 from gputop.explain.chains.scene import SCALAR_BYTES
 
 
@@ -29,12 +25,13 @@ def form_of_claim(claim: Claim) -> tuple[Form, Pattern]:
 
 def title_of_read(claim: Claim) -> str:
     """The title, by that."""
-    return title_for(*form_of_claim(claim))
+    return title_for(claim, *form_of_claim(claim))
 
 
 def advise_read(claim: Claim) -> tuple[str, ...]:
     """What to change, by that."""
     form, pattern = form_of_claim(claim)
     if form == "item":
-        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=claim.per_step(pattern.count))
+        times = claim.per_step(pattern.count)
+        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=times, torch=claim.torch)
     return advice_for(claim, form, pattern)

@@ -9,8 +9,8 @@ from typing import Literal
 from gputop.explain.evidence.apiclass import Role
 
 Form = Literal[
-    "item", "size", "read", "print", "scaler", "clip", "save", "batch", "index", "made", "moved", "small",
-    "device", "event", "stream", "sync",
+    "item", "size", "read", "print", "elements", "scaler", "clip", "save", "arguments", "batch", "index",
+    "made", "moved", "small", "device", "event", "stream", "sync",
 ]  # fmt: skip
 
 MOST_ITEM = 16  # bytes that .item() reads
@@ -23,6 +23,7 @@ _BY_FILE: tuple[tuple[str, Form], ...] = (
     ("/torch/cuda/amp/grad_scaler.py", "scaler"),
     ("/torch/nn/utils/clip_grad.py", "clip"),
     ("/torch/serialization.py", "save"),
+    ("/numba/cuda/args.py", "arguments"),
 )
 _LOADER = ("/torch/utils/data/",)
 _MASK = re.compile(
@@ -111,109 +112,3 @@ def by_pytorch(files: frozenset[str]) -> bool:
 def first_use(files: frozenset[str]) -> str:
     """What is done once only in a program's life, as its stack tells: ``imports modules``; "" for nothing."""
     return next((words for part, words in _FIRST_USE if any(part in file for file in files)), "")
-
-
-def how_often(times: float | None) -> str:
-    """``every step``, ``every 10 steps``; ``in the loop`` where no steps are known."""
-    if times is None or times <= 0:
-        return "in the loop"
-    return "every step" if times > 0.67 else f"every {max(round(1 / times), 2)} steps"
-
-
-TITLES: dict[Form, str] = {
-    "item": "`.item()` {often}",
-    "size": "size of a result read {often} (`nonzero`, boolean mask)",
-    "read": "device-to-host read {often} (`.cpu()`, `.numpy()`)",
-    "print": "`print(tensor)` {often}",
-    "scaler": "`GradScaler` reads `found_inf` {often}",
-    "clip": "gradient norm read {often} (`clip_grad_norm_`)",
-    "save": "`torch.save` of tensors on the GPU {often}",
-    "batch": "blocking host-to-device copy {often} (`.to(device)`, `.cuda()`)",
-    "index": "index tensor copied to the device {often} (`x[idx]`)",
-    "made": "tensors made on the CPU and moved {often} (`.to(device)`)",
-    "moved": "waits for tensors made on the CPU and moved {often} (`.to(device)`)",
-    "small": "many small host-to-device copies",
-    "device": "`torch.cuda.synchronize()` {often}",
-    "event": "`event.synchronize()` {often}",
-    "stream": "`stream.synchronize()` {often}",
-    "sync": "explicit synchronisation {often}",
-}
-
-_MADE = (
-    "tensors of {size} are made on the CPU and copied {times} (.to(device)): create them on the GPU "
-    "(device=x.device in torch.arange, torch.zeros, torch.tensor)",
-    "or pack them into one pinned tensor and copy that once, with non_blocking=True",
-)
-ADVICE: dict[Form, tuple[str, ...]] = {
-    "item": (
-        "a value of at most {size} is read {times} (.item(), float(t), if t:): keep it on the device and "
-        "read it every n steps",
-        "or copy it with non_blocking=True into pinned memory and look at it a step later, behind an event",
-    ),
-    "size": (
-        "the host waits {times} to learn how many elements are left (nonzero, x[mask], unique): keep the "
-        "shape fixed instead: torch.where(mask, x, 0), x * mask, or nonzero_static(size=n)",
-    ),
-    "read": (
-        "{size} come back {times} (.cpu(), .numpy(), .tolist()), and the host works on them while the GPU "
-        "is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run there)",
-        "what must stay on the host: gather it and copy once per step, or work on the step before while "
-        "this one runs",
-    ),
-    "print": (
-        "a tensor on the device is printed or looped over element by element: print t.cpu(), and rarely",
-    ),
-    "scaler": (
-        "GradScaler.step() waits {times} for found_inf: use bfloat16, which needs no scaler, or an "
-        "optimizer with fused=True, which takes found_inf on the device",
-    ),
-    "clip": (
-        "clip_grad_norm_ waits {times} for the norm: leave error_if_nonfinite=False, and do not read what "
-        "it returns",
-    ),
-    "save": (
-        "torch.save copies tensors to the host one after the other and writes a file while the GPU is idle: "
-        "save less often",
-        "or copy them with non_blocking=True into pinned memory and write them in a thread of its own "
-        "(torch.distributed.checkpoint.async_save)",
-    ),
-    "batch": (
-        "{size} are copied from pageable memory {times}, and the host waits for each copy: copy from pinned "
-        "memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the DataLoader)",
-    ),
-    "index": (
-        "an index of {size} on the CPU is copied to the device {times}, and the host waits for it: make it "
-        "there (device=x.device in torch.arange, torch.randperm, torch.tensor), or move it once before the "
-        "loop",
-    ),
-    "made": _MADE,
-    "moved": _MADE,
-    "small": (
-        "copies of {size} go to the device {times} (.to(device) of tensors built on the CPU): create the "
-        "tensors on the GPU (device='cuda' in torch.zeros, torch.arange, torch.tensor)",
-        "or pack them into one pinned tensor and copy that once, with non_blocking=True",
-    ),
-    "device": (
-        "the host waits for all work {times}: remove torch.cuda.synchronize() from the loop; to time it, "
-        "record two events and read them after the loop",
-    ),
-    "event": ("the host waits for the event {times}: wait for the event of the step before instead",),
-    "stream": (
-        "the host waits for the stream {times}: order streams with stream.wait_event(), which does not "
-        "block the host",
-    ),
-    "sync": (
-        "the host waits for the GPU {times} before it goes on: remove the synchronisation "
-        "(torch.cuda.synchronize(), a timing), or wait for an event of the step before",
-    ),
-}
-
-
-def title_of(form: Form, times: float | None) -> str:
-    """What it is, in a few words."""
-    return TITLES[form].format(often=how_often(times))
-
-
-def advice_of(form: Form, *, size: str, times: str) -> tuple[str, ...]:
-    """What to change; sizes and how often in words."""
-    return tuple(text.format(size=size, times=times) for text in ADVICE[form])

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
 from gputop.engine.fills import fill_of, smaller
+from gputop.engine.frameworks import Framework
 from gputop.explain.evidence.activity import Activities
 from gputop.explain.evidence.apiclass import ApiTable
 from gputop.explain.evidence.held import Held
@@ -186,6 +187,11 @@ class Evidence:
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
+
+    def frameworks(self, pid: int) -> frozenset[Framework]:
+        """What the process has loaded; torch.profiler records no other programs than PyTorch's."""
+        loaded = self.facts.frameworks(pid)
+        return loaded | {Framework.TORCH} if self.header.get("source") == "kineto" else loaded
 
     def key(self, rows: Column, times: Column) -> Ints:
         """Thread and time as one number, in the order of ``calls`` and ``slices``."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
 from gputop.explain.causes import CATALOGUE, CAUSES
 from gputop.explain.causes.c23_straggler import of_lateness
@@ -173,7 +174,8 @@ class _Activity:
 
 def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
     """Compute or memory: by what is at its ceiling. ``when`` says of which time, if it is not all of it."""
-    seen = _activity(scene)
+    seen, torch = _activity(scene), _torch(scene)
+    advised = _ADVICE if torch else _PLAIN_ADVICE
     share = f"{when}a kernel ran for about {format_percent(100 * busy)} % of the time"
     if seen.dram is None or seen.sm is None:
         if seen.memory is None:
@@ -184,7 +186,7 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
             else DiagnosisKind.COMPUTE
         )
         said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
-        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, said), _ADVICE[kind])
+        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, said), advised[kind])
     # while kernels run, not over all the time
     ran = max(seen.ran or 100 * busy, 1.0) / 100
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
@@ -196,15 +198,15 @@ def _of_busy(scene: Scene, busy: float, when: str) -> Diagnosis:
             TITLES[DiagnosisKind.MEMORY],
             Level.STRONG,
             (share, said, *which),
-            _ADVICE[DiagnosisKind.MEMORY],
+            advised[DiagnosisKind.MEMORY],
         )
     grounds = [share, said]
-    advice = list(_ADVICE[DiagnosisKind.COMPUTE])
+    advice = list(advised[DiagnosisKind.COMPUTE])
     if sm < FULL:
         grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
         advice = [f"kernels keep {sm:.0f} % of the SMs active: a larger batch fills more of them"]
     if tensor < HARDLY:
-        advice.insert(0, _TENSOR.format(tensor=tensor))
+        advice.insert(0, (_TENSOR if torch else _PLAIN_TENSOR).format(tensor=tensor))
     return Diagnosis(
         DiagnosisKind.COMPUTE, TITLES[DiagnosisKind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice)
     )
@@ -218,10 +220,23 @@ def _calls_of(scene: Scene) -> Ints:
     return rows
 
 
-_TENSOR = (
-    "tensor cores are hardly used ({tensor:.0f} %): torch.set_float32_matmul_precision('high') (TF32), or "
-    "torch.autocast to bfloat16"
-)
+def _torch(scene: Scene) -> bool:
+    """Whether a program with PyTorch is among those that are explained."""
+    evidence = scene.evidence
+    pids = np.unique(evidence.threads.pid).tolist()
+    return any(Framework.TORCH in evidence.frameworks(pid) for pid in pids)
+
+
+_HARDLY = "tensor cores are hardly used ({tensor:.0f} %): "
+_TENSOR = f"{_HARDLY}torch.set_float32_matmul_precision('high') (TF32), or torch.autocast to bfloat16"
+_PLAIN_TENSOR = f"{_HARDLY}matrix products in TF32, BF16 or FP16 use them"
+_PLAIN_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
+    DiagnosisKind.COMPUTE: ("the GPU itself is the limit: a faster algorithm, lower precision, less work",),
+    DiagnosisKind.MEMORY: (
+        "memory bandwidth is the limit: fuse kernels that read the same data, keep intermediate results on "
+        "the chip, use smaller types",
+    ),
+}
 _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
     DiagnosisKind.COMPUTE: (
         "the GPU itself is the limit: torch.compile, fused attention (scaled_dot_product_attention), "
