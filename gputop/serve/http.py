@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from gputop.serve.pace import Pace
+from gputop.serve.pace import Pace, thread_cpu_s
 
 _PATIENCE_S: Final = 10.0
 _AT_ONCE: Final = 64
@@ -50,6 +50,7 @@ class _Asking:
 
     connection: socket.socket  # TLS puts another one in its place
     since_s: float
+    thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
 class MetricsServer(ThreadingHTTPServer):
@@ -74,7 +75,8 @@ class MetricsServer(ThreadingHTTPServer):
         self._open: list[_Asking] = []  # who is answered, the oldest first
         self._comers, self._pace = Pace(*_COMERS), Pace(*_MAKING)
         self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
-        self._accept_s = self._answers_s = 0.0
+        self._accepting: threading.Thread | None = None
+        self._answers_s = 0.0
         super().__init__((address.host, address.port), _Handler)
         self._context: ssl.SSLContext | None = None
         if address.certificate:
@@ -87,14 +89,15 @@ class MetricsServer(ThreadingHTTPServer):
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """The next one; who comes too fast waits in the kernel."""
-        self._accept_s = time.thread_time()
         time.sleep(self._comers.spend())
         return super().get_request()
 
     @property
     def spent_s(self) -> float:
-        """CPU time that those who ask have cost."""
-        return self._accept_s + self._answers_s
+        """CPU time that those who ask have cost until now."""
+        with self._lock:
+            threads = [*(asking.thread for asking in self._open), *filter(None, [self._accepting])]
+            return self._answers_s + sum(map(thread_cpu_s, threads))
 
     def told(self, accept: str) -> tuple[str, bytes]:
         """The kind and the text of the metrics; the last one where new ones would cost too much.
@@ -141,7 +144,8 @@ class MetricsServer(ThreadingHTTPServer):
 
     def start(self) -> None:
         """Answers from now on."""
-        threading.Thread(target=self.serve_forever, name="gputop-metrics", daemon=True).start()
+        self._accepting = threading.Thread(target=self.serve_forever, name="gputop-metrics", daemon=True)
+        self._accepting.start()
 
     def stop(self) -> None:
         """Ends."""
