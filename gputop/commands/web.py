@@ -16,7 +16,7 @@ from gputop.library.reading import open_file
 from gputop.process.isolation import isolated
 from gputop.process.say import say
 
-HOST, PORT = "127.0.0.1", 8000
+PORT = 8000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--host",
-        default=HOST,
         metavar="ADDRESS",
-        help=f"address to listen on ({HOST}); the connection is not encrypted",
+        help="address to listen on (a new 127.x.y.z each time; 127.0.0.1 behind ssh and in WSL); the "
+        "connection is not encrypted",
     )
     parser.add_argument(
         "--port", type=bounded(0, 65535, "(a port)"), default=PORT, metavar="N",
@@ -56,26 +56,26 @@ def check(options: argparse.Namespace) -> None:
 def web(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     try:
-        from gputop.web.guard import Guard
+        from gputop.web.guard import Guard, own_host
         from gputop.web.server import WebServer
     except ImportError as error:
         raise CommandError(f"textual-serve is not installed: {install_command('web')}") from error
     if options.file is not None:
         open_file(options.file).close()  # what is wrong with it is said here, and not to a browser
+    host = options.host or own_host()
     try:
         listening = socket.create_server(
-            (options.host, int(options.port)),
-            family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
+            (host, int(options.port)),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
         )
     except OSError as error:
         raise CommandError(
-            f"cannot listen on {options.host}:{int(options.port)} ({error.strerror or error}): "
+            f"cannot listen on {host}:{int(options.port)} ({error.strerror or error}): "
             "choose another --port, or 0 for any that is free"
         ) from error
     with listening:
-        guard = Guard(options.host, listening.getsockname()[1])
-        title = f"gputop {os.path.basename(options.file)}" if options.file else "gputop"
-        server = WebServer(_words(options), guard, title, shared=options.file is None)
+        guard = Guard(host, listening.getsockname()[1])
+        server = WebServer(_words(options), guard, shared=options.file is None)
         say(f"open {guard.address}")
         say("whoever has this address sees the screen, until an interrupt; nothing can be changed from there")
         server.serve_on(listening)

@@ -1,19 +1,43 @@
-"""Who may talk to the server: a token in the first address, then a cookie; no foreign page, no foreign name.
+"""Who may talk to the server: who has the token, from the server's own page, under the server's own name.
 
-Without it every page that is open in the same browser could connect to the server, and every user of the
-machine. A name that somebody makes point to 127.0.0.1 would count as the page's own (DNS rebinding), so the
-name that was asked for counts, too.
+The token stands behind the ``#`` of the address, which a browser sends to no server. The page keeps it, and
+says it when it connects (as a subprotocol, which goes to this server alone). There is no cookie: cookies of
+127.0.0.1 go to every port of it, and to any user who listens there. Without a token every page that is open
+in the same browser could connect, and every user of the machine. A name that somebody makes point to
+127.0.0.1 would count as the page's own (DNS rebinding), so the name that was asked for counts, too.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
 
-TOKEN_BYTES = 32
-NO_COOKIE = "open the whole address that gputop web printed, with its token"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+TOKEN_BYTES: Final = 32
+PROTOCOL: Final = "gputop"  # that the page asks for beside the token, and is granted
+_NAMED: Final = "127.0.0.1"
+LOOPBACK: Final = (_NAMED, "::1", "localhost")
+_ELSEWHERE: Final = (
+    "SSH_CONNECTION",
+    "WSL_DISTRO_NAME",
+)  # the browser is on the other side, which knows 127.0.0.1
+
+
+def own_host(environment: Mapping[str, str] = os.environ) -> str:
+    """An address of this machine alone, another one each time.
+
+    What another user's server at 127.0.0.1 left in the browser (a worker, pages in the cache) is of that
+    address, and would be between the page and its next server.
+
+    Args:
+        environment: Says whether the browser is likely to be elsewhere: behind ssh, or Windows' own.
+    """
+    if any(environment.get(name) for name in _ELSEWHERE):
+        return _NAMED
+    return ".".join(map(str, (127, *(1 + secrets.randbelow(254) for _ in range(3)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,51 +46,57 @@ class Guard:
 
     Attributes:
         host, port: Where the server listens.
-        token: What the first address has to hold.
-        session: What the cookie holds after that.
+        token: What who steers the screen has to say.
     """
 
     host: str
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(TOKEN_BYTES))
-    session: str = field(default_factory=lambda: secrets.token_urlsafe(TOKEN_BYTES))
-
-    @property
-    def cookie(self) -> str:
-        """Its name: cookies of one machine are those of all its ports."""
-        return f"gputop_{self.port}"
 
     @property
     def names(self) -> frozenset[str]:
         """How the server is called in addresses: ``127.0.0.1:8000``."""
-        hosts = {self.host, *(LOOPBACK if self.host in LOOPBACK else ())}
+        hosts = {self.host, *(LOOPBACK if _is_loopback(self.host) else ())}  # as ssh leads there
         return frozenset(f"{_bracketed(host)}:{self.port}" for host in hosts)
+
+    @property
+    def origin(self) -> str:
+        """What the server's page is of."""
+        return f"http://{_bracketed(self.host)}:{self.port}"
 
     @property
     def address(self) -> str:
         """What is typed into the browser."""
-        return f"http://{_bracketed(self.host)}:{self.port}/?token={self.token}"
+        return f"{self.origin}/#token={self.token}"
 
-    def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str], *, socket: bool) -> str:
+    def refusal(self, headers: Mapping[str, str], *, socket: bool) -> str:
         """Why a request is refused; "" where it is not.
 
         Args:
             headers: Of the request, whatever their letters' case.
-            cookies: That came with it.
-            socket: Whether it asks for the connection that steers the screen, which names its page.
+            socket: Whether it asks for the connection that steers the screen, which names its page, and the
+                token; the page itself holds nothing.
         """
         if headers.get("Host", "") not in self.names:
             return "this server is not called that"
         origin = headers.get("Origin", "")
         if (origin or socket) and origin not in {f"http://{name}" for name in self.names}:
             return "this page is not of this server"
-        if not secrets.compare_digest(cookies.get(self.cookie, "").encode(), self.session.encode()):
-            return NO_COOKIE
+        if socket and not self._is_told(headers.get("Sec-WebSocket-Protocol", "")):
+            return "open the whole address that gputop web printed, with its token"
         return ""
 
-    def is_token(self, told: str) -> bool:
-        """Whether the first address held the token."""
-        return secrets.compare_digest(told.encode(), self.token.encode())
+    def _is_told(self, protocols: str) -> bool:
+        told = protocols.replace(" ", "").partition(",")
+        right = secrets.compare_digest(told[2].encode("utf-8", "replace"), self.token.encode())
+        return told[0] == PROTOCOL and right
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _bracketed(host: str) -> str:

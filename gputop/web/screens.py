@@ -14,7 +14,8 @@ from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 SMALLEST, LARGEST = (20, 5), (500, 200)  # columns and lines of a browser's terminal
-PATIENCE_S = 5.0  # for a screen that is told to end
+PATIENCE_S = 5.0  # for a screen that is told to end, or to take what was typed, and for a browser
+LAST_WORDS_S = 1.0  # from its last output to its end
 # what a terminal is told once, at the start: its other page, no cursor, the mouse, marked pastes
 _PRELUDE = b"\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h\x1b[?2004h"
 _PR_SET_PDEATHSIG = 1
@@ -74,9 +75,11 @@ class OneScreen(AppService):
         process = self._process  # which the task that is waited for still asks for
         if process is None:
             return
-        try:
+        with suppress(asyncio.TimeoutError, ConnectionError):
             await asyncio.wait_for(super().stop(), PATIENCE_S)
-        except (asyncio.TimeoutError, ConnectionError):
+        with suppress(asyncio.TimeoutError):  # what reads it may have ended before it has
+            await asyncio.wait_for(process.wait(), LAST_WORDS_S)
+        if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
         self._process = None
@@ -159,9 +162,12 @@ class SharedScreen:
     async def _draw(self, data: bytes) -> None:
         for viewer in list(self._viewers):
             try:
-                await viewer.write_bytes(data)
+                await asyncio.wait_for(viewer.write_bytes(data), PATIENCE_S)
             except ConnectionError:  # it has gone, and its own task will say so
                 continue
+            except asyncio.TimeoutError:  # the others see the same screen, and would wait with it
+                self._viewers.remove(viewer)
+                await viewer.close()
 
     async def _ended(self) -> None:
         self._screen = None

@@ -1,4 +1,4 @@
-"""Serves the screen to browsers: textual-serve's server, behind a guard, with a page of its own."""
+"""Serves the screen to browsers: textual-serve's terminal in a page of ours, behind a guard."""
 
 from __future__ import annotations
 
@@ -10,48 +10,51 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import textual_serve
 from aiohttp import WSMsgType, web
-from textual_serve.server import Server, to_int
+from textual_serve.download_manager import DownloadManager
 
-from gputop.web.guard import NO_COOKIE, Guard
-from gputop.web.screens import OneScreen, SharedScreen, Viewer
+from gputop.serve.pace import Pace
+from gputop.web.guard import PROTOCOL, Guard
+from gputop.web.screens import PATIENCE_S, OneScreen, SharedScreen, Viewer
 
 _LOG = logging.getLogger(__name__)
 MOST_BROWSERS = 8
 MOST_MESSAGE_BYTES = 65_536  # of what a browser sends: keys, clicks, pastes
+TYPED = (
+    4096.0,
+    65_536.0,
+)  # bytes of messages in a second, and at once; a mouse that moves sends half as much
+LEAST = 32  # that a message counts, however short: a key may draw the screen anew
+MOST_OWED_S = 4.0
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "font-src 'self'; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "font-src 'self'; img-src 'self' data:; connect-src 'self'; worker-src 'none'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'",
 }
-# a redirect would still be of the page that the link was on, and a strict cookie would not go with it
-_WELCOME = (
-    '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/">'
-    '<link rel="icon" href="data:,"><title>gputop</title>'
-)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class WebServer(Server):
+class WebServer:
     """The screen for at most so many browsers."""
 
-    def __init__(self, words: Sequence[str], guard: Guard, title: str, *, shared: bool) -> None:
+    def __init__(self, words: Sequence[str], guard: Guard, *, shared: bool) -> None:
         """Serve nothing yet.
 
         Args:
             words: The command whose screen is shown.
             guard: Who may see it.
-            title: What the page is called.
             shared: Whether all browsers see one screen, with one set of probes.
         """
-        address = guard.address.partition("/?")[0]
-        super().__init__("", guard.host, guard.port, title, public_url=address)
-        self.templates_path = Path(__file__).parent
         self._words, self._guard = tuple(words), guard
-        self._shared = SharedScreen(self._words, self.download_manager) if shared else None
+        self._downloads = DownloadManager()  # hands nothing out, but a screen of textual-serve's wants one
+        self._shared = SharedScreen(self._words, self._downloads) if shared else None
         self._browsers = 0
 
     def serve_on(self, listening: socket.socket) -> None:
@@ -59,8 +62,6 @@ class WebServer(Server):
         web.run_app(self._make_app(), sock=listening, print=None, access_log=None, shutdown_timeout=2.0)
 
     async def _make_app(self) -> web.Application:
-        app = await super()._make_app()
-
         @web.middleware
         async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
             refused = self._refused(request)
@@ -69,25 +70,26 @@ class WebServer(Server):
                 response.headers.update(_HEADERS)
             return response
 
-        app.middlewares.append(guarded)
+        app = web.Application(middlewares=[guarded])
+        app.add_routes(
+            [
+                web.get("/", _file("app_index.html")),
+                web.get("/page.js", _file("page.js")),
+                web.get("/ws", self.handle_websocket),
+                web.static("/static", Path(textual_serve.__file__).parent / "static"),
+            ]
+        )
+        app.on_shutdown.append(self.on_shutdown)
         return app
 
-    async def on_startup(self, app: web.Application) -> None:
-        """Says nothing: the command has."""
-
-    async def on_shutdown(self, app: web.Application) -> None:
+    async def on_shutdown(self, _app: web.Application) -> None:
         """Ends what was started."""
         if self._shared is not None:
             await self._shared.stop()
 
     def _refused(self, request: web.Request) -> web.Response | None:
-        """What who may not is told; who comes for the first time with the token gets the cookie."""
-        guard = self._guard
-        refused = guard.refusal(request.headers, request.cookies, socket=request.path == "/ws")
-        if refused == NO_COOKIE and request.path == "/" and guard.is_token(request.query.get("token", "")):
-            response = web.Response(text=_WELCOME, content_type="text/html")
-            response.set_cookie(guard.cookie, guard.session, httponly=True, samesite="Strict", path="/")
-            return response
+        """What who may not is told. The page and what draws it hold nothing, and are for all who come."""
+        refused = self._guard.refusal(request.headers, socket=request.path == "/ws")
         return web.Response(status=403, text=f"{refused}\n") if refused else None
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
@@ -95,11 +97,13 @@ class WebServer(Server):
         if self._browsers >= MOST_BROWSERS:
             raise web.HTTPServiceUnavailable(text=f"{MOST_BROWSERS} browsers look at it already\n")
         self._browsers += 1
-        websocket = web.WebSocketResponse(heartbeat=15, max_msg_size=MOST_MESSAGE_BYTES)
-        size = to_int(request.query.get("width", ""), 80), to_int(request.query.get("height", ""), 24)
+        websocket = web.WebSocketResponse(
+            heartbeat=15, max_msg_size=MOST_MESSAGE_BYTES, protocols=(PROTOCOL,)
+        )
+        size = _number(request.query.get("width"), 80), _number(request.query.get("height"), 24)
         try:
             await websocket.prepare(request)
-            await (self._share(websocket, size) if self._shared else self._show(websocket, size))
+            await (self._share if self._shared else self._show)(request, websocket, size)
         except asyncio.CancelledError:
             await websocket.close()
         except ConnectionError:
@@ -108,21 +112,25 @@ class WebServer(Server):
             self._browsers -= 1
         return websocket
 
-    async def _show(self, websocket: web.WebSocketResponse, size: tuple[int, int]) -> None:
+    async def _show(
+        self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
+    ) -> None:
         """A screen of its own."""
 
         async def close() -> None:
             await websocket.close()
 
-        screen = OneScreen(self._words, websocket.send_bytes, close, self.download_manager)
+        screen = OneScreen(self._words, websocket.send_bytes, close, self._downloads)
         await screen.start(*size)
         try:
-            await self._listen(websocket, screen.send_bytes, screen.set_terminal_size)
+            await self._listen(request, websocket, screen.send_bytes, screen.set_terminal_size)
         finally:
             with suppress(ConnectionError):
                 await screen.stop()
 
-    async def _share(self, websocket: web.WebSocketResponse, size: tuple[int, int]) -> None:
+    async def _share(
+        self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
+    ) -> None:
         """The screen of all."""
         shared = self._shared
         assert shared is not None
@@ -134,7 +142,7 @@ class WebServer(Server):
         await shared.join(viewer, *size)
         try:
             await self._listen(
-                websocket, shared.type, lambda width, height: shared.resize(viewer, width, height)
+                request, websocket, shared.type, lambda width, height: shared.resize(viewer, width, height)
             )
         finally:
             with suppress(ConnectionError):
@@ -142,21 +150,56 @@ class WebServer(Server):
 
     async def _listen(
         self,
+        request: web.Request,
         websocket: web.WebSocketResponse,
         typed: Callable[[bytes], Awaitable[Any]],
         resized: Callable[[int, int], Awaitable[None]],
     ) -> None:
-        """What a browser sends; what is no message of our page ends the connection."""
+        """What a browser sends, to the end of its connection, or of our patience."""
+        try:
+            await self._hear(websocket, typed, resized)
+        finally:
+            if not websocket.closed and request.transport is not None:
+                request.transport.abort()  # a polite end would read on, up to the other side's
+
+    async def _hear(
+        self,
+        websocket: web.WebSocketResponse,
+        typed: Callable[[bytes], Awaitable[Any]],
+        resized: Callable[[int, int], Awaitable[None]],
+    ) -> None:
+        """Returns at what is no message of our page, at more than a person types, and where a screen takes
+        nothing: what waits for it would outlive the browser.
+        """
+        pace = Pace(*TYPED)
         async for message in websocket:
-            if message.type != WSMsgType.TEXT:
+            if message.type != WSMsgType.TEXT or pace.spend(max(len(message.data), LEAST)) > MOST_OWED_S:
                 return
             try:
                 kind, data = (*message.json(), None)[:2]
                 if kind == "stdin":
-                    await typed(str(data).encode())
+                    await asyncio.wait_for(typed(str(data).encode()), PATIENCE_S)
                 elif kind == "resize":
-                    await resized(int(data["width"]), int(data["height"]))
+                    await asyncio.wait_for(resized(int(data["width"]), int(data["height"])), PATIENCE_S)
                 elif kind == "ping":
                     await websocket.send_json(["pong", data])
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError, asyncio.TimeoutError):
                 return
+
+
+def _file(name: str) -> _Handler:
+    """Hands one of our files out."""
+    path = Path(__file__).parent / name
+
+    async def handed_out(_request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(path)
+
+    return handed_out
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """Of an address; it is held within bounds later."""
+    try:
+        return int(text or otherwise)
+    except ValueError:
+        return otherwise

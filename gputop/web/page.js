@@ -1,0 +1,21 @@
+// The token stands behind the # of the address, which is sent to no server: it goes from there into this tab's own
+// storage, and to the server when the page connects. Without it nothing connects.
+"use strict";
+(() => {
+  const told = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (told !== null) sessionStorage.setItem("gputop", told);
+  history.replaceState(null, "", "/");
+  const token = sessionStorage.getItem("gputop");
+  if (token === null) {
+    document.documentElement.classList.add("-unknown");
+    return;
+  }
+  window.WebSocket = class extends WebSocket {
+    constructor(path) {
+      super(`ws://${location.host}${path}`, ["gputop", token]);
+    }
+  };
+  const screen = document.createElement("script");
+  screen.src = "/static/js/textual.js";
+  document.head.append(screen);
+})();
