@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputop.explain.estimates.copytimes import copy_rates_of
 from gputop.explain.estimates.learned import Learned, as_waited, learn
 from gputop.explain.estimates.model import Model
 from gputop.explain.estimates.readback import readbacks
@@ -20,7 +21,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, length
 from gputop.explain.proofs.gaps import DeviceTime, Gaps, GpuTime
 from gputop.explain.proofs.witness import Witness, misfit, witness
-from gputop.explain.proofs.workqueue import Floats, Queue, queue_of
+from gputop.explain.proofs.workqueue import Floats, Queue, paced, queue_of
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it
@@ -100,6 +101,9 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         if len(queue) >= effort.operations:
             queue = queue_of(evidence, gpu, device)
             learned = learn(gpu, device, queue, effort.operations)
+    rates = copy_rates_of(evidence, gpu, span, queue, seen)
+    if rates is not queue.rates:
+        queue = paced(evidence, gpu, queue, rates)
     back = readbacks(evidence, gpu, queue)
     # what was learned says when work ends that the program did not wait for, no more
     ready = np.maximum(queue.ready, gpu.work.earliest(device)[: len(queue)])
@@ -149,14 +153,16 @@ def _by_nvml(
     gone = int((gpu.gaps.end - gpu.gaps.begin)[mine].sum())
     # NVML counts kernels; what was neither a kernel nor a copy was idle. Start-up is taken for idle
     idle = span.span_ns * (1 - seen.busy) - gone - span.outside_ns - model.copies_ns
-    idle, error = min(max(idle, 0.0), open_ns), seen.error * span.span_ns
+    # nor does it say how long a copy takes
+    idle, error = min(max(idle, 0.0), open_ns), seen.error * span.span_ns + model.copies_error_ns
     duration = model.fitted(int(idle), 0)
     work = model.work(duration)
     off = misfit(evidence, gpu.devices.index[span.device], span.begin, span.end, work) if work else None
-    if off is None or off[1] * span.span_ns >= error:
+    fitted = off[1] * span.span_ns + model.copies_error_ns if off is not None else error
+    if off is None or fitted >= error:
         return idle, error
     idle = model.idle(duration) - off[0] * span.span_ns
-    return min(max(idle, 0.0), open_ns), off[1] * span.span_ns
+    return min(max(idle, 0.0), open_ns), fitted
 
 
 def _told(

@@ -27,6 +27,7 @@ class Model:
 
     Attributes:
         copies_ns: Time in which copies and fills run, and no kernel: in the unknown, or waited for.
+        copies_error_ns: How far that may be off.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Model:
         queue = _read_inside(_as_moved(queue, pending), *readbacks)
         self.queue, self.unknown, self.learned = queue, unknown, learned
         self._pending, self._moving = pending, _moving(queue, pending)
+        self._operations = operations
         self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
         # behind all that it was given there is nothing to sample: it is idle there
@@ -59,7 +61,11 @@ class Model:
         self._weight = (whole - self._behind_ns) / max(length(*self._part_unknown), 1)
         # idle time within the unknown if kernels took no time at all: what is left are copies
         least = self._inside(_USUAL_NS, 0.0)
-        self.copies_ns = max(whole - int(self._whole(least)), 0) + length(*self._moving)
+        moved = max(whole - int(self._whole(least)), 0)
+        # in one stream no kernel runs beside a copy
+        waited = self._waited_for() if queue.streams == 1 else length(*self._moving)
+        self.copies_ns = moved + waited
+        self.copies_error_ns = min(int(self.copies_ns * queue.rates.doubt), whole)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
         """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
@@ -71,6 +77,15 @@ class Model:
         """Idle time within the unknown of the sample."""
         idle = self._part.idle(self._durations(self._part, usual, scale=scale))
         return shared(idle, self._part_unknown)
+
+    def _waited_for(self) -> int:
+        """For how long copies ran while the GPU certainly had work, as far as the sample tells."""
+        pending = self._pending
+        if len(self._part) < len(self.queue):
+            pending = intersect(pending, _stretches(self.queue, self._operations))
+        idle = self._part.idle(self._durations(self._part, _USUAL_NS, scale=0.0))
+        share = length(*pending) / max(length(*self._pending), 1)
+        return int((length(*pending) - shared(idle, pending)) / share) if share else 0
 
     def _whole(self, inside: float) -> float:
         """Idle time within the unknown, of that of the sample."""
@@ -111,7 +126,7 @@ class Model:
         error = max(learned.error, LEAST_ERROR)
         scales = (1 + error, max(learned.sure, 1e-3) / (1 + error))
         least, most = (self._whole(self._inside(learned.usual_ns, scale)) for scale in scales)
-        return (least + most) / 2, (most - least) / 2
+        return (least + most) / 2, (most - least) / 2 + self.copies_error_ns
 
     def work(self, duration: Floats) -> Work | None:
         """When the GPU was at work; None of a queue that is too long for that."""
@@ -157,12 +172,17 @@ def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[
     """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
     if len(queue) <= operations:
         return queue, unknown
-    low, high = int(queue.ready.min()), int(queue.ready.max())
-    begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
-    end = begin + int((high - low) / _STRETCHES * operations / len(queue))
+    begin, end = _stretches(queue, operations)
     place = np.searchsorted(begin, queue.ready, side="right") - 1
     chosen = np.flatnonzero((place >= 0) & (queue.ready < end[np.maximum(place, 0)]))
     return queue.take(chosen), intersect(unknown, (begin, end))
+
+
+def _stretches(queue: Queue, operations: int) -> tuple[Ints, Ints]:
+    """(begin, end) of those stretches, which have about so many operations together."""
+    low, high = int(queue.ready.min()), int(queue.ready.max())
+    begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
+    return begin, begin + int((high - low) / _STRETCHES * operations / len(queue))
 
 
 def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:

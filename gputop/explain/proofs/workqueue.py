@@ -8,7 +8,7 @@ was proved empty the queue starts anew; nothing of what came before ends later t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,16 +18,14 @@ from gputop.explain.evidence.apiclass import D2H, H2D, Group, Trait
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.identity import group_ids
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
+from gputop.explain.proofs.copyrates import COPY_NS, NO_RATES, CopyRates, copy_rates
 from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
-from probes.samples import listed_gpus
 
 Floats = npt.NDArray[np.float64]
 
 UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
 START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)
 BIG_COPY = 64 << 10  # smaller pageable copies to the device go into the queue with the call
-PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
-COPY_NS = 1_500.0  # what a copy takes beside its bytes
 FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of what HBM3 moves
 
 
@@ -62,6 +60,7 @@ class Queue:
         staged: Whether the CPU staged such a copy to the device inside the call, once its stream was empty.
         kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
         streams: Number of streams.
+        rates: How fast its copies over the link go.
     """
 
     row: Ints
@@ -74,6 +73,7 @@ class Queue:
     staged: Mask
     kind: Ints
     streams: int
+    rates: CopyRates = NO_RATES
 
     def __len__(self) -> int:
         return len(self.row)
@@ -81,7 +81,7 @@ class Queue:
     def take(self, rows: Ints) -> Queue:
         """Some of the operations, by ascending number."""
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
-        return Queue(**columns, streams=self.streams)
+        return Queue(**columns, streams=self.streams, rates=self.rates)
 
     @cached_property
     def _parts(self) -> _Parts:
@@ -161,11 +161,14 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
     runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
     if len(calls):  # in a stream, and no work of the GPU
         runs &= ~((row >= 0) & evidence.apis.has(calls["op"][known], Trait.HOLDS))
-    fixed, staged = _copies(evidence, gpu, row, groups, copies)
     # a call that never returned may have given something when it was called
     abandoned = ready > evidence.end_ns + START_NS
     ready = np.where(abandoned, streams.enqueue_begin[order], ready)
-    group, limit = _proofs(streams_empty(gpu, mine), [streams.enqueue_end[own] for own in orders])
+    group, limit = _proofs(
+        [gpu.empty[stream] for stream in mine], [streams.enqueue_end[own] for own in orders]
+    )
+    alone = _alone(evidence, row, runs | copies, group, limit)
+    fixed, staged, rates = _copies(evidence, gpu, row, copies, alone, limit)
     return Queue(
         row=row,
         thread=streams.enqueue_thread[order],
@@ -177,12 +180,19 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
         staged=staged,
         kind=_kinds(evidence, row, runs),
         streams=len(mine),
+        rates=rates,
     )
 
 
-def streams_empty(gpu: GpuTime, streams: list[int]) -> list[StreamEmpty]:
-    """When each of these streams was proved empty."""
-    return [gpu.empty[stream] for stream in streams]
+def _alone(evidence: Evidence, row: Ints, works: Mask, group: Ints, limit: Ints) -> Ints:
+    """Calls that gave work to a stream in which all work before was proved to have ended."""
+    at = np.flatnonzero(works & (row >= 0))
+    known = at[np.append(True, group[at][1:] != group[at][:-1])[: len(at)]]
+    before = np.searchsorted(group, group[known]) - 1  # the last operation of the part before
+    known, before = known[before >= 0], before[before >= 0]
+    ended = limit[before] <= evidence.calls["begin"][row[known]]
+    alone: Ints = row[known[ended]]
+    return alone
 
 
 def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
@@ -199,38 +209,54 @@ def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
 
 
 def _copies(
-    evidence: Evidence, gpu: GpuTime, row: Ints, groups: npt.NDArray[np.uint8], copies: Mask
-) -> tuple[Floats, Mask]:
-    """(duration, whether it was staged) of copies, by their bytes; 0 of the others.
+    evidence: Evidence, gpu: GpuTime, row: Ints, copies: Mask, alone: Ints, limit: Ints
+) -> tuple[Floats, Mask, CopyRates]:
+    """(duration, whether staged) of copies and fills, by their bytes, 0 of the others; how fast they go.
 
     The CPU moves a staged copy into the driver's buffers inside the call, so that no engine of the GPU is at
     it for much of that time.
     """
-    calls = evidence.calls
     fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)
     at = np.flatnonzero(copies & (row >= 0))
     if not len(at):
-        return fixed, staged
-    rows = row[at]
-    size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
-    over_link = (direction == H2D) | (direction == D2H)
-    rate = np.where(over_link & (groups[at] == Group.COPY), link_rate(evidence), FILL_RATE)
+        return fixed, staged, NO_RATES
+    calls, rows = evidence.calls, row[at]
+    size, direction = calls["bytes"][rows], calls["direction"][rows]
+    fixed[at] = COPY_NS + size / FILL_RATE
+    linked = ((direction == H2D) | (direction == D2H)) & (evidence.group_of(rows) == Group.COPY)
+    at, rows, size, direction = at[linked], rows[linked], size[linked], direction[linked]
     pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
-    staged[at] = (groups[at] == Group.COPY) & (direction == H2D) & ~pinned & (size >= BIG_COPY)
-    # what the link has not moved while the CPU staged it follows after the call
-    before = np.where(staged[at], calls["end"][rows] - calls["begin"][rows], 0)
-    fixed[at] = COPY_NS + np.maximum(size / rate - before, 0)
-    return fixed, staged
+    rates = copy_rates(evidence, rows, pinned, alone, limit[at])
+    staged[at] = (direction == H2D) & ~pinned & (size >= BIG_COPY)
+    fixed[at] = _over_link(evidence, rows, pinned, staged[at], rates)
+    return fixed, staged, rates
 
 
-def link_rate(evidence: Evidence) -> float:
-    """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
-    for sample in reversed(evidence.gpus):
-        for gpu in listed_gpus(sample):
-            generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
-            if generation and width:
-                return 0.8 * 0.985 * 2.0 ** (int(generation) - 3) * int(width)
-    return PINNED_RATE
+def _over_link(evidence: Evidence, rows: Ints, pinned: Mask, staged: Mask, rates: CopyRates) -> Floats:
+    """What copies over the link take once they were given, ns."""
+    calls = evidence.calls
+    size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
+    per_byte = np.zeros(len(rows))
+    for kind, locked in ((H2D, False), (H2D, True), (D2H, False), (D2H, True)):
+        per_byte[(direction == kind) & (pinned == locked)] = rates.of(kind, pinned=locked).ns
+    # what the link has not moved while the CPU staged it follows after the call, which may have waited before
+    before = (calls["end"][rows] - calls["begin"][rows]).astype(np.float64)
+    if rates.staging is not None:
+        before = np.minimum(before, rates.staging * size)
+    left: Floats = COPY_NS + np.maximum(size * per_byte - np.where(staged, before, 0.0), 0.0)
+    return left
+
+
+def paced(evidence: Evidence, gpu: GpuTime, queue: Queue, rates: CopyRates) -> Queue:
+    """The queue with copies that go as fast as this."""
+    calls, known = evidence.calls, np.maximum(queue.row, 0)
+    at = np.flatnonzero(~queue.kernel & (queue.row >= 0))
+    at = at[(evidence.group_of(known[at]) == Group.COPY) & np.isin(calls["direction"][known[at]], (H2D, D2H))]
+    rows = known[at]
+    pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
+    fixed = queue.fixed.copy()
+    fixed[at] = _over_link(evidence, rows, pinned, queue.staged[at], rates)
+    return replace(queue, fixed=fixed, rates=rates)
 
 
 def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
