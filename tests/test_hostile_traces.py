@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gputop.imports.detect import read_trace
-from gputop.imports.recorded import ImportFileError
+from gputop.imports.gathered import ImportFileError
+from gputop.imports.joining import join
 from tests.waiting import until_good
 
 OPERATORS, CALLS = 60_000, 2_000
@@ -31,6 +32,7 @@ def _seconds(path: Path, *, nested: bool) -> float:
     path.write_text(json.dumps({"traceEvents": events}))
     begun = time.process_time()
     trace = read_trace(str(path))
+    join(trace)
     spent = time.process_time() - begun
     assert max(len(frames) for frames in trace.stacks.values()) == (32 if nested else 1)
     return spent

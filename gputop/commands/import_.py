@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 
 from gputop.commands.command import Command
@@ -23,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def import_(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with understood(options.file):
-        trace = read_trace(options.file)
-        calls = write_trace(trace, options.output)
+        trace = read_trace(options.file, os.path.dirname(options.output) or ".")
+        calls, activities = write_trace(trace, options.output)
     for text in trace.problems:
         say(text)
-    counts = f"{format_count(calls)} calls and {format_count(len(trace.activities))} activities"
+    counts = f"{format_count(calls)} calls and {format_count(activities)} activities"
     shown = f"see it with: gputop explain {shlex.quote(options.output)}"
     say(f"{options.output}: {counts} of {trace.source}; {shown}")
     return 0

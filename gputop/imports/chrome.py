@@ -1,258 +1,325 @@
-"""Chrome traces of torch.profiler (Kineto): CUDA calls, kernels, operators. Its times are µs, as floats."""
+"""Chrome traces of torch.profiler (Kineto) of all its generations: calls of CUDA and HIP, kernels, operators.
+
+Its times are µs: since 1970, of which a double holds a quarter of one, or since ``baseTimeNanoseconds``, to
+the ns. GPU rows have the GPU as ``pid`` and the stream as ``tid``; ``correlation`` leads to their call. Until
+2021 categories were written otherwise (``Kernel``, ``Runtime``, ``Operator``), thread numbers as texts.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gputop.imports.recorded import ImportFileError, Trace, gpu_facts
+from gputop.explain.evidence.activity import (
+    COPY,
+    FILL,
+    GPU_RANGE,
+    KERNEL,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    RANGE,
+    WAIT,
+)
+from gputop.imports.gathered import Trace, gpu_facts
+from gputop.imports.json_events import Events
+from gputop.imports.names import FRAME_KINDS, bytes_of, cleaned, collective_of, cuda_name, python_name
+from gputop.imports.opened import unpacked
 from gputop.imports.tables import whole
 from gputop.library.foreign import named
 
-_MOST_BYTES: Final = 4 << 30  # unpacked; what is larger does not fit into memory as Python's objects
-_RATIO: Final = 200  # times a compressed file may grow
-_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver"})
-_ON_GPU: Final = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill", "gpu_user_annotation": ""}
-_AROUND: Final = ("ProfilerStep#", "PyTorch Profiler")  # around all that a step does
-_OPERATORS: Final = frozenset({"cpu_op", "user_annotation", "python_function"})
-_DIRECTIONS: Final = (("HtoD", 1), ("DtoH", 2), ("DtoD", 3))
-_DEEPEST: Final = 1024  # operators within each other; of more than these the outermost are left out
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_TIDS: Final = (1 << 22) - 1
+_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"})
+_ON_GPU: Final = {
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "memcpy": COPY,
+    "gpu_memset": FILL,
+    "memset": FILL,
+    "gpu_user_annotation": GPU_RANGE,
+    "cuda_sync": WAIT,
+}
+_ON_HOST: Final = {
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "user_annotation": RANGE,
+    "python_function": PYTHON,
+    "overhead": OVERHEAD,
+}
+_OTHER_HARDWARE: Final = re.compile(r"(mtia|xpu|privateuse1|hpu)_")
+_RANGES: Final = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "DistributedDataParallel.")
+_DIRECTIONS: Final = (("HtoD", 1), ("DtoH", 2), ("DtoD", 3), ("PtoP", 3))
+_MEMORY: Final = (("Pageable", 0), ("Pinned", 1), ("Managed", 4))
+_PARAMETERS: Final = "record_param_comms"
+_RANKS: Final = 1 << 16  # of a job, at most
+_NONE: Final = (1 << 32) - 1  # a stream that CUPTI does not name
+_NO_SWITCHES: Final = (
+    "torch.profiler records no switches: whether a thread ran, waited for a CPU or slept is not known; its "
+    "own cost is in the times"
+)
+_COARSE: Final = "the trace has no baseTimeNanoseconds: its times are microseconds since 1970 {}"
 
 
-def read_chrome(path: str) -> Trace:
+def read_chrome(path: str, folder: str | None = None) -> Trace:
     """Everything of such a trace that gputop knows.
+
+    Args:
+        path: Of the file.
+        folder: For temporary files.
 
     Raises:
         ImportFileError: It is damaged, or holds no events.
     """
-    trace = Trace("kineto")
-    document = _document(path, trace)
-    events = document.get("traceEvents") if isinstance(document, Mapping) else document
-    if not isinstance(events, list):
-        keys = named("key", list(map(str, document))) if isinstance(document, Mapping) else "no keys"
-        raise ImportFileError(f"{path} is JSON with {keys}, and no Chrome trace: it has no list traceEvents")
-    base = whole(document.get("baseTimeNanoseconds"), -1) if isinstance(document, Mapping) else -1
-    trace.realtime_ns = base if base >= 0 else 0
-    if base < 0:
-        trace.notes.append(
-            "the trace has no baseTimeNanoseconds: its times are microseconds since 1970 as doubles, exact "
-            "to 250 ns"
-        )
+    trace = Trace("kineto", folder)
     reader = _Reader(trace)
-    for event in events:
-        if isinstance(event, dict):
-            reader.take(event)
-    reader.finish()
-    kinds = Counter(str(event["cat"]) for event in events if isinstance(event, dict) and event.get("cat"))
-    trace.contents = named("category", [f"{kind} ({count})" for kind, count in kinds.most_common()])
-    _about(trace, document if isinstance(document, Mapping) else {})
+    with unpacked(path) as pieces:
+        events = Events(path, pieces)
+        for some in events:
+            for event in some:
+                if isinstance(event, dict):
+                    reader.take(event)
+            trace.settle()
+        if events.controls:
+            trace.problems.append(f"{events.controls} control characters in the trace were taken for spaces")
+        reader.finish(events.beside)
     return trace
 
 
-def _document(path: str, trace: Trace) -> Any:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if data.startswith(b"\x1f\x8b"):
-            data = _inflated(data)
-    except (OSError, zlib.error, EOFError, MemoryError) as error:
-        raise ImportFileError(f"{path} cannot be unpacked: {error}") from error
-    if len(data) > _MOST_BYTES:
-        raise ImportFileError(f"{path} is larger than {_MOST_BYTES >> 30} GB: profile fewer steps")
-    text, controls = _CONTROL.subn(b" ", data)  # Kineto writes names as they are: pytorch/pytorch#130622
-    if controls:
-        trace.problems.append(f"{controls} control characters in the trace were taken for spaces")
-    try:
-        return json.loads(text.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise ImportFileError(
-            f"{path} is no JSON that can be read: {error}; was its writing interrupted?"
-        ) from error
-
-
-def _inflated(data: bytes) -> bytes:
-    limit = min(_MOST_BYTES, _RATIO * len(data) + (1 << 20))
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    result = unpacker.decompress(data, limit + 1)
-    if len(result) > limit:
-        raise ImportFileError(
-            "the trace unpacks to more than a trace of its size can: it was made to fill memory"
-        )
-    if not unpacker.eof:
-        raise EOFError("it ends within its data")
-    return result
+_Collective = tuple[int, int, int, int, str, int, int]  # begin, end, pid, tid, function, bytes, group
 
 
 class _Reader:
-    """Takes events; calls and kernels find each other by their correlation."""
+    """Takes events."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._calls: list[dict[str, Any]] = []
-        self._kernels: list[dict[str, Any]] = []
-        self._operators: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-        self._named: dict[tuple[int, int], list[tuple[int, int, str]]] = {}  # those that say what is done
         self._skipped = 0
+        self._hip = self._elsewhere = self._doubles = False
+        self._kinds: Counter[str] = Counter()
+        self._pids: set[int] = set()
+        self._names: dict[int, str] = {}
+        self._told: list[_Collective] = []  # with what PyTorch says of them
+        self._named: list[_Collective] = []  # by the names of ranges, in older traces
 
     def take(self, event: dict[str, Any]) -> None:
         """Takes one."""
-        phase, kind = event.get("ph"), str(event.get("cat", "")).lower()
+        phase = event.get("ph")
         if phase == "M":
             self._name(event)
-        if phase != "X" or kind not in _CALLS | _OPERATORS | set(_ON_GPU):
+        if phase != "X":
             return
+        told = str(event.get("cat", ""))
+        self._kinds[told] += 1
+        kind = told.lower()
         begin, length = event.get("ts"), event.get("dur", 0)
-        if not _is_number(begin) or not _is_number(length) or length < 0:
+        is_call, on_gpu = kind in _CALLS, _ON_GPU.get(kind)
+        if not (is_call or on_gpu or kind in _ON_HOST):
+            self._elsewhere = self._elsewhere or _OTHER_HARDWARE.match(kind) is not None
+            return
+        if not _is_time(begin) or not _is_time(length) or length < 0:
             self._skipped += 1
             return
+        self._doubles = self._doubles or type(begin) is float
         at = _ns(begin)
-        row: dict[str, Any] = {
-            "begin": at,
-            "end": at + _ns(length),
-            "name": str(event.get("name", "")),
-            "args": event.get("args") if isinstance(event.get("args"), dict) else {},
-            "pid": event.get("pid"),
-            "tid": event.get("tid"),
-        }
-        if kind in _CALLS:
-            self._calls.append(row)
-        elif kind in _ON_GPU:
-            if _ON_GPU[kind]:
-                self._kernels.append({**row, "what": _ON_GPU[kind]})
+        end, name = at + _ns(length), str(event.get("name", ""))
+        more = event.get("args")
+        args: dict[str, Any] = more if isinstance(more, dict) else {}
+        if on_gpu:
+            self._given(on_gpu, at, end, name, event, args)
+            return
+        pid, tid = _number(event.get("pid")), _number(event.get("tid"))
+        if pid < 0:
+            self._on_host(_ON_HOST.get(kind, ""), at, end, name, -1, -1, args)
+            return
+        self._pids.add(pid)
+        thread = self._trace.thread(pid, tid)
+        if is_call:
+            self._call(at, end, pid, thread, name, args)
         else:
-            thread = whole(row["pid"]) & _TIDS, whole(row["tid"]) & _TIDS
-            self._operators.setdefault(thread, []).append((row["begin"], row["end"], row["name"]))
-            if kind != "python_function" and not row["name"].startswith(_AROUND):
-                self._named.setdefault(thread, []).append((row["begin"], row["end"], row["name"]))
+            self._on_host(_ON_HOST[kind], at, end, name, pid, thread, args)
+
+    # -- calls --------------------------------------------------------------------------------------------
+
+    def _call(self, at: int, end: int, pid: int, tid: int, name: str, args: dict[str, Any]) -> None:
+        known = {"correlation": whole(args.get("correlation"), -1)}
+        if name.startswith("hip"):
+            self._hip, name = True, cuda_name(name)
+            known["bytes"] = max(_number(args.get("size")), 0)
+            known["handle"] = _hex(args.get("stream"))
+        if name.startswith(("cudaEventRecord", "cuEventRecord")):
+            known["aux"] = max(known["correlation"], 0)  # by which those who wait for it name it
+        self._trace.call(at, end, pid, tid, name, **known)
+
+    def _given(
+        self, what: str, at: int, end: int, name: str, event: dict[str, Any], args: dict[str, Any]
+    ) -> None:
+        trace = self._trace
+        device = whole(args.get("device"), _number(event.get("pid")))
+        stream = whole(args.get("stream"), _number(str(event.get("tid", "")).removeprefix("stream ")))
+        known = {
+            "correlation": whole(args.get("correlation"), -1),
+            "device": device if 0 <= device < 1 << 20 else -1,
+            "stream": stream if 0 <= stream < _NONE else -1,
+        }
+        if what == GPU_RANGE:
+            trace.activity(what, at, end, cleaned(name), device=known["device"], stream=known["stream"])
+            return
+        if what == WAIT:
+            self._wait(known, args)
+        elif what == KERNEL:
+            known |= self._kernel(args)
+        else:
+            known["bytes"] = max(whole(args.get("bytes")), 0)
+            if what == COPY:
+                known["direction"] = next((one for sign, one in _DIRECTIONS if sign in name), -1)
+                known["memory"] = next((one for sign, one in _MEMORY if sign in name), -1)
+        trace.give(what, at, end, name, **known)
+
+    def _wait(self, known: dict[str, int], args: dict[str, Any]) -> None:
+        record = whole(args.get("wait_on_cuda_event_record_corr_id"), -1)
+        if record < 0:
+            return
+        known["event"] = record
+        on = whole(args.get("wait_on_stream"), -1)
+        # the call that recorded the event was made on that stream
+        self._trace.give("", 0, 0, correlation=record, stream=on if 0 <= on < _NONE else -1)
+
+    def _kernel(self, args: dict[str, Any]) -> dict[str, int]:
+        known: dict[str, int] = {}
+        sizes = [*_sizes(args.get("grid")), *_sizes(args.get("block"))]
+        if len(sizes) == 6:
+            shared = whole(args.get("shared memory"))
+            known["shape"] = self._trace.shape((*sizes, shared if 0 <= shared < 1 << 32 else 0))
+        graph = whole(args.get("graph id"), 0)
+        if graph > 0:
+            known["graph"] = graph
+        if members := _members(args):
+            name = str(args.get("Process Group Name", ""))
+            known["group"] = self._trace.communicator(-1, name, members)
+        return known
+
+    # -- what threads did ---------------------------------------------------------------------------------
+
+    def _on_host(
+        self, what: str, at: int, end: int, name: str, pid: int, tid: int, args: dict[str, Any]
+    ) -> None:
+        trace, detail = self._trace, ""
+        if what == PYTHON:
+            name = python_name(name)
+        elif what != OVERHEAD:
+            name = cleaned(name)
+            dims = args.get("Input Dims") or args.get("Input dims")
+            detail = str(dims)[:200] if dims and dims != [[]] else ""
+        if what == OPERATOR and name.startswith(_RANGES):
+            what = RANGE
+        if pid >= 0 and name == _PARAMETERS and "Collective name" in args:
+            self._collective(self._told, at, end, pid, tid, collective_of(str(args["Collective name"])), args)
+        elif pid >= 0 and name.startswith("nccl:"):
+            self._collective(self._named, at, end, pid, tid, collective_of(name), args)
+        trace.activity(what, at, end, name, detail, pid=pid, tid=tid)
+        if what in FRAME_KINDS and pid >= 0 and not name.startswith(("ProfilerStep", "PyTorch Profiler")):
+            trace.frame(FRAME_KINDS.index(what), at, end, tid, name)
+
+    def _collective(
+        self,
+        rows: list[_Collective],
+        at: int,
+        end: int,
+        pid: int,
+        tid: int,
+        function: str,
+        args: dict[str, Any],
+    ) -> None:
+        if function:
+            members = _members(args)
+            name = str(args.get("Process Group Name", ""))
+            group = self._trace.communicator(pid, name, members) if members else 0
+            count = max(whole(args.get("In msg nelems")), whole(args.get("Out msg nelems")), 0)
+            rows.append((at, end, pid, tid, function, bytes_of(count, str(args.get("dtype", ""))), group))
 
     def _name(self, event: dict[str, Any]) -> None:
-        args, pid = event.get("args"), event.get("pid")
-        if not isinstance(args, dict) or not isinstance(pid, int):
+        args, pid = event.get("args"), _number(event.get("pid"))
+        if not isinstance(args, dict) or pid < 0:
             return
         name = str(args.get("name", ""))
         if event.get("name") == "process_name":
-            self._trace.processes.setdefault(pid & _TIDS, {})["name"] = name
-        elif event.get("name") == "thread_name" and isinstance(event.get("tid"), int):
-            self._trace.threads[int(event["tid"]) & _TIDS] = (pid & _TIDS, name)
+            self._names[pid] = name
+        elif event.get("name") == "thread_name" and (tid := _number(event.get("tid"))) >= 0:
+            thread = self._trace.thread(pid, tid)
+            self._trace.threads[thread] = (pid, re.sub(r"^thread \d+ \((.*)\)\Z", r"\1", name))
 
-    def finish(self) -> None:
-        """Joins kernels with the calls that gave them, and calls with the operators around them."""
+    # -- at the end ---------------------------------------------------------------------------------------
+
+    def finish(self, document: Mapping[str, Any]) -> None:
+        """What is known only after all events."""
         trace = self._trace
-        given: dict[int, dict[str, Any]] = {}
-        for kernel in self._kernels:
-            given.setdefault(whole(kernel["args"].get("correlation"), -1), kernel)
-        stacks = _Stacks(trace, self._operators)
-        calls: dict[int, tuple[int, int, int]] = {}
-        for row in sorted(self._calls, key=lambda one: one["begin"]):
-            pid, tid = whole(row["pid"]) & _TIDS, whole(row["tid"]) & _TIDS
-            correlation = whole(row["args"].get("correlation"), -1)
-            known = {"stack": stacks.of(pid, tid, row["begin"])}
-            started = given.get(correlation)
-            if started is not None and correlation >= 0:
-                known |= {"stream": max(_stream(started), 0), "bytes": _size(started)}
-                known["direction"] = _direction(started)
-                calls[correlation] = row["begin"], pid, tid
-            trace.call(row["begin"], row["end"], pid, tid, row["name"], **known)
-        for one in self._kernels:
-            at, pid, tid = calls.get(whole(one["args"].get("correlation"), -1), (-1, -1, -1))
-            trace.activity(
-                one["what"],
-                one["begin"],
-                one["end"],
-                name=one["name"],
-                pid=pid,
-                device=whole(one["args"].get("device"), whole(one["pid"], -1)),
-                stream=_stream(one),
-                bytes=_size(one),
-                call_begin=at,
-                call_tid=tid,
+        base = whole(document.get("baseTimeNanoseconds"), -1)
+        trace.realtime_ns = max(base, 0)
+        if base < 0:
+            trace.notes.append(
+                _COARSE.format("as doubles, exact to 250 ns" if self._doubles else "without fractions")
             )
-        pids = {*trace.calls["pid"], *(pid for pid, _ in self._operators)}
-        trace.processes = {pid: trace.processes.get(pid, {}) for pid in pids}
-        for facts in trace.processes.values():
-            facts.setdefault("name", "python")
-            facts.setdefault("cuda_visible_devices", None)
-            facts.setdefault("cuda_device_order", None)
-        trace.threads = {tid: row for tid, row in trace.threads.items() if row[0] in pids}
-        self._outermost()
+        kinds = [f"{kind} ({count})" for kind, count in self._kinds.most_common()]
+        trace.contents = named("category", kinds)
+        trace.processes = {pid: {"name": self._names.get(pid) or "python"} for pid in self._pids}
+        job = document.get("distributedInfo")
+        self._collectives(self._job(job if isinstance(job, dict) else {}))
+        devices = document.get("deviceProperties")
+        for row in devices if isinstance(devices, list) else ():
+            if isinstance(row, dict):
+                size = whole(row.get("totalGlobalMem")) or None
+                facts = gpu_facts(whole(row.get("id")), str(row.get("name", "")), memory_bytes=size)
+                if whole(row.get("numSms")) > 0:
+                    facts["multiprocessors"] = whole(row.get("numSms"))
+                trace.gpus.append(facts)
+        if self._hip:
+            trace.header["platform"] = "rocm"
+            trace.notes.append("HIP's functions are shown by the names that CUDA has for them")
         if self._skipped:
             trace.problems.append(f"{self._skipped} events have no time that can be read, and are left out")
+        if self._elsewhere:
+            trace.notes.append(
+                "the trace is of an accelerator that is neither CUDA's nor ROCm's: what that did is not taken"
+            )
+        trace.header["states"] = False
+        trace.notes.append(_NO_SWITCHES)
 
-    def _outermost(self) -> None:
-        """The outermost operators, for what a thread did between its calls."""
-        for (pid, tid), rows in self._named.items():
-            reach = -1
-            for begin, end, name in sorted(rows, key=lambda row: (row[0], -row[1])):
-                if begin >= reach:
-                    self._trace.activity("operator", begin, end, name=name, pid=pid, tid=tid)
-                    reach = end
+    def _job(self, job: dict[str, Any]) -> int:
+        """What is told of the job; how many ranks it has, 0: not known."""
+        told = {key: job[key] for key in ("rank", "world_size", "backend") if key in job}
+        if told:
+            self._trace.header["distributed"] = told
+        rank, world = whole(job.get("rank"), -1), whole(job.get("world_size"), 0)
+        if rank >= 0:
+            for facts in self._trace.processes.values():
+                facts["rank"] = rank
+                if world > 0:
+                    facts["world_size"] = world
+        return world if 0 < world <= _RANKS else 0
 
-
-class _Stacks:
-    """The operators around a moment of a thread, as a stack."""
-
-    def __init__(self, trace: Trace, operators: Mapping[tuple[int, int], list[tuple[int, int, str]]]) -> None:
-        self._trace, self._operators = trace, operators
-        self._open: dict[tuple[int, int], tuple[int, list[tuple[int, int, str]]]] = {}
-        self._numbers: dict[tuple[str, ...], int] = {}
-        for rows in operators.values():
-            rows.sort(key=lambda row: (row[0], -row[1]))
-
-    def of(self, pid: int, tid: int, at: int) -> int:
-        """The number of the stack; moments of a thread must come in order."""
-        thread = pid, tid
-        place, held = self._open.get(thread, (0, []))
-        rows = self._operators.get(thread, [])
-        while place < len(rows) and rows[place][0] <= at:
-            held.append(rows[place])
-            place += 1
-        held = [row for row in held if row[1] > at][-_DEEPEST:]
-        self._open[thread] = place, held
-        names = tuple(row[2] for row in reversed(held))[:32]
-        if not names:
-            return 0
-        if names not in self._numbers:
-            self._numbers[names] = (len(self._numbers) + 1) << 32
-            self._trace.stacks[self._numbers[names]] = [_frame(name) for name in names]
-        return self._numbers[names]
+    def _collectives(self, world: int) -> None:
+        """NCCL's calls, by what PyTorch tells of them."""
+        trace = self._trace
+        if world:
+            trace.whole_job = trace.communicator(-1, "", range(world))
+        for at, end, pid, tid, function, size, group in sorted(self._told or self._named):
+            trace.call(at, end, pid, tid, function, bytes=size, aux=group or trace.whole_job)
 
 
-def _frame(name: str) -> tuple[str, int, str]:
-    """An operator, or a function of Python as the profiler writes it: ``train.py(12): step``."""
-    found = re.fullmatch(r"(.+\.py)\((\d+)\): (.+)", name)
-    return (found[1], int(found[2]), found[3]) if found else ("torch", 0, name)
+def _members(args: Mapping[str, Any]) -> list[int]:
+    """The ranks of a process group; none where they are not told."""
+    size = whole(args.get("Group size"))
+    start, stride = whole(args.get("Global rank start"), -1), whole(args.get("Global rank stride"))
+    listed = re.findall(r"\d{1,7}", str(args.get("Process Group Ranks", "")))
+    if listed and len(listed) == size:
+        return [int(one) for one in listed]
+    if 0 < size <= _RANKS and start >= 0 and stride > 0:
+        return list(range(start, start + size * stride, stride))
+    return []
 
 
-def _about(trace: Trace, document: Mapping[str, Any]) -> None:
-    devices = document.get("deviceProperties")
-    for row in devices if isinstance(devices, list) else ():
-        if isinstance(row, dict):
-            size = whole(row.get("totalGlobalMem")) or None
-            trace.gpus.append(gpu_facts(whole(row.get("id")), str(row.get("name", "")), memory_bytes=size))
-    known = {gpu["index"] for gpu in trace.gpus}
-    for index in sorted({row["device"] for row in trace.activities if row.get("device", -1) >= 0} - known):
-        trace.gpus.append(gpu_facts(index))
-    job = document.get("distributedInfo")
-    if isinstance(job, dict):
-        trace.header["distributed"] = {
-            key: job[key] for key in ("rank", "world_size", "backend") if key in job
-        }
-    if not any(row["what"] in _ON_GPU.values() for row in trace.activities):
-        trace.unproved = "the trace holds no kernels"
-    trace.header["states"] = False
-    trace.notes.append(
-        "torch.profiler records no switches: whether a thread ran, waited for a CPU or slept is not known; "
-        "its own cost is in the times"
-    )
-
-
-def _is_number(value: Any) -> bool:
+def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e19
 
 
@@ -260,13 +327,21 @@ def _ns(microseconds: Any) -> int:
     return whole(microseconds * 1000) if isinstance(microseconds, int) else whole(round(microseconds * 1000))
 
 
-def _stream(kernel: Mapping[str, Any]) -> int:
-    return whole(kernel["args"].get("stream"), whole(kernel["tid"], -1))
+def _number(value: Any) -> int:
+    """A process or thread, which some generations write as text; -1: it is none."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else -1
+    number = whole(value, -1)
+    return number if number < 1 << 60 else -1
 
 
-def _size(kernel: Mapping[str, Any]) -> int:
-    return max(whole(kernel["args"].get("bytes")), 0)
+def _hex(value: Any) -> int:
+    try:
+        return int(value, 16) & ((1 << 62) - 1) if isinstance(value, str) else max(whole(value), 0)
+    except ValueError:
+        return 0
 
 
-def _direction(kernel: Mapping[str, Any]) -> int:
-    return next((number for sign, number in _DIRECTIONS if sign in kernel["name"]), 0)
+def _sizes(value: Any) -> list[int]:
+    sizes = value if isinstance(value, list) else []
+    return [int(one) for one in sizes if isinstance(one, int) and 0 < one < 1 << 32][:3]

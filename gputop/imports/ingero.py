@@ -8,10 +8,9 @@ streams.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any, Final
 
-from gputop.imports.recorded import Trace, gpu_facts
+from gputop.imports.gathered import Trace, gpu_facts
 from gputop.imports.tables import Tables, whole
 
 _RUNTIME, _HOST, _DRIVER, _IO, _NET = 1, 3, 4, 5, 7
@@ -29,9 +28,9 @@ def is_ingero(tables: Tables) -> bool:
     return {"timestamp", "source", "op", "duration"} <= tables.columns.get("events", frozenset())
 
 
-def read_ingero(tables: Tables) -> Trace:
+def read_ingero(tables: Tables, folder: str | None = None) -> Trace:
     """Everything of such a file but its verdicts, which were made from counters of one window."""
-    trace = Trace("ingero", realtime_ns=0)
+    trace = Trace("ingero", folder, realtime_ns=0)
     trace.unproved = "Ingero records no streams"
     ops = {
         (whole(row["source_id"]), whole(row["op_id"])): str(row["name"])
@@ -39,10 +38,11 @@ def read_ingero(tables: Tables) -> Trace:
     }
     names = {whole(row["pid"]): str(row["name"]) for row in tables.rows("process_names", ("pid", "name"))}
     stacks = _stacks(tables, trace)
-    counted: Counter[int] = Counter()
-    for row in tables.rows("events", _EVENTS, order="timestamp"):
-        _event(trace, row, ops, stacks, names, counted)
-    for pid in {*trace.calls["pid"], *(row["pid"] for row in trace.activities)}:
+    for number, row in enumerate(tables.rows("events", _EVENTS, order="timestamp")):
+        _event(trace, row, ops, stacks)
+        if not number % 4096:
+            trace.settle()
+    for pid in trace.calls.values("pid") | trace.activities.values("pid"):
         trace.processes.setdefault(pid, {})["name"] = names.get(pid, "")
     trace.threads = {pid: (pid, name) for pid, name in names.items()}
     _sessions(tables, trace)
@@ -55,8 +55,6 @@ def _event(
     row: dict[str, Any],
     ops: dict[tuple[int, int], str],
     stacks: dict[int, int],
-    names: dict[int, str],
-    counted: Counter[int],
 ) -> None:
     at, duration = whole(row["timestamp"]), max(whole(row["duration"]), 0)
     pid, tid = whole(row["pid"]) & 0x3FFFFF, whole(row["tid"]) & 0x3FFFFF

@@ -6,20 +6,33 @@ Source: the Nsight Systems user guide, "SQLite Schema Reference".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gputop.explain.evidence.activity import OFF_CPU
-from gputop.imports.recorded import Trace, gpu_facts
+from gputop.explain.evidence.activity import (
+    COPY,
+    FILL,
+    GRAPH,
+    KERNEL,
+    OFF_CPU,
+    OS_CALL,
+    OVERHEAD,
+    RANGE,
+    SPAN,
+    WAIT,
+)
+from gputop.imports.gathered import Trace, gpu_facts
+from gputop.imports.names import FRAME_KINDS, cleaned, collective_of
 from gputop.imports.tables import Tables, whole
 
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _ON_GPU: Final = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": "kernel",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": "copy",
-    "CUPTI_ACTIVITY_KIND_MEMSET": "fill",
+    "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": COPY,
+    "CUPTI_ACTIVITY_KIND_MEMSET": FILL,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
 }
-_COLUMNS = (
+_COLUMNS: Final = (
     "start",
     "end",
     "globalPid",
@@ -28,13 +41,29 @@ _COLUMNS = (
     "correlationId",
     "bytes",
     "copyKind",
+    "srcKind",
+    "dstKind",
     "shortName",
     "demangledName",
+    "graphId",
+    "graphNodeId",
 )
+_SIZES: Final = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_SHARED: Final = "dynamicSharedMemory"
 _DIRECTIONS: Final = {1: 1, 2: 2, 8: 3, 10: 3}  # copyKind: H2D, D2H, D2D, between devices
+_HOST_SIDE: Final = {1: "srcKind", 2: "dstKind"}  # by direction
 _VARIANT: Final = "_v"
+_WAITS: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_WAIT_NAMES: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+_RECORDS: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+_OVERHEADS: Final = ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD")
 _SWITCHES: Final = "SCHED_EVENTS"
 _STATES: Final = "ENUM_SAMPLING_THREAD_STATE"
+_NESTED_RANGES, _SPANS = (59, 70), (60, 71)
+_NONE: Final = (1 << 32) - 1  # a stream or event that CUPTI does not name
+_FRAMES: Final = 64  # of a stack
+_STACK: Final = 1 << 32  # numbers of stacks are this times a number, and which table they are of
+_OF_CALLS, _OF_SAMPLES = 1, 2
 
 
 def is_nsys(tables: Tables) -> bool:
@@ -42,34 +71,18 @@ def is_nsys(tables: Tables) -> bool:
     return "StringIds" in tables.columns and bool({_CALLS, *_ON_GPU} & set(tables.columns))
 
 
-def read_nsys(tables: Tables) -> Trace:
+def read_nsys(tables: Tables, folder: str | None = None) -> Trace:
     """Everything of such a file that gputop knows."""
-    trace = Trace("nsys")
+    trace = Trace("nsys", folder)
     texts = {whole(row["id"]): str(row["value"]) for row in tables.rows("StringIds", ("id", "value"))}
     for row in tables.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         trace.realtime_ns = whole(row["utcEpochNs"])
-    given = _kernels(tables, texts)
-    calls: dict[tuple[int, int], tuple[int, int]] = {}
-    columns = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
-    for row in tables.rows(_CALLS, columns, order="start"):
-        begin, end = whole(row["start"]), whole(row["end"])
-        pid, tid = _process(row["globalTid"]), whole(row["globalTid"]) & 0xFFFFFF
-        name = texts.get(whole(row["nameId"]), "not named").partition(_VARIANT)[0]
-        key = pid, whole(row["correlationId"], -1)
-        known = {"ret": whole(row["returnValue"]) & 0x7FFFFFFF}
-        kernel = given.get(key)
-        if kernel is not None:
-            known |= {name: max(kernel[name], 0) for name in ("stream", "bytes", "direction")}
-            calls.setdefault(key, (begin, tid))
-        trace.call(begin, end, pid, tid, name, **known)
-    for key, kernel in given.items():
-        at, tid = calls.get(key, (-1, -1))
-        trace.activity(
-            **{name: value for name, value in kernel.items() if name != "direction"},
-            call_begin=at,
-            call_tid=tid,
-        )
+    _calls(tables, trace, texts)
+    _given(tables, trace, texts)
+    _waits(tables, trace)
     _ranges(tables, trace, texts)
+    _system(tables, trace, texts)
+    _samples(tables, trace, texts)
     switches = _switches(tables, trace)
     _about(tables, trace, texts, switches=switches)
     return trace
@@ -79,39 +92,167 @@ def _process(number: Any) -> int:
     return whole(number) >> 24 & 0x3FFFFF
 
 
-def _kernels(tables: Tables, texts: Mapping[int, str]) -> dict[tuple[int, int], dict[str, Any]]:
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+def _thread(trace: Trace, number: Any) -> tuple[int, int]:
+    pid = _process(number)
+    return pid, trace.thread(pid, whole(number) & 0xFFFFFF)
+
+
+def _key(pid: int, correlation: Any) -> int:
+    """Correlations are numbers of a process."""
+    number = whole(correlation, -1)
+    return pid << 40 | number if 0 <= number < 1 << 40 else -1
+
+
+def _number(value: Any) -> int:
+    number = whole(value, -1)
+    return number if 0 <= number < _NONE else -1
+
+
+def _settled(trace: Trace, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows):
+        if not number % 4096:
+            trace.settle()
+        yield row
+
+
+def _calls(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+    stacks = _Stacks(trace, tables, "CUDA_CALLCHAINS", _OF_CALLS, texts)
+    columns = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue", "callchainId")
+    for row in _settled(trace, tables.rows(_CALLS, columns)):
+        pid, tid = _thread(trace, row["globalTid"])
+        name = texts.get(whole(row["nameId"], -1), "not named").partition(_VARIANT)[0]
+        known = {
+            "ret": whole(row["returnValue"]) & 0x7FFFFFFF,
+            "correlation": _key(pid, row["correlationId"]),
+        }
+        if stack := stacks.number(row["callchainId"]):
+            known["stack"] = stack
+        trace.call(whole(row["start"]), whole(row["end"]), pid, tid, name, **known)
+
+
+def _given(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+    devices = {
+        (whole(row["pid"], -1), whole(row["cudaId"], -1)): whole(row["gpuId"], -1)
+        for row in tables.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
+    }
     for table, what in _ON_GPU.items():
-        for number, row in enumerate(tables.rows(table, _COLUMNS)):
-            pid = _process(row["globalPid"])
+        wanted = (*_COLUMNS, *_SIZES, _SHARED) if what == KERNEL else _COLUMNS
+        for row in _settled(trace, tables.rows(table, wanted)):
+            pid, device = _process(row["globalPid"]), _number(row["deviceId"])
+            known = {
+                "pid": pid if row["globalPid"] is not None else -1,
+                "device": devices.get((pid, device), device),
+                "stream": _number(row["streamId"]),
+                "correlation": _key(pid, row["correlationId"]),
+            }
             name = (
                 texts.get(whole(row["demangledName"], -1)) or texts.get(whole(row["shortName"], -1)) or what
             )
-            # without a correlation each is its own
-            correlation = whole(row["correlationId"], -2 - number)
-            place = (pid, correlation) if (pid, correlation) not in found else (pid, -2 - len(found))
-            found[place] = {
-                "what": what,
-                "begin": whole(row["start"]),
-                "end": max(whole(row["end"]), whole(row["start"])),
-                "name": name,
-                "pid": pid,
-                "device": whole(row["deviceId"], -1),
-                "stream": whole(row["streamId"], -1),
-                "bytes": max(whole(row["bytes"]), 0),
-                "direction": _DIRECTIONS.get(whole(row["copyKind"]), 0),
-            }
-    return found
+            if what == KERNEL:
+                sizes = [whole(row[column]) for column in (*_SIZES, _SHARED)]
+                if all(0 < one < 1 << 32 for one in sizes[:6]) and 0 <= sizes[6] < 1 << 32:
+                    known["shape"] = trace.shape(sizes)
+                known["graph"] = whole(row["graphId"], -1) if row["graphNodeId"] is not None else -1
+            elif what == GRAPH:
+                known["graph"] = whole(row["graphId"], -1)
+                name = f"CUDA graph {known['graph']}"
+            else:
+                known["bytes"] = max(whole(row["bytes"]), 0)
+            if what == COPY:
+                known["direction"] = _DIRECTIONS.get(whole(row["copyKind"]), -1)
+                memory = (
+                    _number(row[_HOST_SIDE[known["direction"]]]) if known["direction"] in _HOST_SIDE else 2
+                )
+                known["memory"] = memory if memory <= 4 else -1
+            trace.give(what, whole(row["start"]), whole(row["end"]), name, **known)
+
+
+def _waits(tables: Tables, trace: Trace) -> None:
+    columns = ("start", "end", "globalPid", "deviceId", "streamId", "correlationId", "syncType", "eventId")
+    for row in _settled(trace, tables.rows(_WAITS, columns)):
+        pid = _process(row["globalPid"])
+        trace.give(
+            WAIT,
+            whole(row["start"]),
+            whole(row["end"]),
+            _WAIT_NAMES.get(whole(row["syncType"]), "Sync"),
+            pid=pid,
+            device=_number(row["deviceId"]),
+            stream=_number(row["streamId"]),
+            event=_number(row["eventId"]),
+            correlation=_key(pid, row["correlationId"]),
+        )
+    for row in tables.rows(_RECORDS, ("globalPid", "streamId", "correlationId", "eventId")):
+        correlation = _key(_process(row["globalPid"]), row["correlationId"])
+        event, stream = _number(row["eventId"]), _number(row["streamId"])
+        trace.give("", 0, 0, correlation=correlation, event=event, stream=stream)
 
 
 def _ranges(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
     """NVTX ranges: what the program itself calls its parts."""
-    for row in tables.rows("NVTX_EVENTS", ("start", "end", "text", "textId", "globalTid")):
+    columns = ("start", "end", "text", "textId", "globalTid", "eventType")
+    for row in _settled(trace, tables.rows("NVTX_EVENTS", columns)):
         if row["end"] is None or row["globalTid"] is None:
             continue
-        name = row["text"] or texts.get(whole(row["textId"], -1)) or ""
-        pid, tid = _process(row["globalTid"]), whole(row["globalTid"]) & 0xFFFFFF
-        trace.activity("operator", whole(row["start"]), whole(row["end"]), name=str(name), pid=pid, tid=tid)
+        name = cleaned(str(row["text"] or texts.get(whole(row["textId"], -1)) or ""))
+        pid, tid = _thread(trace, row["globalTid"])
+        begin, end = whole(row["start"]), whole(row["end"])
+        what = SPAN if whole(row["eventType"]) in _SPANS else RANGE
+        trace.activity(what, begin, end, name, pid=pid, tid=tid)
+        if what == RANGE:
+            trace.frame(FRAME_KINDS.index(RANGE), begin, end, tid, name)
+        if name.startswith("nccl") and (function := _nccl(name)):
+            trace.call(begin, end, pid, tid, function)
+
+
+def _nccl(name: str) -> str:
+    """The function of NCCL that a range of its own stands for: it names them as they are called."""
+    return collective_of(name) if name.startswith("nccl:") else collective_of(name.removeprefix("nccl"))
+
+
+def _system(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+    """Calls of the operating system's libraries, and what the profiler did itself."""
+    for row in _settled(trace, tables.rows("OSRT_API", ("start", "end", "globalTid", "nameId"))):
+        if row["end"] is not None and row["globalTid"] is not None:
+            pid, tid = _thread(trace, row["globalTid"])
+            name = texts.get(whole(row["nameId"], -1), "")
+            trace.activity(OS_CALL, whole(row["start"]), whole(row["end"]), name, pid=pid, tid=tid)
+    for table in _OVERHEADS:
+        for row in _settled(trace, tables.rows(table, ("start", "end", "globalTid", "nameId"))):
+            pid, tid = _thread(trace, row["globalTid"]) if row["globalTid"] is not None else (-1, -1)
+            name = texts.get(whole(row["nameId"], -1), "")
+            trace.activity(OVERHEAD, whole(row["start"]), whole(row["end"]), name, pid=pid, tid=tid)
+
+
+def _samples(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+    """Where threads were on a CPU, at some moments."""
+    stacks = _Stacks(trace, tables, "SAMPLING_CALLCHAINS", _OF_SAMPLES, texts)
+    for row in _settled(trace, tables.rows("COMPOSITE_EVENTS", ("id", "start", "globalTid"))):
+        if row["globalTid"] is not None and (stack := stacks.number(row["id"])):
+            trace.places.add((whole(row["start"]), _thread(trace, row["globalTid"])[1], stack))
+
+
+class _Stacks:
+    """Stacks of a table of call chains, by their numbers there; equal ones are one."""
+
+    def __init__(self, trace: Trace, tables: Tables, table: str, kind: int, texts: Mapping[int, str]) -> None:
+        chains: dict[int, list[tuple[int, int, int]]] = {}
+        for row in tables.rows(table, ("id", "stackDepth", "symbol", "module")):
+            frame = whole(row["stackDepth"]), whole(row["symbol"], -1), whole(row["module"], -1)
+            chains.setdefault(whole(row["id"], -1), []).append(frame)
+        self._number: dict[int, int] = {}
+        known: dict[tuple[tuple[int, int, int], ...], int] = {}
+        for chain, frames in chains.items():
+            key = tuple(sorted(frames)[:_FRAMES])
+            if key not in known:
+                known[key] = _STACK * (len(known) + 1) + kind
+                told = [(texts.get(module, ""), 0, texts.get(symbol, "")) for _, symbol, module in key]
+                trace.stacks[known[key]] = told
+            self._number[chain] = known[key]
+
+    def number(self, chain: Any) -> int:
+        """The number of a chain's stack; 0: none."""
+        return self._number.get(whole(chain, -1), 0)
 
 
 def _switches(tables: Tables, trace: Trace) -> bool:
@@ -123,7 +264,8 @@ def _switches(tables: Tables, trace: Trace) -> bool:
     states = {whole(row["id"], -1): str(row["label"] or "") for row in tables.rows(_STATES, ("id", "label"))}
     left: dict[int, tuple[int, str]] = {}  # when each thread left its CPU, and its state then
     seen, open_ended = False, 0
-    for row in tables.rows(_SWITCHES, ("start", "isSchedIn", "globalTid", "threadState"), order="start"):
+    columns = ("start", "isSchedIn", "globalTid", "threadState")
+    for row in _settled(trace, tables.rows(_SWITCHES, columns, order="start")):
         if row["start"] is None or row["globalTid"] is None or row["isSchedIn"] is None:
             continue
         thread, at, seen = whole(row["globalTid"]), whole(row["start"]), True
@@ -132,34 +274,30 @@ def _switches(tables: Tables, trace: Trace) -> bool:
             left[thread] = at, states.get(whole(row["threadState"], -1), "")
         elif thread in left:
             begin, state = left.pop(thread)
-            pid = _process(thread)
-            trace.activity(OFF_CPU, begin, max(at, begin), name=state, pid=pid, tid=thread & 0xFFFFFF)
+            pid, tid = _thread(trace, thread)
+            trace.activity(OFF_CPU, begin, at, state, pid=pid, tid=tid)
     if open_ended:
         trace.notes.append(f"{open_ended} switches of threads have no end in this file: they are left out")
     return seen
 
 
 def _about(tables: Tables, trace: Trace, texts: Mapping[int, str], *, switches: bool) -> None:
-    for row in tables.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory", "uuid")):
+    for row in tables.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory", "uuid", "smCount")):
         total = whole(row["totalMemory"]) if row["totalMemory"] else None
-        trace.gpus.append(gpu_facts(whole(row["id"]), str(row["name"] or ""), str(row["uuid"] or ""), total))
-    known = {gpu["index"] for gpu in trace.gpus}
-    for index in sorted({row["device"] for row in trace.activities if row.get("device", -1) >= 0} - known):
-        trace.gpus.append(gpu_facts(index))
-    switched = {row["pid"] for row in trace.activities if row["what"] == OFF_CPU}
-    asked = {row["pid"] for row in trace.activities if row["what"] != OFF_CPU and row["pid"] >= 0}
-    for pid in {*trace.calls["pid"], *asked}:
-        trace.processes[pid] = {"name": "", "cuda_visible_devices": None, "cuda_device_order": None}
-    for pid in switched - trace.processes.keys():
+        facts = gpu_facts(whole(row["id"]), str(row["name"] or ""), str(row["uuid"] or ""), total)
+        trace.gpus.append(facts | ({"multiprocessors": whole(row["smCount"])} if row["smCount"] else {}))
+    users = trace.calls.values("pid") | trace.given.values("pid")
+    for pid in users:
+        trace.processes[pid] = {"name": ""}
+    for pid in trace.activities.values("pid") - users:
         trace.processes[pid] = {"name": "", "watched": False}
     for row in tables.rows("PROCESSES", ("globalPid", "name")):
         if _process(row["globalPid"]) in trace.processes:
             trace.processes[_process(row["globalPid"])]["name"] = str(row["name"] or "").rpartition("/")[2]
     for row in tables.rows("ThreadNames", ("globalTid", "nameId")):
-        number = whole(row["globalTid"])
-        trace.threads[number & 0xFFFFFF] = (_process(number), texts.get(whole(row["nameId"], -1), ""))
-    if not any(row["what"] in _ON_GPU.values() for row in trace.activities):
-        trace.unproved = "the file holds no kernels"
+        if _process(row["globalTid"]) in trace.processes:
+            pid, tid = _thread(trace, row["globalTid"])
+            trace.threads[tid] = (pid, texts.get(whole(row["nameId"], -1), ""))
     trace.header["states"] = False
     trace.notes.append(
         "of a thread off the CPU this file does not tell how long it only lacked a CPU, nor who woke it"

@@ -1,126 +1,60 @@
-"""What an importer has read, and the session file that comes of it."""
+"""The session file of a trace: its rows in the order of time, a mark now and then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from gputop.errors import GputopError
+from gputop.explain.evidence.activity import ON_GPU
 from gputop.files.output import new_session
+from gputop.imports.gathered import ImportFileError, Trace, gpu_facts
+from gputop.imports.joining import join
+from gputop.imports.spool import Cursor, Ints, Rows, key_of
 from probes import api
-from probes.activities import FIELDS, TEXTS, Table, activity_samples, unknown_rows
-from probes.schema import COPY_SHIFT, NOT_ASKED, CallFlag, Kind, Records, empty
-from probes.source import APIS, FRAMES, GPUS, MARK, NAMES, NOTE, PROBLEM, PROCESS, Item, Sample
+from probes.activities import TABLE, activity_samples
+from probes.schema import ALIASED, COPY_SHIFT, RECORD, CallFlag, Communicator, Kind, Records, empty
+from probes.source import (
+    APIS,
+    FRAMES,
+    GPUS,
+    MARK,
+    NAMES,
+    NOTE,
+    PLACES,
+    PROBLEM,
+    PROCESS,
+    SHAPES,
+    Item,
+    Sample,
+)
 
 _TICK_NS: Final = 250_000_000
 _MOST_TICKS: Final = 4_000
-_STACKS: Final = 200  # of one sample
+_STACK_TEXT: Final = 200_000  # characters of the stacks of a sample
+_PLACES: Final = 20_000  # of a sample
 _ABSENT: Final = "not in the trace that was imported"
 _MOST_NS: Final = 1 << 62
 
-Ints = npt.NDArray[np.int64]
 
-
-class ImportFileError(GputopError):
-    """The file is no trace that can be imported, or is damaged."""
-
-
-@dataclass(slots=True)
-class Trace:
-    """What was read; times are ns of one clock, the source's own.
-
-    Attributes:
-        source: Whose file it is: ``ingero``, ``kineto``, ``nsys``.
-        realtime_ns: What to add to its times for the time since the epoch; None: not known.
-        calls: Columns ``begin``, ``end``, ``pid``, ``tid``, ``name`` (function), and where they are known
-            ``bytes``, ``direction`` (cudaMemcpyKind), ``stream``, ``ret``, ``aux``, ``stack``.
-        activities: What others measured (evidence/activity.py).
-        processes: Facts by number, ``name`` and what else is known.
-        threads: (process, name) by thread.
-        stacks: Frames by number, the innermost first: (file, line, function).
-        gpus: Facts of GPUs: ``index`` and what else is known.
-        unproved: Why nothing about an idle GPU can be concluded from the calls; "": it can.
-        header: What else stands in the header of the session file.
-        lost: Events that the source counted and did not store, by kind.
-        notes: What cannot be known from this file, in sentences.
-        problems: What was wrong in the file.
-        contents: What the file holds, in words, for one with nothing to import.
-    """
-
-    source: str
-    realtime_ns: int | None = None
-    calls: dict[str, list[Any]] = field(
-        default_factory=lambda: {
-            name: []
-            for name in (
-                "begin",
-                "end",
-                "pid",
-                "tid",
-                "name",
-                "bytes",
-                "direction",
-                "stream",
-                "ret",
-                "aux",
-                "stack",
-            )
-        }
-    )
-    activities: list[dict[str, Any]] = field(default_factory=list)
-    processes: dict[int, dict[str, Any]] = field(default_factory=dict)
-    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
-    stacks: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    unproved: str = ""
-    header: dict[str, Any] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    contents: str = ""
-
-    def call(self, begin: int, end: int, pid: int, tid: int, name: str, **known: int) -> None:
-        """Adds a call."""
-        row = {"begin": begin, "end": end, "pid": pid, "tid": tid, "name": name, "stack": NOT_ASKED, **known}
-        for column, values in self.calls.items():
-            values.append(row.get(column, 0))
-
-    def activity(self, what: str, begin: int, end: int, **known: Any) -> None:
-        """Adds something that was measured beside the calls."""
-        self.activities.append({"what": what, "begin": begin, "end": end, **known})
-
-
-def gpu_facts(index: int, name: str = "", uuid: str = "", memory_bytes: int | None = None) -> dict[str, Any]:
-    """A GPU as NVML's samples list it, as far as it is known."""
-    facts = {"index": index, "name": name, "uuid": uuid, "lost": "", "unavailable": {}, "processes": []}
-    return facts if memory_bytes is None else {**facts, "memory_total_bytes": memory_bytes}
-
-
-def write_trace(trace: Trace, path: str) -> int:
-    """Writes the session file; returns how many calls are in it.
+def write_trace(trace: Trace, path: str) -> tuple[int, int]:
+    """Writes the session file; returns how many calls and how many activities are in it.
 
     Raises:
         ImportFileError: The trace holds nothing.
         GputopError: The file cannot be written.
     """
-    times = [*trace.calls["begin"], *(row["begin"] for row in trace.activities)]
-    ends = [*trace.calls["end"], *(row["end"] for row in trace.activities)]
-    if not times:
-        raise ImportFileError(
-            "this trace holds no CUDA calls, no kernels and no operators: nothing to import; "
-            f"it holds {trace.contents or 'nothing'}"
-        )
-    shift = max(-min(times), 0) + (0 if min(times) > 0 else 1)  # a session's clock begins above zero
-    start, end = min(times) + shift, max(ends) + shift
+    low, high = _bounds(trace)
+    shift = max(-low, 0) + (0 if low > 0 else 1)  # a session's clock begins above zero
+    start, end = low + shift, high + shift
     if end >= _MOST_NS:
         raise ImportFileError(
             f"a moment of this {trace.source} trace lies {end:.2e} ns after its clock's zero: damaged?"
         )
-    calls, rows = _calls(trace, shift)
+    join(trace)
+    _complete(trace)
     header = {
         "start_ns": start,
         "calls_observed": True,
@@ -131,72 +65,64 @@ def write_trace(trace: Trace, path: str) -> int:
     }
     if trace.unproved:
         header["unproved"] = trace.unproved
+    counts = len(trace.calls), len(trace.activities)
     with new_session(path, header) as writer:
-        for item in _items(trace, calls, rows, start, end, shift):
+        for item in chain(_facts(trace, start), _ticks(trace, start, end, shift)):
             writer.write(item)
-    return len(calls)
+    return counts
 
 
-def _calls(trace: Trace, shift: int) -> tuple[Records, list[list[str]]]:
-    """(CALL records in the order of their ends, the table of functions)."""
-    columns = trace.calls
-    names, which = np.unique(np.array(columns["name"], object).astype(str), return_inverse=True)
-    rows = [_row(name) for name in names.tolist()]
-    count = len(columns["begin"])
-    begin = np.array(columns["begin"], np.int64) + shift
-    end = np.maximum(np.array(columns["end"], np.int64) + shift, begin)
-    tid = np.array(columns["tid"], np.int64)
-    records = empty(count)
-    records["kind"] = Kind.CALL
-    records["t_end"], records["duration"] = end, end - begin
-    records["pid"], records["tid"] = np.array(columns["pid"], np.int64), tid
-    records["op"] = which.reshape(-1)
-    for name in ("bytes", "stream", "aux", "stack"):
-        records[name] = np.array(columns[name], np.int64).astype(np.uint64)
-    records["ret"] = np.array(columns["ret"], np.int64)
-    nested = _nested(tid, begin, end)
-    records["depth"] = nested
-    flags = np.array(columns["direction"], np.int64) << COPY_SHIFT
-    records["flags"] = flags | np.where(nested, int(CallFlag.NESTED), 0)
-    order = np.argsort(end, kind="stable")
-    sorted_records: Records = records[order]
-    sorted_records["seq"] = np.arange(count)
-    return sorted_records, rows
+def _bounds(trace: Trace) -> tuple[int, int]:
+    """The earliest begin and the latest end."""
+    low, high = [], []
+    for spool in (trace.calls, trace.activities, trace.given, trace.switches):
+        for chunk in spool.chunks():
+            rows = chunk if spool is not trace.given else chunk[chunk["what"] > 0]
+            if len(rows):
+                low.append(int(rows["begin"].min()))
+                high.append(int(rows["end"].max()))
+    if not low:
+        raise ImportFileError(
+            "this trace holds no CUDA calls, no kernels and no operators: nothing to import; "
+            f"it holds {trace.contents or 'nothing'}"
+        )
+    return min(low), max(high)
 
 
-def _row(name: str) -> list[str]:
-    known = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
-    if known is not None:
-        return [known.name, known.layer, known.group]
-    layer = "runtime" if name.startswith("cuda") else "nccl" if name.startswith("nccl") else "driver"
-    return [name, layer, "other"]
+def _complete(trace: Trace) -> None:
+    """What follows from the rows: which GPUs were at work, whose work it was where only one can be meant."""
+    pids = set().union(*(spool.values("pid") for spool in (trace.calls, trace.activities, trace.switches)))
+    for pid in sorted(pids):
+        trace.processes.setdefault(pid, {})
+    for facts in trace.processes.values():
+        facts.setdefault("name", "")
+    trace.threads = {tid: row for tid, row in trace.threads.items() if row[0] in trace.processes}
+    used = trace.activities.values("device")
+    known = {gpu["index"]: gpu for gpu in trace.gpus}
+    if used:  # a list of a machine's GPUs says nothing of those that this trace is not about
+        trace.gpus = [known.get(index) or gpu_facts(index) for index in sorted(used)]
+    kinds = [trace.texts.get(what, -1) for what in ON_GPU]
+    if not trace.unproved and not trace.activities.values("what").intersection(kinds):
+        trace.unproved = "the trace holds no kernels"
 
 
-def _nested(tid: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Which calls lie within another one of their thread."""
-    order = np.lexsort((-end, begin, tid))
-    inside = np.zeros(len(tid), np.bool_)
-    reach, thread = -1, -1
-    for row, own, last in zip(order.tolist(), tid[order].tolist(), end[order].tolist(), strict=True):
-        if own != thread:
-            thread, reach = own, -1
-        inside[row] = last <= reach
-        reach = max(reach, last)
-    return inside
+# -- what holds for all of it ------------------------------------------------------------------------------
 
 
-def _items(
-    trace: Trace, calls: Records, rows: list[list[str]], start: int, end: int, shift: int
-) -> Iterator[Item]:
-    yield Sample(APIS, start, {"rows": rows})
+def _facts(trace: Trace, start: int) -> Iterator[Item]:
+    yield Sample(APIS, start, {"rows": [_row(name) for name in trace.functions]})
     for pid, facts in sorted(trace.processes.items()):
         known = {"pid": pid, "watched": True, "seen_ns": start, "exited_ns": None, "command": "", "user": ""}
-        yield Sample(PROCESS, start, {**known, **facts, "exited_ns": None})
-    if trace.threads:
-        tids = list(trace.threads)
-        pids, names = zip(*trace.threads.values(), strict=True)
+        devices = {"cuda_visible_devices": None, "cuda_device_order": None}
+        yield Sample(PROCESS, start, {**known, **devices, **facts, "exited_ns": None})
+    if threads := trace.threads | trace.strangers:
+        tids = list(threads)
+        pids, names = zip(*threads.values(), strict=True)
         yield Sample(NAMES, start, {"tid": tids, "pid": list(pids), "name": list(names)})
     yield from _stacks(trace, start)
+    if trace.shapes:
+        shapes = {"shape": list(trace.shapes.values()), "sizes": [list(sizes) for sizes in trace.shapes]}
+        yield Sample(SHAPES, start, shapes)
     if trace.gpus:
         yield Sample(
             GPUS,
@@ -211,51 +137,150 @@ def _items(
         yield Sample(NOTE, start, {"text": text})
     for text in trace.problems:
         yield Sample(PROBLEM, start, {"text": text})
-    activities, texts = _activities(trace, shift)
-    ends = activities["end"]
+
+
+def _row(name: str) -> list[str]:
+    known = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
+    if known is not None:
+        return [known.name, known.layer, known.group]
+    layer = "runtime" if name.startswith(("cuda", "hip")) else "nccl" if name.startswith("nccl") else "driver"
+    return [name, layer, "other"]
+
+
+def _stacks(trace: Trace, start: int) -> Iterator[Item]:
+    numbers: list[int] = []
+    told: list[list[list[Any]]] = []
+    size = 0
+    for number, frames in trace.stacks.items():
+        own = sum(len(file) + len(function) + 8 for file, _, function in frames)
+        if numbers and size + own > _STACK_TEXT:
+            yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": told})
+            numbers, told, size = [], [], 0
+        numbers.append(number)
+        told.append([list(frame) for frame in frames])
+        size += own
+    if numbers:
+        yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": told})
+
+
+def _communicators(trace: Trace, start: int) -> Records:
+    """Who is which rank of what: the trace tells no joining, so that it lies before everything."""
+    only = next(iter(trace.processes)) if len(trace.processes) == 1 else -1
+    known = {
+        (only if pid < 0 else pid, number): ranks for (pid, number), ranks in trace.communicators.items()
+    }
+    rows = [
+        (pid, number, len(ranks), ranks.index(rank))
+        for (pid, number), ranks in known.items()
+        if (rank := trace.processes.get(pid, {}).get("rank", -1)) in ranks
+    ]
+    records = empty(len(rows))
+    records["kind"], records["op"], records["t_end"] = Kind.COMMUNICATOR, Communicator.JOINED, start
+    for row, (pid, number, ranks, rank) in enumerate(rows):
+        records["pid"][row] = records["tid"][row] = pid
+        records["aux"][row] = records["stream"][row] = number
+        records["bytes"][row] = ranks << 32 | rank
+    return records
+
+
+# -- rows, a tick at a time --------------------------------------------------------------------------------
+
+
+def _ticks(trace: Trace, start: int, end: int, shift: int) -> Iterator[Item]:
     step = max(_TICK_NS, -(-(end - start) // _MOST_TICKS))
     marks = [*range(start + step, end, step), max(end, start + 1)]
     realtime = None if trace.realtime_ns is None else trace.realtime_ns - shift
-    first_call = first_activity = 0
-    exits = [
+    exits = sorted(
         (int(at) + shift, pid)
-        for pid, facts in sorted(trace.processes.items())
+        for pid, facts in trace.processes.items()
         if (at := facts.get("exited_ns")) is not None
-    ]
+    )
+    by_end, streams, texts = key_of("end"), _streams(trace), list(trace.texts)
+    calls = Cursor(trace.calls.sorted(by_end), "end")
+    switches = Cursor(trace.switches.sorted(by_end), "end")
+    activities = Cursor(trace.activities.sorted(by_end), "end")
+    places = Cursor(trace.places.sorted(key_of("time")), "time")
+    numbers: dict[int, int] = {}
+    if trace.communicators:
+        yield _numbered(_communicators(trace, start), numbers)
     for number, mark in enumerate(marks, 1):
-        last_call = int(np.searchsorted(calls["t_end"], mark, side="right"))
-        last_activity = int(np.searchsorted(ends, mark, side="right"))
-        if last_call > first_call:
-            yield calls[first_call:last_call]
-        yield from activity_samples(activities[first_activity:last_activity], texts, mark)
-        for at, pid in (one for one in exits if one[0] <= mark):
+        bound = mark - shift
+        for rows in calls.until(bound):
+            yield _numbered(_call_records(rows, shift, streams), numbers)
+        for rows in switches.until(bound):
+            yield _numbered(_switch_records(rows, shift), numbers)
+        for rows in activities.until(bound):
+            yield from activity_samples(_activities(rows, shift), texts, mark)
+        for rows in places.until(bound):
+            for first in range(0, len(rows), _PLACES):
+                part = rows[first : first + _PLACES]
+                columns = {name: part[name].tolist() for name in ("tid", "stack")}
+                yield Sample(PLACES, mark, {"time": (part["time"] + shift).tolist(), **columns})
+        while exits and exits[0][0] <= mark:
+            at, pid = exits.pop(0)
             yield Sample(PROCESS, at, {"pid": pid, "exited_ns": at})
-        exits = [one for one in exits if one[0] > mark]
-        first_call, first_activity = last_call, last_activity
         lost = trace.lost if mark == marks[-1] else {}
         yield Sample(MARK, mark, {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)})
 
 
-def _activities(trace: Trace, shift: int) -> tuple[Table, list[str]]:
-    """What was measured beside calls, in the order of its ends."""
-    rows, texts = unknown_rows(len(trace.activities)), {"": 0}
-    for name in FIELDS:
-        default = rows[name][:1].tolist()
-        rows[name] = [row.get(name, *default) for row in trace.activities]
-    for name in TEXTS:
-        rows[name] = [texts.setdefault(str(row.get(name, "")), len(texts)) for row in trace.activities]
-    for name in ("begin", "end"):
-        rows[name] += shift
-    rows["call_begin"] = np.where(rows["call_tid"] >= 0, rows["call_begin"] + shift, -1)
-    ordered: Table = rows[np.argsort(rows["end"], kind="stable")]
-    return ordered, list(texts)
+def _numbered(records: Records, following: dict[int, int]) -> Records:
+    """Records with the numbers that each CPU gives them: none is missing."""
+    for cpu in np.unique(records["cpu"]).tolist():
+        mine = np.flatnonzero(records["cpu"] == cpu)
+        first = following.get(cpu, 0)
+        records["seq"][mine] = np.arange(first, first + len(mine)) % (1 << 32)
+        following[cpu] = first + len(mine)
+    return records
 
 
-def _stacks(trace: Trace, start: int) -> Iterator[Item]:
-    known = list(trace.stacks.items())
-    for first in range(0, len(known), _STACKS):
-        part = known[first : first + _STACKS]
-        frames = [[list(frame) for frame in frames] for _, frames in part]
-        yield Sample(
-            FRAMES, start, {"pid": [0] * len(part), "stack": [number for number, _ in part], "frames": frames}
-        )
+def _streams(trace: Trace) -> dict[int, int]:
+    """The stream that a program's handle means, by the calls that gave it something."""
+    found: dict[int, int] = {}
+    for chunk in trace.calls.chunks():
+        known = chunk[(chunk["handle"] != 0) & (chunk["stream"] >= 0)]
+        found.update(zip(known["handle"].tolist(), known["stream"].tolist(), strict=True))
+    return found
+
+
+def _call_records(rows: Rows, shift: int, streams: dict[int, int]) -> Records:
+    records = empty(len(rows))
+    records["kind"] = Kind.CALL
+    records["t_end"], records["duration"] = rows["end"] + shift, rows["end"] - rows["begin"]
+    records["pid"], records["tid"], records["op"] = rows["pid"], rows["tid"], rows["name"]
+    stream: Ints = rows["stream"].copy()
+    if streams:
+        handles, place = np.unique(rows["handle"], return_inverse=True)
+        meant = np.array([streams.get(handle, 0) for handle in handles.tolist()], np.int64)[place.reshape(-1)]
+        stream = np.where(stream < 0, meant, stream)
+    records["stream"] = np.maximum(stream, 0)
+    for name in ("bytes", "aux", "stack"):
+        records[name] = rows[name].astype(np.uint64)
+    records["ret"], records["run_delay"] = rows["ret"], rows["shape"]
+    records["depth"] = rows["nested"]
+    flags = np.clip(rows["direction"], 0, 4) << COPY_SHIFT
+    records["flags"] = flags | np.where(rows["nested"] > 0, int(CallFlag.NESTED), 0)
+    return records
+
+
+def _switch_records(rows: Rows, shift: int) -> Records:
+    records = np.zeros(len(rows), RECORD)
+    aliased = records.view(ALIASED)
+    records["kind"] = Kind.OFFCPU
+    records["t_end"], records["duration"] = rows["end"] + shift, rows["end"] - rows["begin"]
+    for name in ("pid", "tid", "cpu", "flags"):
+        records[name] = rows[name]
+    records["op"], records["ret"] = 0xFFFF, rows["state"]
+    records["stack"] = rows["stack"].astype(np.uint64)
+    for name in ("runnable", "queue_cpu", "waker_pid", "waker_tid", "next_pid", "next_tid"):
+        aliased[name] = rows[name]
+    return records
+
+
+def _activities(rows: Rows, shift: int) -> Rows:
+    table = np.zeros(len(rows), TABLE)
+    for name in TABLE.names or ():
+        table[name] = rows[name]
+    table["begin"] += shift
+    table["end"] += shift
+    table["call_begin"] = np.where(table["call_tid"] >= 0, table["call_begin"] + shift, -1)
+    return table

@@ -9,10 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gputop.imports.recorded import ImportFileError
+from gputop.imports.gathered import ImportFileError
 
 # of SQLite's machine, after which a query is given up: a file may be made to last for ever
 _STEPS = 200_000_000
+_STEPS_A_BYTE = 10  # of the file: an honest one takes less
 _EVERY = 1_000_000
 _CELL = 16 << 20  # bytes of a text: names are shorter, and a file with holes can say that it holds a gigabyte
 
@@ -29,6 +30,7 @@ class Tables:
         """Finds the tables."""
         address = f"{Path(self._path).resolve().as_uri()}?mode=ro&immutable=1"
         try:
+            self._most = _STEPS + _STEPS_A_BYTE * Path(self._path).stat().st_size
             self._database = sqlite3.connect(address, uri=True)
             if sys.version_info >= (3, 11):  # which can say so
                 self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL)
@@ -36,7 +38,7 @@ class Tables:
             self._database.set_progress_handler(self._step, _EVERY)
             self._database.execute("pragma trusted_schema = off")
             names = self._database.execute("select name from sqlite_master where type = 'table'").fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise ImportFileError(f"{self._path} cannot be read as an SQLite database: {error}") from error
         self.columns = {str(name): self._columns_of(str(name)) for (name,) in names}
         return self
@@ -49,7 +51,7 @@ class Tables:
 
     def _step(self) -> int:
         self._steps += _EVERY
-        return int(self._steps > _STEPS)
+        return int(self._steps > self._most)
 
     def _columns_of(self, table: str) -> frozenset[str]:
         return frozenset(str(row[1]) for row in self._run(f"pragma table_info({_quoted(table)})"))

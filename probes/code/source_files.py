@@ -7,7 +7,7 @@ from typing import Final
 
 # Python's own modules and installed packages; what stands for PyTorch in the demo's workloads is one, too.
 _LIBRARY: Final = re.compile(
-    r"/(site-packages|dist-packages)/|/lib(64)?/python3\.\d+/|^<frozen "
+    r"/(site-packages|dist-packages)/|/lib(64)?/python3(\.\d+)?/|^<(frozen|torch|built-in)\b"
     r"|/gputop/demo/(cuda|torchlike|loaderlike|workers)\.py$"
 )
 # Of native code: what the system, CUDA and the frameworks bring along, wherever they lie, and interpreters.

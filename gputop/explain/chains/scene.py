@@ -12,9 +12,10 @@ from gputop.explain.chains.analysis import Analysis
 from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.steps import Steps, find_steps
+from gputop.explain.evidence.activity import OPERATOR, RANGE
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
-from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.ranges import Ints, Mask, covered, union
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.proofs.proofs import COPY_BEFORE
 from probes.schema import OffFlag
@@ -176,18 +177,15 @@ class Scene:
         """Pieces that lie in an operator of their thread whose name holds this: a profiler recorded it."""
         found = np.zeros(self.size, np.bool_)
         activities, segments = self.evidence.activities, self.segments
-        operators = activities.of("operator")
+        operators = activities.of(OPERATOR, RANGE)
         named = [number for number, text in enumerate(activities.texts) if name in text]
         operators = operators[np.isin(operators["name"], named)]
         for thread in np.unique(segments.thread[segments.thread >= 0]).tolist() if len(operators) else ():
-            own = operators[operators["tid"] == self.evidence.threads.tid[thread]]  # by begin, and disjoint
+            own = operators[operators["tid"] == self.evidence.threads.tid[thread]]
             rows = np.flatnonzero(segments.thread == thread)
-            place = np.searchsorted(own["begin"], segments.end[rows], side="left") - 1
-            near = own[np.maximum(place, 0)] if len(own) else own
-            if len(near):
-                begin = np.maximum(near["begin"], segments.begin[rows])
-                shared = np.minimum(near["end"], segments.end[rows]) - begin
-                found[rows] = (place >= 0) & (shared >= _INSIDE * self.ns[rows])
+            inside = union(own["begin"].astype(np.int64), own["end"].astype(np.int64))
+            shared = covered(inside, segments.begin[rows], segments.end[rows])
+            found[rows] = shared >= _INSIDE * np.maximum(self.ns[rows], 1)
         return found
 
     def once(self, name: str, make: Callable[[], Ints]) -> Ints:

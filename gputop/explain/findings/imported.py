@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.activity import OFF_CPU
+from gputop.explain.evidence.activity import OFF_CPU, OPERATOR, RANGE
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, intersect, length, union
 from gputop.explain.proofs.gaps import Gaps
@@ -61,7 +61,7 @@ def _kernels(evidence: Evidence) -> Iterator[str]:
 
 def _in_gaps(evidence: Evidence, gaps: Gaps) -> Iterator[str]:
     """What the submitting threads were in while the GPU was idle: the profiler's operators, and calls."""
-    rows, calls = evidence.activities.of("operator"), evidence.calls
+    rows, calls = evidence.activities.of(OPERATOR, RANGE), evidence.calls
     found: dict[str, int] = {}
     idle = int((gaps.end - gaps.begin).sum())
     for thread in np.unique(gaps.thread).tolist():

@@ -1,0 +1,246 @@
+"""What an importer reads of a trace: calls, what the GPU did, what threads did; however much it is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gputop.errors import GputopError
+from gputop.imports.spool import Spool
+from probes.activities import FIELDS, TEXTS
+from probes.schema import MAX_SHAPES, NOT_ASKED
+
+TIDS: Final = 1 << 22  # numbers of threads and processes on Linux are below it
+_MOST_TEXTS: Final = 1 << 20
+_MOST_DETAILS: Final = 1 << 17
+_MOST_FUNCTIONS: Final = 1000  # a recording's table of functions has not many more
+_LONGEST: Final = 4000  # characters of a name
+_OTHERS: Final = "other functions"
+
+CALL_COLUMNS: Final = (
+    "begin",
+    "end",
+    "pid",
+    "tid",
+    "name",
+    "correlation",
+    "ret",
+    "bytes",
+    "direction",
+    "stream",
+    "aux",
+    "stack",
+    "shape",
+    "handle",  # of a stream, as the program has it; 0: not known
+    "nested",
+    "outer",  # when the outermost call around it began
+    "around",  # the function of that
+)
+FRAME_COLUMNS: Final = ("begin", "end", "tid", "kind", "name")  # what stacks are made of
+ACTIVITY_COLUMNS: Final = (*FIELDS, *TEXTS)
+# of what a call gave a GPU, or of what is told of a call: ``what`` 0 is no activity
+GIVEN_COLUMNS: Final = (*ACTIVITY_COLUMNS, "correlation", "event", "group")
+SWITCH_COLUMNS: Final = (
+    "begin",
+    "end",
+    "pid",
+    "tid",
+    "runnable",
+    "cpu",
+    "queue_cpu",
+    "waker_pid",
+    "waker_tid",
+    "next_pid",
+    "next_tid",
+    "flags",
+    "state",
+    "stack",
+)
+PLACE_COLUMNS: Final = ("time", "tid", "stack")
+_FIELD: Final = {name: place for place, name in enumerate(GIVEN_COLUMNS)}
+_NO_GIVEN: Final = [0 if name in ("shape", "stack", "group", *TEXTS) else -1 for name in GIVEN_COLUMNS]
+_NO_ACTIVITY: Final = _NO_GIVEN[: len(ACTIVITY_COLUMNS)]
+_CALL: Final = {name: place for place, name in enumerate(CALL_COLUMNS)}
+_NO_CALL: Final = [0] * len(CALL_COLUMNS)
+_NO_CALL[_CALL["correlation"]] = _NO_CALL[_CALL["stream"]] = -1
+_NO_CALL[_CALL["stack"]] = NOT_ASKED
+
+
+class ImportFileError(GputopError):
+    """The file is no trace that can be imported, or is damaged."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """What was read; times are ns of one clock, the source's own.
+
+    Attributes:
+        source: Whose file it is: ``ingero``, ``kineto``, ``nsys``, ``wprof``.
+        folder: Where temporary files may lie; None: where the system has them.
+        realtime_ns: What to add to its times for the time since the epoch; None: not known.
+        calls, frames, activities, given, switches, places: The rows (``CALL_COLUMNS`` and so on).
+        processes: Facts by number, ``name`` and what else is known.
+        threads: (process, name) by thread.
+        strangers: The same of threads of which nothing else is told: they woke others, or took their CPU.
+        stacks: Frames by number, the innermost first: (file, line, function).
+        gpus: Facts of GPUs: ``index`` and what else is known.
+        communicators: Ranks by process and number of the group.
+        whole_job: The group of all ranks; 0: not known.
+        unproved: Why nothing about an idle GPU can be concluded from the calls; "": it can.
+        header: What else stands in the header of the session file.
+        lost: Events that the source counted and did not store, by kind.
+        notes: What cannot be known from this file, in sentences.
+        problems: What was wrong in the file.
+        contents: What the file holds, in words, for one with nothing to import.
+    """
+
+    source: str
+    folder: str | None = None
+    realtime_ns: int | None = None
+    processes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    strangers: dict[int, tuple[int, str]] = field(default_factory=dict)
+    stacks: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    communicators: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    whole_job: int = 0
+    unproved: str = ""
+    header: dict[str, Any] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    contents: str = ""
+    calls: Spool = field(init=False)
+    frames: Spool = field(init=False)
+    activities: Spool = field(init=False)
+    given: Spool = field(init=False)
+    switches: Spool = field(init=False)
+    places: Spool = field(init=False)
+    texts: dict[str, int] = field(default_factory=lambda: {"": 0})
+    functions: dict[str, int] = field(default_factory=dict)
+    shapes: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _details: int = 0
+    _tids: dict[tuple[int, int], int] = field(default_factory=dict)
+    _pid_of: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make the tables."""
+        self.calls = Spool(CALL_COLUMNS, self.folder, ("pid", "tid"))
+        self.frames = Spool(FRAME_COLUMNS, self.folder)
+        self.activities = Spool(ACTIVITY_COLUMNS, self.folder, ("pid", "tid", "device", "what"))
+        self.given = Spool(GIVEN_COLUMNS, self.folder, ("pid", "device"))
+        self.switches = Spool(SWITCH_COLUMNS, self.folder, ("pid", "tid"))
+        self.places = Spool(PLACE_COLUMNS, self.folder)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def call(self, begin: int, end: int, pid: int, tid: int, name: str, **known: int) -> None:
+        """Adds a call; what is known are columns of ``CALL_COLUMNS``."""
+        row = _NO_CALL.copy()
+        row[:5] = begin, end if end > begin else begin, pid, tid, self.function(name)
+        for column, value in known.items():
+            row[_CALL[column]] = value
+        self.calls.add(row)
+
+    def activity(
+        self, what: str, begin: int, end: int, name: str = "", detail: str = "", /, **known: int
+    ) -> None:
+        """Adds something that was measured beside the calls; what is known are columns of activities."""
+        self.activities.add(self._row(_NO_ACTIVITY.copy(), what, begin, end, name, detail, known))
+
+    def give(
+        self, what: str, begin: int, end: int, name: str = "", detail: str = "", /, **known: int
+    ) -> None:
+        """Adds what a call gave a GPU, or waited for; what is known are columns of ``GIVEN_COLUMNS``.
+
+        Args:
+            what: Kind of the activity; "": it only says something of the call with that correlation.
+            begin, end, name, detail, known: Of it.
+        """
+        self.given.add(self._row(_NO_GIVEN.copy(), what, begin, end, name, detail, known))
+
+    def _row(
+        self, row: list[int], what: str, begin: int, end: int, name: str, detail: str, known: dict[str, int]
+    ) -> list[int]:
+        row[0], row[1] = begin, end if end > begin else begin
+        for column, value in known.items():
+            row[_FIELD[column]] = value
+        row[_FIELD["what"]], row[_FIELD["name"]] = self.text(what), self.text(name)
+        if detail:
+            row[_FIELD["detail"]] = self.detail(detail)
+        return row
+
+    def frame(self, kind: int, begin: int, end: int, tid: int, name: str) -> None:
+        """Adds what stacks of calls are made of."""
+        self.frames.add((begin, end, tid, kind, self.text(name)))
+
+    def settle(self) -> None:
+        """Puts rows to disk where they are many; to be called now and then."""
+        for spool in (self.calls, self.frames, self.activities, self.given, self.switches, self.places):
+            spool.settle()
+
+    # -- numbers --------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> int:
+        """The number of a text."""
+        number = self.texts.get(text)
+        if number is None:
+            if len(self.texts) >= _MOST_TEXTS:
+                text = "more names than are kept"
+            number = self.texts.setdefault(text[:_LONGEST], len(self.texts))
+        return number
+
+    def detail(self, text: str) -> int:
+        """The number of a text that says more; none where there are too many of them."""
+        number = self.texts.get(text)
+        if number is None:
+            self._details += 1
+            number = self.text(text) if self._details <= _MOST_DETAILS else 0
+        return number
+
+    def function(self, name: str) -> int:
+        """The number of a function that is called."""
+        number = self.functions.get(name)
+        if number is None:
+            name = name if len(self.functions) < _MOST_FUNCTIONS else _OTHERS
+            number = self.functions.setdefault(name, len(self.functions))
+        return number
+
+    def shape(self, sizes: Sequence[int]) -> int:
+        """The number of a launch's grid, block and shared memory; 0 where there is none left."""
+        key = tuple(sizes)
+        if key not in self.shapes and len(self.shapes) < MAX_SHAPES - 1:
+            self.shapes[key] = len(self.shapes) + 1
+        return self.shapes.get(key, 0)
+
+    def thread(self, pid: int, tid: int) -> int:
+        """A number for a thread that is Linux's where that is one; each thread has another one."""
+        number = self._tids.get((pid, tid))
+        if number is None:
+            number = tid
+            while not 0 <= number < TIDS or self._pid_of.get(number, pid) != pid:
+                number = TIDS - 1 - len(self._tids) % (TIDS // 2) if not 0 <= number < TIDS else number - 1
+            self._tids[pid, tid] = number
+            self._pid_of[number] = pid
+        return number
+
+    def communicator(self, pid: int, name: str, members: Sequence[int]) -> int:
+        """The number of a group of ranks of a job: on all of them the same.
+
+        Args:
+            pid: The process; -1: the only one of the trace.
+            name: What the framework calls the group.
+            members: The ranks in it, by their numbers in the job.
+        """
+        words = f"{name} {list(members)}".encode()
+        number = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big") >> 1 or 1
+        self.communicators.setdefault((pid, number), tuple(members))
+        return number
+
+
+def gpu_facts(index: int, name: str = "", uuid: str = "", memory_bytes: int | None = None) -> dict[str, Any]:
+    """A GPU as NVML's samples list it, as far as it is known."""
+    facts = {"index": index, "name": name, "uuid": uuid, "lost": "", "unavailable": {}, "processes": []}
+    return facts if memory_bytes is None else {**facts, "memory_total_bytes": memory_bytes}

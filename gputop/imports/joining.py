@@ -1,0 +1,243 @@
+"""Finds what belongs together in a trace: calls in calls, in operators, what the GPU did and its call."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from gputop.explain.evidence.activity import PYTHON, WAIT
+from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, Trace
+from gputop.imports.names import FRAME_KINDS, collective_of, frame_of
+from gputop.imports.spool import Ints, Key, Rows, Spool
+
+_TIME_BITS: Final = 47
+_DEEPEST: Final = 32  # frames of a stack that are told
+_MOST_NODES: Final = 400_000  # of the tree of stacks
+_UNNAMED: Final = 0
+_FROM: Final = 1 << 32  # numbers of stacks begin here: lower ones say why there is none
+
+
+def join(trace: Trace) -> None:
+    """Replaces the tables of calls and activities by those in which each row knows the others."""
+    if not len(trace.calls):
+        _link(trace)
+        return
+    rank, start = _ranks(trace), _start(trace)
+
+    def by_thread(rows: Rows) -> Ints:
+        begin = np.clip(rows["begin"] - start, 0, (1 << _TIME_BITS) - 1)
+        place = np.searchsorted(rank, rows["tid"]).astype(np.int64) << _TIME_BITS
+        key: Ints = place | begin
+        return key
+
+    _nest(trace, by_thread)
+    _link(trace)
+
+
+def _ranks(trace: Trace) -> Ints:
+    """The threads that call or are in a frame, in order."""
+    chunks = chain(trace.calls.chunks(), trace.frames.chunks())
+    return np.array(sorted({tid for chunk in chunks for tid in np.unique(chunk["tid"]).tolist()}), np.int64)
+
+
+def _start(trace: Trace) -> int:
+    return min(int(chunk["begin"].min()) for chunk in chain(trace.calls.chunks(), trace.frames.chunks()))
+
+
+# -- calls in calls, and in operators --------------------------------------------------------------------
+
+
+class _Tree:
+    """Stacks as paths from the outermost frame on: each node is a frame within another one."""
+
+    def __init__(self) -> None:
+        self.parent, self.name, self.kind = [0], [_UNNAMED], [0]
+        self._known: dict[tuple[int, int], int] = {}
+        self.used: set[int] = set()
+
+    def within(self, parent: int, name: int, kind: int) -> int:
+        """The node of a frame within another; the same for the same path."""
+        node = self._known.get((parent, name))
+        if node is None:
+            if len(self.parent) >= _MOST_NODES:
+                return parent
+            node = self._known[parent, name] = len(self.parent)
+            self.parent.append(parent)
+            self.name.append(name)
+            self.kind.append(kind)
+        return node
+
+
+def _nest(trace: Trace, key: Key) -> None:
+    """Of each call the stack, whether it lies in another one, and which one is outermost."""
+    splitters = (
+        trace.calls.splitters(key) if len(trace.calls) > len(trace.frames) else trace.frames.splitters(key)
+    )
+    calls, tree = Spool(CALL_COLUMNS, trace.folder, ("pid", "tid")), _Tree()
+    sweep = _Sweep(tree)
+    frames = trace.frames.parts(key, splitters, then="end")
+    for part in trace.calls.parts(key, splitters, then="end"):
+        calls.extend(sweep.part(part, next(frames)))
+    trace.calls.close()
+    trace.frames.close()
+    trace.calls = calls
+    texts, own = list(trace.texts), not any(FRAME_KINDS[kind] == PYTHON for kind in tree.kind[1:])
+    for node in sorted(tree.used):
+        told: list[tuple[str, int, str]] = []
+        at = node
+        while at and len(told) < _DEEPEST:
+            told.append(frame_of(texts[tree.name[at]], tree.kind[at], own=own))
+            at = tree.parent[at]
+        trace.stacks[_FROM * node] = told
+
+
+class _Sweep:
+    """Goes through calls and frames of thread after thread, in the order of their begins."""
+
+    def __init__(self, tree: _Tree) -> None:
+        self._tree = tree
+        self._thread = -1
+        self._open: list[tuple[int, int]] = []  # (end, node) of frames
+        self._reach = self._outer = self._around = -1  # of the outermost call that is under way
+
+    def part(self, calls: Rows, frames: Rows) -> Rows:
+        """The calls of a part with what was found; both tables in order."""
+        columns = [frames[name].tolist() for name in ("tid", "begin", "end", "name", "kind")]
+        ahead = zip(*columns, strict=True)
+        following = next(ahead, None)
+        changed = {
+            name: calls[name].tolist() for name in ("stack", "nested", "outer", "around", "correlation")
+        }
+        stack, nested, outer, around, correlation = changed.values()
+        rows = zip(*(calls[name].tolist() for name in ("tid", "begin", "end", "name")), strict=True)
+        asked = -1  # the row of an outermost call without correlation: it gets that of a call inside
+        for row, (tid, begin, end, name) in enumerate(rows):
+            while following is not None and following[:2] <= (tid, begin):
+                self._frame(*following)
+                following = next(ahead, None)
+            self._turn(tid)
+            if (node := self._node(begin)) and stack[row] < _FROM:
+                stack[row] = _FROM * node
+                self._tree.used.add(node)
+            if end <= self._reach:
+                nested[row] = 1
+                if asked >= 0 and correlation[row] >= 0:
+                    correlation[asked], asked = correlation[row], -1
+            else:
+                self._outer, self._around, self._reach = begin, name, end
+                asked = row if correlation[row] < 0 else -1
+            outer[row], around[row] = self._outer, self._around
+        while following is not None:
+            self._frame(*following)
+            following = next(ahead, None)
+        done: Rows = calls.copy()
+        for name, values in changed.items():
+            done[name] = values
+        return done
+
+    def _turn(self, tid: int) -> None:
+        if tid != self._thread:
+            self._thread = tid
+            self._open.clear()
+            self._reach = self._outer = self._around = -1
+
+    def _frame(self, tid: int, begin: int, end: int, name: int, kind: int) -> None:
+        self._turn(tid)
+        node = self._node(begin)
+        self._open.append((end, self._tree.within(node, name, kind)))
+
+    def _node(self, at: int) -> int:
+        """The innermost frame that is open at a moment."""
+        held = self._open
+        while held and held[-1][0] <= at:
+            held.pop()
+        return held[-1][1] if held else 0
+
+
+# -- what the GPU did, and the calls that gave it -----------------------------------------------------------
+
+
+def _by_correlation(rows: Rows) -> Ints:
+    """Those without one are apart, so that none of them is the same as another."""
+    number = rows["correlation"]
+    return np.where(number >= 0, number, -1 - (rows["begin"] & ((1 << 40) - 1)))
+
+
+def _link(trace: Trace) -> None:
+    """Each row of the GPU gets its call, each call what its rows tell of it."""
+    if not len(trace.given):
+        return
+    larger = trace.given if len(trace.given) > len(trace.calls) else trace.calls
+    splitters = larger.splitters(_by_correlation)
+    calls = Spool(CALL_COLUMNS, trace.folder, ("pid", "tid"))
+    waits, collectives = trace.text(WAIT), _collectives(trace)
+    given = trace.given.parts(_by_correlation, splitters)
+    for part in trace.calls.parts(_by_correlation, splitters):
+        rows, made = next(given).copy(), part.copy()
+        keys, wanted = _by_correlation(made), _by_correlation(rows)
+        _tell(made, keys, rows, wanted, waits)
+        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        known = (
+            (rows["correlation"] >= 0) & (keys[found] == wanted) if len(keys) else np.zeros(len(rows), bool)
+        )
+        caller = made[found[known]]
+        for name, value in (("call_begin", "outer"), ("call_tid", "tid"), ("pid", "pid")):
+            rows[name][known] = caller[value]
+        around = _wrapped(trace, made, rows, found, known, collectives) if len(collectives) else made[:0]
+        calls.extend(made)
+        calls.extend(around)
+        activities = np.zeros(np.count_nonzero(rows["what"]), trace.activities.dtype)
+        for name in ACTIVITY_COLUMNS:
+            activities[name] = rows[name][rows["what"] > 0]
+        trace.activities.extend(activities)
+    trace.calls.close()
+    trace.given.close()
+    trace.calls = calls
+
+
+def _tell(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -> None:
+    """Stream, size, direction and shape of calls, by the first thing that each gave; event of a wait."""
+    for mine, names in (
+        (rows["what"] != waits, ("stream", "bytes", "direction", "shape")),
+        (rows["what"] == waits, ("stream",)),
+    ):
+        chosen, numbers = rows[mine], wanted[mine]
+        if not len(chosen):
+            continue
+        place = np.minimum(np.searchsorted(numbers, keys), len(chosen) - 1)
+        hit = (numbers[place] == keys) & (calls["correlation"] >= 0)
+        told = chosen[place]
+        for name in names:
+            none = -1 if name == "stream" else 0
+            fresh = hit & (calls[name] <= none) & (told[name] > none)
+            calls[name][fresh] = told[name][fresh]
+        event = hit & (told["event"] >= 0)
+        calls["aux"][event] = told["event"][event]
+
+
+def _collectives(trace: Trace) -> Ints:
+    """Texts that name a kernel of NCCL, and the function of each: columns of a table."""
+    named = [(number, collective_of(text)) for text, number in list(trace.texts.items()) if "nccl" in text]
+    return np.array([(number, trace.function(name)) for number, name in named if name], np.int64).reshape(
+        -1, 2
+    )
+
+
+def _wrapped(trace: Trace, calls: Rows, rows: Rows, found: Ints, known: Any, collectives: Ints) -> Rows:
+    """Calls of NCCL around launches of its kernels, where the trace has none: one makes such a launch."""
+    place = np.minimum(np.searchsorted(collectives[:, 0], rows["name"]), len(collectives) - 1)
+    mine = np.flatnonzero(known & (collectives[place, 0] == rows["name"]))
+    launch = found[mine]
+    names = np.array([name.startswith("nccl") for name in trace.functions], np.bool_)
+    alone = (calls["nested"][launch] == 0) & ~names[calls["around"][launch]]
+    mine, launch = mine[alone], launch[alone]
+    launch, first = np.unique(launch, return_index=True)
+    mine = mine[first]
+    made: Rows = calls[launch].copy()
+    made["name"] = made["around"] = collectives[place[mine], 1]
+    group = rows["group"][mine]
+    made["bytes"], made["aux"] = 0, np.where(group > 0, group, trace.whole_job)
+    calls["nested"][launch] = 1
+    return made
