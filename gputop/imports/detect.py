@@ -60,8 +60,8 @@ def read_trace(path: str, folder: str | None = None) -> Trace:
     what = f"{path} is {known.what}" if known is not None else f"{path} is of no kind that gputop knows"
     raise ImportFileError(
         f"{what}, no trace that gputop can import: it takes Chrome traces of torch.profiler (.json), what "
-        "nsys export --type sqlite writes, Ingero's databases, what wprof -R -J writes; all of them packed "
-        "with gzip, zstd or zip as well" + (f"; {known.command}" if known is not None and known.command else "")
+        "nsys export --type sqlite writes, Ingero's databases, what wprof -R -J writes; all of it "
+        "packed with gzip, zstd, zip" + (f"; {known.command}" if known is not None and known.command else "")
     )
 
 

@@ -13,6 +13,7 @@ from gputop.imports.names import FRAME_KINDS, collective_of, frame_of
 from gputop.imports.spool import Ints, Key, Rows, Spool
 
 _TIME_BITS: Final = 47
+_NEVER: Final = -(1 << 62)
 _DEEPEST: Final = 32  # frames of a stack that are told
 _MOST_NODES: Final = 400_000  # of the tree of stacks
 _UNNAMED: Final = 0
@@ -100,7 +101,8 @@ class _Sweep:
         self._tree = tree
         self._thread = -1
         self._open: list[tuple[int, int]] = []  # (end, node) of frames
-        self._reach = self._outer = self._around = -1  # of the outermost call that is under way
+        # of the outermost call that is under way
+        self._reach, self._outer, self._around = _NEVER, -1, -1
 
     def part(self, calls: Rows, frames: Rows) -> Rows:
         """The calls of a part with what was found; both tables in order."""
@@ -141,7 +143,7 @@ class _Sweep:
         if tid != self._thread:
             self._thread = tid
             self._open.clear()
-            self._reach = self._outer = self._around = -1
+            self._reach, self._outer, self._around = _NEVER, -1, -1
 
     def _frame(self, tid: int, begin: int, end: int, name: int, kind: int) -> None:
         self._turn(tid)
