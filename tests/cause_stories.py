@@ -24,6 +24,7 @@ from tests.programs import (
     Program,
     started,
 )
+from tests.traced_stories import late_workers, queued
 
 WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
 AUTOGRAD = 900  # by its name the program is one of PyTorch
@@ -266,4 +267,6 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C25": shared,
     "C27": moved,
     "C28": collected,
+    "C48": queued,
+    "C49": late_workers,
 }

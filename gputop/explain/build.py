@@ -13,7 +13,7 @@ from gputop.explain.answer.notes import about_ends, about_figures
 from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CAUSES
-from gputop.explain.causes.c23_straggler import of_lateness
+from gputop.explain.causes.c23_straggler import STRAGGLER, of_lateness
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
@@ -81,7 +81,9 @@ def examine(
     findings = with_gains(scene, outcome, replays)
     if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
         for cause in CAUSES:
-            findings += cause.assess(scene, scale)
+            # calls alone are no ground beside the kernels themselves
+            if analysis.traced is None or cause is STRAGGLER:
+                findings += cause.assess(scene, scale)
     findings = [finding for finding in findings if pids is None or finding.pid in pids]
     moved = of_lateness(findings)
     order = sorted(

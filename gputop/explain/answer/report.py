@@ -208,6 +208,8 @@ class DiagnosisKind(str, Enum):
     CPU = "cpu"
     SHARED = "shared"
     UNASKED = "unasked"
+    QUEUE = "queue"  # work was there and did not start
+    STARTUP = "startup"  # contexts, code and memory, for the first time
 
     __str__ = str.__str__
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.explain.answer.figures import cost_text
-from gputop.explain.answer.report import Account, Diagnosis, Finding, Range
+from gputop.explain.answer.report import Account, Diagnosis, Finding, Level, Range
 from gputop.format import format_ns, format_percent
 
 _WORTH_TELLING = 5.0  # percent of the span
@@ -33,6 +33,8 @@ def verdict(
     if findings:
         first = findings[lead or 0]
         return f"{_of_class(diagnosis, _cause(first))}. {idleness}{_of_it(first)}."
+    if diagnosis is not None and diagnosis.kind is None and diagnosis.level == Level.PROVED:
+        return f"{idleness}; {diagnosis.evidence[0]}."
     if unexplained_ns > 0.02 * span_ns:
         return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
     if idle.estimate is None and idle.upper > 0.5 * span_ns:

@@ -42,6 +42,8 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     size = claim.sent_bytes
     cpus = scene.cpus
     workers = max(cpus - 1, 1)
+    if scene.analysis.traced is not None:  # what is sent first may be anything
+        return ("prepare the next input in another process meanwhile: DataLoader with num_workers=1 or more",)
     helpers = len(scene.helpers())
     on = f" on {cpus} CPUs" if cpus else ""
     if not helpers and _without_loader(claim):

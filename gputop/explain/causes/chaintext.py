@@ -10,6 +10,8 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.places import hot_line, longest, waiting_line
 from gputop.explain.chains.scene import Scene
+from gputop.explain.chains.traced import returned
+from gputop.explain.chains.traced_words import in_words
 from gputop.explain.evidence.ranges import Ints, distinct
 from gputop.explain.evidence.waits import WORDS, Wait
 
@@ -68,7 +70,12 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
         line = usual_line(scene, scene.segments.call[alike])
         text = _at(f"{name} was inside {api}", line)
     elif scene.unrecorded[leader]:
-        text = f"{name} was between two calls; whether it ran there is not recorded"
+        where = in_words(scene, alike)
+        if scene.segments.begin[leader] >= returned(scene.evidence, scene.gaps)[scene.segments.gap[leader]]:
+            return Link(
+                "cuda", pid, tid, f"{name} had launched it before", int(scene.ns[alike].sum()), len(alike)
+            )
+        text = f"{name} was {where or 'between two calls'}; whether it ran there is not recorded"
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
         line = hot.line
         text += f", most often at {hot.text()}"

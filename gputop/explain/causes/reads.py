@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gputop.explain.causes.cause import Claim
@@ -10,6 +12,8 @@ from gputop.explain.causes.forms import advice_for, pattern_of, title_for
 from gputop.explain.chains.formwords import advice_of
 from gputop.explain.chains.pytorch import Form, Pattern, form_of_read
 from gputop.explain.chains.scene import SCALAR_BYTES
+from gputop.explain.chains.traced import READS, SCALARS
+from gputop.explain.chains.traced_words import places
 
 
 def form_of_claim(claim: Claim) -> tuple[Form, Pattern]:
@@ -20,7 +24,18 @@ def form_of_claim(claim: Claim) -> tuple[Form, Pattern]:
         source = source_of(claim.scene)[claim.gaps]
         row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)
     pattern = pattern_of(claim, row, row, to_host=True)
+    if (named := _by_operator(claim)) is not None:
+        return named, replace(pattern, often=claim.times)
     return form_of_read(pattern), pattern
+
+
+def _by_operator(claim: Claim) -> Form | None:
+    """What the operators of an imported file say that it is; None where they do not."""
+    found = places(claim.scene, np.flatnonzero(claim.segments))
+    name = max(found, key=lambda one: (found[one], one), default="")
+    if SCALARS.search(name):
+        return "item"
+    return "size" if READS.search(name) else None
 
 
 def title_of_read(claim: Claim) -> str:

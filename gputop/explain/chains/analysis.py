@@ -8,6 +8,7 @@ import numpy as np
 
 from gputop.engine.intervals import expand
 from gputop.explain.chains.chain import Links, Segments, Walk
+from gputop.explain.chains.traced import Traced
 from gputop.explain.estimates.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
@@ -25,7 +26,10 @@ class AccountingError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Gaps, proved and estimated, and where each instant of them went."""
+    """Gaps, proved and estimated, and where each instant of them went.
+
+    ``traced`` is what a file that holds its kernels says of the threads.
+    """
 
     evidence: Evidence
     gpu: GpuTime
@@ -33,6 +37,7 @@ class Analysis:
     segments: Segments
     links: Links
     estimates: tuple[Estimate, ...] = ()
+    traced: Traced | None = None
 
     @property
     def estimated(self) -> bool:
@@ -54,7 +59,11 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
         give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
     estimated = () if exact else tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
-    return Analysis(evidence, gpu, gaps, *walk(evidence, gaps), estimated)
+    segments, links = walk(evidence, gaps)
+    if not exact:
+        return Analysis(evidence, gpu, gaps, segments, links, estimated)
+    traced = Traced(evidence)
+    return Analysis(evidence, gpu, gaps, traced.cut(segments), links, traced=traced)
 
 
 def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links]:

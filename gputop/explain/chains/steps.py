@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from gputop.explain.chains.ranged_steps import FEWEST_RANGES, named_rounds
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.period import FEWEST, HOLDS, SAME, Cut, choose, heads_of, likeness
@@ -122,7 +123,7 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
     Of one process, if it is named. None when it repeats nothing.
     """
     for givers in islice(givers_of(evidence, pid, stretch[0]), _PROCESSES):
-        steps = _of_process(evidence, givers, stretch[0])
+        steps = _of_ranges(evidence, givers, stretch) or _of_process(evidence, givers, stretch[0])
         if steps is not None:
             inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
             return steps.take(inside) if inside.any() else None
@@ -143,6 +144,26 @@ def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> 
     for place in np.argsort(-per_process, kind="stable").tolist():
         mine = active[threads.pid[active] == processes[place]]
         yield mine[np.argsort(-per_thread[mine], kind="stable")]
+
+
+def _of_ranges(evidence: Evidence, givers: Ints, stretch: tuple[int, int]) -> Steps | None:
+    """Those that the file names itself; ``givers`` as below."""
+    known = None
+    for thread in givers[:_THREADS].tolist():
+        rounds = named_rounds(evidence, thread, stretch)
+        if rounds is None:
+            continue
+        known = known or sequence(evidence, givers[:_THREADS], since_ns=stretch[0])
+        begin, end = rounds
+        head, tail = np.searchsorted(known.begin, begin), np.searchsorted(known.begin, end)
+        some = tail > head
+        if np.count_nonzero(some) < FEWEST_RANGES:
+            continue
+        begin, end, head, tail = begin[some], end[some], head[some], tail[some]
+        until = np.append(np.minimum(end[:-1], begin[1:]), end[-1:])
+        ones = np.ones(len(begin), np.bool_)
+        return Steps(thread, begin, until, ones, ones * 0, known, head, tail, _end(evidence, known, givers))
+    return None
 
 
 def _of_process(evidence: Evidence, givers: Ints, since_ns: int) -> Steps | None:

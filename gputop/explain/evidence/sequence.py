@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.identity import numbered
+from gputop.explain.evidence.linked import kernels_given
 from gputop.explain.evidence.ranges import Ints, Mask
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
@@ -146,7 +147,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     """(symbol of each row, ``Work`` of each symbol)."""
     calls = evidence.calls
     handled = (work == Work.KERNEL) | (work == Work.GRAPH)
-    handle, _values = numbered(np.where(handled, calls["aux"][rows], np.uint64(0)))
+    handle, _values = numbered(np.where(handled, _handles(evidence)[rows], np.uint64(0)))
     code = np.zeros(len(rows), np.int64)
     for kind in (Work.SEND, Work.READ, Work.COPY):
         mine = np.flatnonzero(work == kind)
@@ -157,6 +158,16 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
     key = (handle << (_CODE_BITS + _CLASS_BITS)) | (code << _CLASS_BITS) | work
     symbol, values = numbered(key.astype(np.uint64))
     return symbol, (values & np.uint64((1 << _CLASS_BITS) - 1)).astype(np.uint8)
+
+
+def _handles(evidence: Evidence) -> Column:
+    """The kernel or graph of each call; of an imported file, where calls have no handles, by its name."""
+    given = kernels_given(evidence).astype(np.uint64)
+    return (
+        np.where(evidence.calls["aux"] == 0, given, evidence.calls["aux"])
+        if given.any()
+        else evidence.calls["aux"]
+    )
 
 
 def _sizes(size: Ints) -> Ints:

@@ -9,6 +9,7 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints
+from gputop.explain.findings.traced_owners import traced_owners
 
 
 def owners(scene: Scene) -> Ints:
@@ -18,7 +19,8 @@ def owners(scene: Scene) -> Ints:
     inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
     free |= inside & (scene.segments.state == State.OUTSIDE)
     free |= scene.unrecorded
-    owner = np.full(scene.size, -1, np.int64)
+    owner, settled = traced_owners(scene)
+    free &= ~settled
     for number, cause in enumerate(CATALOGUE):
         taken = cause.claim(scene, free)
         owner[taken] = number

@@ -22,6 +22,8 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.findings.findings import Outcome
+from gputop.explain.findings.traced_class import class_of_traced
+from gputop.explain.proofs.kernels import KernelTime
 from gputop.explain.proofs.witness import UTILIZATION_KEY, readings
 from gputop.format import format_percent
 
@@ -37,6 +39,8 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.CPU: "starved of CPU",
     DiagnosisKind.SHARED: "GPU shared",
     DiagnosisKind.UNASKED: "no work requested",
+    DiagnosisKind.QUEUE: "queue-bound (launched work did not start)",
+    DiagnosisKind.STARTUP: "start-up (contexts, code, memory)",
 }
 _OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
 MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
@@ -64,6 +68,11 @@ def diagnose(
     scene: Scene, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
 ) -> Diagnosis | None:
     """The class of what was explained; None where it is not known."""
+    gpu = scene.analysis.gpu
+    if isinstance(gpu, KernelTime):
+        return class_of_traced(
+            scene, gpu, outcome, findings, _kinds(scene, outcome, findings), accounts, TITLES
+        )
     once = sum(event.ns for event in outcome.events)
     # what happened once, at the start as a rule, is neither work nor a loss of the loop
     span = sum(one.span_ns - one.outside_ns for one in accounts) - once

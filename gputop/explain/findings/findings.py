@@ -52,9 +52,9 @@ class Outcome:
 
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
     """Lets every cause take its pieces, process by process."""
-    least = _Least(
-        max(LEAST_SHARE * span_ns, LEAST_NS), max(SUPPOSED_SHARE * span_ns, LEAST_NS, _doubt(scene))
-    )
+    # by the GPU's own clock a loss is exact, however short a profile is
+    floor = LEAST_NS if scene.analysis.traced is None else 0
+    least = _Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, _doubt(scene)))
     findings: list[Finding] = []
     claims: list[tuple[Cause, Claim]] = []
     events: list[Event] = []

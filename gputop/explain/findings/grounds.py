@@ -8,6 +8,7 @@ from gputop.engine.lines import Line
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.places import hot_line, line_shares, waiting_line
+from gputop.explain.chains.traced_words import in_words, line_in
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
 from gputop.format import format_ns
@@ -20,6 +21,8 @@ MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 def line_of(cause: Cause, claim: Claim) -> Line | None:
     """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
     scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
+    if scene.analysis.traced is not None:
+        return line_in(scene, rows)
     if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
         line = hot.line
     if cause.culprit == "waiter":
@@ -59,6 +62,7 @@ def grounds_of(cause: Cause, claim: Claim, per_gap: Ints, short_ns: int) -> tupl
     return (
         *_gaps_text(claim, per_gap, short_ns),
         *_at_lines(cause, claim),
+        *_within(claim),
         *_waited_for(claim),
         *cause.told(claim),
     )
@@ -86,6 +90,12 @@ def _gaps_text(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     if apart:
         facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
     return tuple(facts)
+
+
+def _within(claim: Claim) -> tuple[str, ...]:
+    """The operators and ranges of an imported file in which it lies."""
+    told = in_words(claim.scene, np.flatnonzero(claim.segments))
+    return (f"the thread was {told}",) if told else ()
 
 
 def _at_lines(cause: Cause, claim: Claim) -> tuple[str, ...]:

@@ -41,6 +41,10 @@ class Devices:
         self.unsure = self._unsure(calls, several[counts > 1])
         self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
 
+    def number(self, index: int) -> int:
+        """The number of a GPU by NVML's index."""
+        return self._known(("gpu", index, 0), f"GPU {index}", index)
+
     def of(self, calls: Columns) -> Ints:
         """For calls outside ``evidence.calls``: the GPU of the call that their thread had made before."""
         evidence = self._evidence
@@ -88,11 +92,14 @@ class Devices:
     def _number(self, pid: int, ordinal: int) -> int:
         facts: ProcessData = self._evidence.facts.processes.get(pid, {})
         index = self._physical(facts, ordinal)
-        key = ("gpu", index, 0) if index >= 0 else ("process", pid, ordinal)
+        if index >= 0:
+            return self.number(index)
+        return self._known(("process", pid, ordinal), f"device {ordinal} of process {pid}", index)
+
+    def _known(self, key: tuple[str, int, int], label: str, index: int) -> int:
         if key not in self._numbers:
             self._numbers[key] = len(self.labels)
-            name = f"GPU {index}" if index >= 0 else f"device {ordinal} of process {pid}"
-            self.labels.append(name)
+            self.labels.append(label)
             self.index.append(index)
         return self._numbers[key]
 

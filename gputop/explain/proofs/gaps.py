@@ -135,8 +135,12 @@ class GpuTime:
                 for one in range(len(self.streams))
             ]
         )
-        parts = [self._device(device) for device in np.unique(self.streams.device).tolist()]
-        self.gaps = join(parts)
+        self.gaps = join([self._device(device) for device in self._numbers()])
+
+    def _numbers(self) -> list[int]:
+        """The GPUs whose time is told."""
+        numbers: list[int] = np.unique(self.streams.device).tolist()
+        return numbers
 
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.evidence.activity import ON_GPU
-from gputop.explain.evidence.apiclass import Role
+from gputop.explain.evidence.apiclass import D2H, Group, Role
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import FOREVER, Ints, intersect, length, subtract, union
-from gputop.explain.proofs.gaps import DeviceTime, Gaps, GpuTime
+from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, covered, intersect, length, subtract, union
+from gputop.explain.proofs.gaps import FIRST_NS, DeviceTime, Gaps, GpuTime
 from probes.activities import Table
 
+Intervals = tuple[Ints, Ints]
+
 _WAITS = (Role.PROVE_DEVICE, Role.PROVE_STREAM, Role.PROVE_EVENT, Role.COPY_SYNC)
+_NO_LOADING = (Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY)  # long for other reasons
+_MOSTLY = 0.5  # of a gap in calls that load or allocate, for a first use
+_SKEW_NS = 10_000  # by which the clocks of host and GPU may be apart in such a file
+_AGAIN = 3  # a kernel that runs so often belongs to what repeats
 
 
 def held_kernels(evidence: Evidence) -> bool:
@@ -20,43 +26,76 @@ def held_kernels(evidence: Evidence) -> bool:
 
 
 class KernelTime(GpuTime):
-    """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then."""
+    """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then.
+
+    Attributes:
+        rows: What the GPUs ran.
+        unlinked: Of each GPU the idle time that work ended whose launch is not in the file.
+        first_use: Of each GPU the idle time in which code was loaded and memory was taken for the first time.
+    """
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
         """As of ``GpuTime``."""
-        self._rows = evidence.activities.of(*ON_GPU)
+        self.rows = evidence.activities.of(*ON_GPU)
+        self.unlinked: dict[int, Intervals] = {}
+        self.first_use: dict[int, Intervals] = {}
         super().__init__(evidence, stretch)
 
-    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+    def _numbers(self) -> list[int]:
+        """Every GPU that ran anything, whatever calls are in the file."""
+        return [self.devices.number(index) for index in np.unique(self.rows["device"]).tolist() if index >= 0]
+
+    def pending(self, device: int, without: int = -1) -> Intervals:
         """When a GPU was at work; the work of one process may be left out."""
-        rows = self._of(device)
+        rows = self.of(device)
         rows = rows[rows["pid"] != without] if without >= 0 else rows
         return union(rows["begin"].astype(np.int64), rows["end"].astype(np.int64))
 
-    def _of(self, device: int) -> Table:
-        chosen: Table = self._rows[self._rows["device"] == self.devices.index[device]]
+    def of(self, device: int) -> Table:
+        """What one GPU ran, by begin."""
+        chosen: Table = self.rows[self.rows["device"] == self.devices.index[device]]
         return chosen
 
     def _device(self, device: int) -> Gaps:
-        super()._device(device)  # when streams were empty, which causes ask for
-        self.spans.pop()
-        rows = self._of(device)
-        if not len(rows):
-            self.unknown[device] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-            return self._gaps_of(device, *(np.zeros(0, np.int64),) * 4)
+        if (self.streams.device == device).any():
+            super()._device(device)  # when streams were empty, which causes ask for
+            self.spans.pop()
+        rows = self.of(device)
         low, high = self.stretch
         first = min(max(int(rows["begin"].min()), low), high)
         last = max(min(int(rows["end"].max()), high), first)
         span = np.array([first]), np.array([last])
         busy = intersect(self.pending(device), span)
         begin, end = subtract(span, busy)
+        self.unknown[device] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
         refilled = self._calls_of(rows, end, after=True)
-        keep = refilled >= 0  # without the call that gave it work nobody can be asked for the gap
-        self.unknown[device] = (begin[~keep], end[~keep])
+        fresh = self._fresh(rows, begin, end, refilled)
+        self.first_use[device] = (begin[fresh], end[fresh])
+        none = refilled < 0  # without the call that gave it work nobody can be asked for the gap
+        self.unlinked[device] = (begin[none], end[none])
+        keep = ~none & ~fresh
         begin, end, refilled = begin[keep], end[keep], refilled[keep]
         drained = self._waits_at(begin, end, self._calls_of(rows, begin, after=False))
-        self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
         return self._gaps_of(device, begin, end, drained, refilled)
+
+    def _fresh(self, rows: Table, begin: Ints, end: Ints, refilled: Ints) -> Mask:
+        """Gaps before what repeats has run once, mostly in long calls that load or allocate."""
+        calls = self.evidence.calls
+        fresh: Mask = np.zeros(len(begin), np.bool_)
+        long = calls["end"] - calls["begin"] >= FIRST_NS
+        long &= ~np.isin(self.evidence.group(calls), [int(group) for group in _NO_LOADING])
+        if not long.any():
+            return fresh
+        _names, at, times = np.unique(rows["name"], return_index=True, return_counts=True)
+        again = times >= _AGAIN
+        warm = int(rows["begin"][at[again]].max()) if again.any() else int(rows["begin"].max())
+        for pid in np.unique(calls["pid"][np.maximum(refilled, 0)]).tolist():
+            mine = (refilled >= 0) & (calls["pid"][np.maximum(refilled, 0)] == pid)
+            loads = np.flatnonzero(long & (calls["pid"] == pid))
+            inside = covered(union(calls["begin"][loads], calls["end"][loads]), begin, end)
+            fresh |= mine & (end <= warm) & (inside >= FIRST_NS) & (inside >= _MOSTLY * (end - begin))
+        return fresh
 
     def _gaps_of(self, device: int, begin: Ints, end: Ints, drained: Ints, refilled: Ints) -> Gaps:
         count = len(begin)
@@ -89,13 +128,21 @@ class KernelTime(GpuTime):
         return np.where(found, at, -1)
 
     def _waits_at(self, begin: Ints, end: Ints, otherwise: Ints) -> Ints:
-        """The wait under way when the GPU ran dry that ended before it had work again; else the last call."""
+        """The wait under way when the GPU ran dry that ended before it had work again; else the last launch.
+
+        A copy to the host from which a call returns later is waited for by that call.
+        """
         calls = self.evidence.calls
-        waits = np.flatnonzero(np.isin(self.evidence.role(calls), _WAITS))
+        copies = self.evidence.group(calls) == Group.COPY
+        waits = np.isin(self.evidence.role(calls), _WAITS) | (copies & (calls["direction"] == D2H))
+        waits = np.flatnonzero(waits)
         waits = waits[np.argsort(calls["end"][waits], kind="stable")]
+        if not len(calls):
+            return otherwise
+        otherwise = np.where((otherwise >= 0) & copies[otherwise], -1, otherwise)
         if not len(waits):
             return otherwise
-        place = np.minimum(np.searchsorted(calls["end"][waits], begin), len(waits) - 1)
+        place = np.minimum(np.searchsorted(calls["end"][waits], begin - _SKEW_NS), len(waits) - 1)
         row = waits[place]
-        fits = (calls["begin"][row] <= begin) & (calls["end"][row] >= begin) & (calls["end"][row] <= end)
-        return np.where(fits, row, otherwise)
+        fits = (calls["begin"][row] <= begin) & (calls["end"][row] >= begin - _SKEW_NS)
+        return np.where(fits & (calls["end"][row] <= end), row, otherwise)
