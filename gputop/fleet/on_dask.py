@@ -16,6 +16,7 @@ from typing import Any, Final
 from gputop.errors import GputopError
 from gputop.extras import install_command
 from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, installed, look_at_all
+from gputop.fleet.worker_answers import checked
 from gputop.fleet.workers import TRIES, Engine
 from gputop.process.isolation import isolate_children
 
@@ -152,15 +153,15 @@ class _Dask:
                     waiting_since = self._waited(waiting_since)
                     time.sleep(_ASK_S)
                 for future in ended:
-                    found = self._result(future)
+                    found = self._result(future, len(running[future]))
                     yield running.pop(future), found
                     waiting_since = time.monotonic()
         finally:
             self._client.cancel([*running])
 
-    def _result(self, future: Any) -> list[Outcome] | None:
+    def _result(self, future: Any, count: int) -> list[Outcome] | None:
         try:
-            found: list[Outcome] | str = future.result()
+            found = checked(future.result(), count)
         except (CancelledError, OSError) as error:  # of dask's: CommClosedError is an OSError
             raise GputopError(
                 f"the connection to the Dask scheduler at {self._where} was lost: run it again, what was "

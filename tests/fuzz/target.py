@@ -18,6 +18,10 @@ NAMES = (
     "preferences",
     "filters",
     "children",
+    "otlp_answers",
+    "web_input",
+    "lake_files",
+    "dask_messages",
 )
 
 

@@ -1,0 +1,75 @@
+"""What workers of a cluster answer, as far as it can be one: other machines may say anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gputop.fleet.tables import COLUMNS, INT, REAL, TEXT, Row
+from gputop.fleet.work import Outcome
+
+_MOST_ROWS: Final = 1 << 18  # of one recording: its collectives are bounded, each by far less
+_MOST_TEXT: Final = 1 << 16  # characters
+_MOST_SENTENCE: Final = 1000
+_MOST_INT: Final = 1 << 63
+# beside the columns: which recording it is of, and up to which moment
+_MORE: Final = {"sessions": {"recording": TEXT, "until_ns": INT}}
+
+
+def checked(told: Any, count: int) -> list[Outcome] | str:
+    """What a task came to: an outcome for each recording, of known tables and columns; or a sentence.
+
+    Args:
+        told: What came.
+        count: Recordings of the task.
+
+    Raises:
+        ValueError: It is none; the text says what is wrong.
+    """
+    if isinstance(told, str):
+        return told[:_MOST_SENTENCE]
+    if not isinstance(told, list) or len(told) != count:
+        raise ValueError("not one answer for each recording")
+    return [_outcome(one) for one in told]
+
+
+def _outcome(told: Any) -> Outcome:
+    if not isinstance(told, Outcome) or not isinstance(told.rows, Mapping):
+        raise ValueError("no tables")
+    if not isinstance(told.session_id, str | None):
+        raise ValueError("a recording's hash that is none")
+    if set(told.rows) - set(COLUMNS):
+        raise ValueError("a table that a lake does not have")
+    rows = {table: told.rows.get(table, ()) for table in COLUMNS}
+    if not all(isinstance(some, Sequence) for some in rows.values()):
+        raise ValueError("a table without rows")
+    if sum(map(len, rows.values())) > _MOST_ROWS:
+        raise ValueError("more rows than a recording has")
+    return Outcome(
+        {table: tuple(_row(table, row) for row in rows[table]) for table in COLUMNS}, told.session_id
+    )
+
+
+def _row(table: str, told: Any) -> Row:
+    """A row of the columns that are known; what tells which session it is of is there."""
+    if not isinstance(told, Mapping):
+        raise ValueError("a row that is none")
+    kinds = {**COLUMNS[table], **_MORE.get(table, {})}
+    row = {name: _value(kind, told[name]) for name, kind in kinds.items() if name in told}
+    named = [name for name in ("session_id", "member") if name in COLUMNS[table]]
+    if any(row.get(name) is None for name in named if table != "problems"):
+        raise ValueError("a row of no session")
+    if row.get("recording") is not None and None in (row.get("until_ns"), row.get("duration_ns")):
+        raise ValueError("a recording of no length")
+    return row if table != "problems" else {"session_id": None, **row}
+
+
+def _value(kind: str, value: Any) -> Any:
+    fits = {
+        INT: isinstance(value, int) and -_MOST_INT <= value < _MOST_INT,
+        REAL: isinstance(value, float | int) and -1e300 < value < 1e300,
+        TEXT: isinstance(value, str) and len(value) <= _MOST_TEXT,
+    }
+    if value is not None and (isinstance(value, bool) or not fits[kind]):
+        raise ValueError("a value that a column cannot have")
+    return value
