@@ -21,6 +21,7 @@ from gputop.process.interrupts import heeded
 from gputop.process.say import say, writing
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
+MOST_BYTES = 16 << 20  # the same in bytes: a line is as long as what programs of others do
 _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
 
 
@@ -52,6 +53,7 @@ class LineWriter:
     def __init__(self, descriptor: int) -> None:
         self.failure: OSError | None = None
         self._descriptor = descriptor
+        self._bytes, self._held = 0, threading.Lock()
         self._lines: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="gputop-lines", daemon=True)
         self._thread.start()
@@ -59,10 +61,12 @@ class LineWriter:
     @property
     def behind(self) -> bool:
         """Whether the reader is so far behind that the next frame is left out."""
-        return self._lines.full()
+        return self._lines.full() or self._bytes > MOST_BYTES
 
     def put(self, line: bytes) -> None:
         """Takes a line to be written; to be asked only while nobody is behind."""
+        with self._held:
+            self._bytes += len(line)
         self._lines.put_nowait(line)
 
     def close(self) -> None:
@@ -85,6 +89,8 @@ class LineWriter:
         try:
             while (line := self._lines.get()) is not None:
                 write_all(self._descriptor, line)
+                with self._held:
+                    self._bytes -= len(line)
         except OSError as error:
             self.failure = error
 

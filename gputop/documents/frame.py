@@ -75,6 +75,7 @@ class BelongsJson(TypedDict, total=False):
 class _MayBelong(TypedDict, total=False):
     belongs: BelongsJson
     faults: FaultsJson
+    unlisted_threads: int
 
 
 class ProcessJson(_MayBelong):

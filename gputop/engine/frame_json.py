@@ -7,7 +7,9 @@ they are: JSON escapes what is dangerous to a terminal.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gputop.documents.frame import FrameDocument
@@ -16,6 +18,8 @@ from gputop.engine.frame import Frame, GpuProcess, GpuRow, ProcessRow, Share, St
 from gputop.engine.histogram import METHOD
 
 SCHEMA: Final = "gputop.frame/1"
+MOST_THREADS: Final = 512  # of a process that are listed
+_MOST_IN_ALL, _FEWEST = 4096, 8  # of all processes, and of each however many there are
 _FROM_CALLS = {"events_per_second", "calls_per_second", "top_api_ns_per_second", "top_api_p99_ns"}
 
 
@@ -33,7 +37,8 @@ def frame_to_json(frame: Frame) -> FrameDocument:
     made["lost"] = {"events": frame.lost.events, "by_kind": dict(frame.lost.by_kind)}
     made |= {key: getattr(frame, key) for key in rates}
     made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
-    made["processes"] = [_process(row) for row in frame.processes]
+    most = _most_threads(frame.processes)
+    made["processes"] = [_process(row, most) for row in frame.processes]
     made["lines"] = frame.lines
     made["calls_observed"] = frame.calls_observed
     if not frame.calls_observed:
@@ -67,12 +72,36 @@ def _gpu_process(row: GpuProcess) -> dict[str, Any]:
     return _fields(row, *(["idle_ns"] if row.idle_ns is None else []))
 
 
-def _process(row: ProcessRow) -> dict[str, Any]:
+def _most_threads(processes: Sequence[ProcessRow]) -> int:
+    """How many of each are listed: a process may have ten thousand, and there may be many of these."""
+    most = MOST_THREADS
+    while most > _FEWEST and sum(min(len(row.threads), most) for row in processes) > _MOST_IN_ALL:
+        most //= 2
+    return most
+
+
+def _busiest(threads: Sequence[ThreadRow], most: int) -> list[ThreadRow]:
+    """Those that did most within the window, in their order."""
+    if len(threads) <= most:
+        return list(threads)
+    chosen = heapq.nlargest(
+        most, range(len(threads)), lambda at: (threads[at].cuda, _busy_ns(threads[at]), -at)
+    )
+    return [threads[at] for at in sorted(chosen)]
+
+
+def _busy_ns(row: ThreadRow) -> int:
+    return row.on_cpu_ns + row.runnable_ns
+
+
+def _process(row: ProcessRow, most: int) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
     # the last ones are for pages of the screen
     made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels", "faults")
     made["calls"] = [_fields(call) | {"at_most": call.at_most} for call in row.calls]
-    made["threads"] = [_thread(thread) for thread in row.threads]
+    made["threads"] = [_thread(thread) for thread in _busiest(row.threads, most)]
+    if unlisted := len(row.threads) - len(made["threads"]):
+        made["unlisted_threads"] = unlisted
     made["lines"] = [
         dict(row.line.to_json())
         | _fields(row, "line", "frames")
