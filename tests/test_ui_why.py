@@ -28,8 +28,8 @@ STORIES = {
         "prepare the next batch in a worker process",
     ),
     "dataloader-workers": ("C08", "input-bound", "loaders.py:97", "fetch whole batches"),
-    "numpy-sync": ("C02", "sync-bound", "transfers.py:29", "without .cpu() and .numpy()"),
-    "redundant-to-device": ("C05", "copy-bound", "transfers.py:60", "create the tensors on the GPU"),
+    "numpy-sync": ("C02", "sync-bound", "transfers.py:29", "do it in a kernel"),
+    "redundant-to-device": ("C05", "copy-bound", "transfers.py:60", "create the data there"),
 }
 HEALTHY = ("healthy", "dataloader-fixed", "numpy-sync-fixed", "redundant-to-device-fixed")
 LINE = SourceLine("/home/me/train.py", 88, "main")
