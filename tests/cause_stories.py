@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from probes.schema import Kind, OffFlag
-from probes.source import GPUS, Sample
+from probes.source import FRAMES, GPUS, PLACES, Sample
 from tests import items
 from tests.items import START
 from tests.programs import (
+    COPY,
     COPY_ASYNC,
     D2H,
     DEVICE_SYNC,
@@ -27,6 +28,7 @@ from tests.programs import (
 from tests.traced_stories import late_workers, queued
 
 WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
+CODE = 1 << 62 | 1  # a stack
 AUTOGRAD = 900  # by its name the program is one of PyTorch
 STEPS, STEP_US, BUSY_US = 40, 12_000, 4_000
 FAULT, MUNMAP = 0xFFFF, 11  # no system call; one that changes the address space
@@ -244,6 +246,82 @@ def shared() -> Program:
     return program
 
 
+def within(program: Program, *files: str) -> Program:
+    """Stack ``CODE`` goes through these files of libraries, to a line of the program."""
+    rows = [[file, 9, "f"] for file in files] + [["/app/main.py", 12, "main"]]
+    program.samples.append(Sample(FRAMES, START, {"pid": [MAIN], "stack": [CODE], "frames": [rows]}))
+    return program
+
+
+def sampled(program: Program, first_us: int, last_us: int, stack: int = CODE) -> None:
+    """Each step, every 2 ms from one moment to another, a sample meets a thread at that stack."""
+    steps = range(0, STEPS * STEP_US, STEP_US)
+    times = [START + (begin + at) * US for begin in steps for at in range(first_us, last_us, 2000)]
+    data = {"time": times, "tid": [MAIN] * len(times), "stack": [stack] * len(times)}
+    program.samples.append(Sample(PLACES, START + STEPS * STEP_US * US, data))
+
+
+def started_each_step() -> Program:
+    """A process is started for each step, computes for 6 ms and ends."""
+
+    def between(program: Program, at: int) -> None:
+        child = 1000 + at // STEP_US
+        program.starts(child, at + 600, maker=MAIN)
+        program.off(at + 700, at + 7000, op=0, waker_pid=child, waker_tid=child)
+        program.ends(at + 6990, child)
+
+    return loop(between)
+
+
+def loader_each_epoch() -> Program:
+    """For each epoch two workers are forked; the first batch comes 7 ms later."""
+
+    def between(program: Program, at: int) -> None:
+        first = 1000 + 2 * (at // STEP_US)
+        for child in (first, first + 1):
+            program.starts(child, at + 300, maker=MAIN)
+            program.ends(at + 7700, child)
+        program.off(at + 400, at + 7500, op=0, stack=CODE, waker_pid=first, waker_tid=first)
+        program.call(COPY_ASYNC, at + 7550, at + 7580, kind=H2D, bytes=4 << 20)
+
+    return within(loop(between), "/lib/python3/site-packages/torch/utils/data/dataloader.py")
+
+
+def compiled() -> Program:
+    """Each batch has another shape, and the model is compiled for it."""
+    program = within(loop(nothing), "/lib/python3/site-packages/torch/_inductor/graph.py")
+    sampled(program, BUSY_US + 500, STEP_US)
+    return program
+
+
+def host_arrays() -> Program:
+    """A kernel of Numba is launched with an array of NumPy: a copy in, the launch, a copy out."""
+    program = within(started(), "/lib/python3/site-packages/numba/cuda/args.py")
+    program.samples.append(items.names(START, {MAIN: "python"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(COPY, begin, begin + 900, kind=H2D, bytes=4 << 20, stack=CODE)
+        program.call(LAUNCH, begin + 1000, begin + 1010)
+        program.call(COPY, begin + 1100, begin + 6000, kind=D2H, bytes=4 << 20, stack=CODE)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
+def anomalies() -> Program:
+    """autograd's thread reads a flag for each of ten gradients."""
+    files = ("/usr/lib/python3.11/traceback.py", "/lib/python3/site-packages/torch/fx/traceback.py")
+    program = within(started(), *files)
+    program.thread(AUTOGRAD)
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}))
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        for at in range(begin, begin + 10_000, 1000):
+            program.call(LAUNCH, at, at + 10, tid=AUTOGRAD)
+            program.call(COPY_ASYNC, at + 20, at + 25, kind=D2H, bytes=1, tid=AUTOGRAD)
+            program.call(SYNC, at + 30, at + 600, tid=AUTOGRAD)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10, tid=AUTOGRAD)
+    sampled(program, 10_500, STEP_US)
+    return program
+
+
 STORIES: dict[str, Callable[[], Program]] = {
     "C01": scalar,
     "C03": lambda: loop(nothing, DEVICE_SYNC),
@@ -267,6 +345,11 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C25": shared,
     "C27": moved,
     "C28": collected,
+    "C33": loader_each_epoch,
+    "C34": compiled,
+    "C35": host_arrays,
+    "C36": anomalies,
+    "C37": started_each_step,
     "C48": queued,
     "C49": late_workers,
 }

@@ -66,7 +66,7 @@ def python(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_file_more_is_asked_in_its_turn_and_has_its_family(checkout: Path) -> None:
     said = python(checkout, "-c", ORDER).stdout
-    assert said.strip() == "[('C14', 'no CPU'), ('C99', 'lock'), ('C26', 'no request')]"
+    assert said.strip() == "[('C14', 'no CPU'), ('C99', 'lock'), ('C33', 'data')]"
 
 
 def test_a_file_more_is_in_the_report(checkout: Path) -> None:

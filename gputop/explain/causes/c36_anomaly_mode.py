@@ -1,0 +1,80 @@
+"""C36: autograd's anomaly mode checks every gradient, and the host waits for each answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.answer.report import DiagnosisKind, Level
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.drains import read_between
+from gputop.explain.causes.own_work import own_work
+from gputop.explain.causes.registry import register
+from gputop.explain.chains.code import Files, stacks_within
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.backward import NAMES
+from gputop.explain.evidence.ranges import Mask
+
+# each operation of the forward pass keeps its Python stack as text, by these files
+_FORMATS = "/torch/fx/traceback.py"
+_TEXT = "/traceback.py"
+LEAST_SAMPLES = 3  # that met it
+_FLAG_BYTES = 1  # a bool: is a gradient NaN
+
+
+def keeps_stacks(files: Files) -> bool:
+    """Whether a stack is within the code by which anomaly mode keeps the forward pass's stacks."""
+    return any(_FORMATS in file for file in files) and any(
+        file.endswith(_TEXT) and "/torch/" not in file for file in files
+    )
+
+
+def _on(scene: Scene) -> frozenset[int]:
+    """The processes in which it is switched on."""
+    places = scene.evidence.places
+    if not len(places):
+        return frozenset()
+    met = places[np.isin(places["stack"], stacks_within(scene, places["stack"], keeps_stacks))]
+    thread = scene.evidence.threads.row(met["tid"])
+    pids, counts = np.unique(scene.evidence.threads.pid[thread[thread >= 0]], return_counts=True)
+    return frozenset(pids[counts >= LEAST_SAMPLES].tolist())
+
+
+def _checks(scene: Scene, free: Mask) -> Mask:
+    switched_on = _on(scene)
+    if not switched_on or not len(scene.gaps):
+        return scene.mask()
+    threads, names = scene.evidence.threads, scene.evidence.facts
+    autograd = np.array(
+        [
+            pid in switched_on and names.thread_name(tid).startswith(NAMES)
+            for tid, pid in zip(threads.tid.tolist(), threads.pid.tolist(), strict=True)
+        ],
+        np.bool_,
+    )
+    size = read_between(scene)
+    flags = autograd[scene.gaps.thread] & (size >= 0) & (size <= _FLAG_BYTES)
+    return free & own_work(scene) & flags[scene.segments.gap]
+
+
+def _advise(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"anomaly mode waits {claim.per_step()} in backward() to learn whether a gradient is NaN, and keeps "
+        "a Python stack for each operation of the forward pass: torch.autograd.set_detect_anomaly(False); "
+        "switch it on only to find a NaN",
+    )
+
+
+ANOMALY = register(
+    Cause(
+        "C36",
+        "autograd's anomaly mode checks each gradient",
+        _checks,
+        _advise,
+        lambda _claim: Level.PROVED,
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=156,
+    )
+)

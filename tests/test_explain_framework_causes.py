@@ -1,0 +1,96 @@
+"""Causes that are told by the code in which the thread was, and by the processes that it started."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputop.explain.causes import CATALOGUE
+from gputop.explain.chains.births import births_in_gaps, most_at_a_time
+from gputop.explain.chains.scene import Scene
+from tests import cause_stories as made
+from tests.cause_stories import STEP_US, STEPS
+from tests.programs import LAUNCH, MAIN, SYNC, Program, started
+
+
+def causes(program: Program) -> list[str]:
+    return [one.cause for one in program.report().findings if one.kind == "idle"]
+
+
+def test_workers_that_are_started_each_epoch_are_one_cause_and_counted_at_a_time() -> None:
+    program = made.loader_each_epoch()
+    (found,) = (one for one in program.report().findings if one.kind == "idle")
+    assert (found.cause, found.title) == ("C33", "DataLoader workers are started anew every epoch")
+    assert "persistent_workers=True" in found.advice[0]
+    scene = Scene(program.analysis())
+    births = births_in_gaps(scene)
+    assert births.count.sum() == 2 * STEPS
+    assert most_at_a_time(scene, births.pids) == 2
+    assert any("2 at a time" in text for text in found.evidence)
+
+
+def test_a_process_in_each_step_has_no_word_of_a_loader() -> None:
+    (found,) = (one for one in made.started_each_step().report().findings if one.kind == "idle")
+    assert (found.cause, found.title) == ("C37", "a process is started every step and waited for")
+    assert "DataLoader" not in " ".join(found.advice)
+
+
+def unawaited(awaited_us: int) -> Program:
+    """For each step a process is started; after so long it wakes the thread, which works for 8 ms in all."""
+    program = started()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 4000)
+        child = 1000 + begin // STEP_US
+        program.starts(child, begin + 4100, maker=MAIN)
+        if awaited_us:
+            program.off(begin + 4200, begin + 4100 + awaited_us, op=0, waker_pid=child, waker_tid=child)
+        program.ends(begin + STEP_US - 100, child)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    return program
+
+
+@pytest.mark.parametrize(("awaited_us", "told"), [(0, False), (6000, True)])
+def test_a_process_that_is_not_waited_for_takes_nothing(awaited_us: int, *, told: bool) -> None:
+    assert ("C37" in causes(unawaited(awaited_us))) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("/x/torch/_dynamo/convert_frame.py", "torch.compile"),
+        ("/x/triton/compiler/compiler.py", "Triton"),
+        ("/x/numba/core/compiler.py", "Numba"),
+        ("/x/cupy/cuda/compiler.py", "CuPy"),
+    ],
+)
+def test_a_compiler_in_the_loop_is_named(file: str, name: str) -> None:
+    program = made.within(made.loop(made.nothing), file)
+    made.sampled(program, made.BUSY_US + 500, STEP_US)
+    (found,) = (one for one in program.report().findings if one.kind == "idle")
+    assert (found.cause, found.title) == ("C34", f"compiles every step ({name})")
+
+
+def test_code_that_was_met_in_less_than_half_of_a_gap_is_not_what_it_went_into() -> None:
+    program = made.within(made.loop(made.nothing), "/x/numba/core/compiler.py")
+    made.sampled(program, made.BUSY_US + 500, made.BUSY_US + 2000)
+    made.sampled(program, made.BUSY_US + 2500, STEP_US, stack=made.CODE + 1)
+    assert causes(program)
+    assert "C34" not in causes(program)
+
+
+def test_host_arrays_are_one_cause_at_the_line_of_the_launch() -> None:
+    first, *_ = made.host_arrays().report().findings
+    assert (first.cause, first.line.line if first.line else 0) == ("C35", 12)
+    assert first.max_gain_ns >= STEPS * 900_000, "the copies go, too"
+
+
+def test_anomaly_mode_is_told_only_where_the_stacks_are_kept() -> None:
+    program = made.anomalies()
+    assert causes(program)[0] == "C36"
+    program.samples = [sample for sample in program.samples if sample.kind != "places"]
+    assert "C36" not in causes(program)
+
+
+def test_what_fills_a_gap_decides_before_what_opened_it() -> None:
+    order = [cause.number for cause in CATALOGUE]
+    assert max(map(order.index, ("C33", "C34", "C37"))) < min(map(order.index, ("C08", "C26", "C12")))
