@@ -153,6 +153,25 @@ def create(path: str, owner: tuple[int, int] | None) -> Output:
     return _made(path, owner, make)
 
 
+def move_over(fresh: str, path: str, owner: tuple[int, int] | None) -> None:
+    """Give a file that is whole the name of one in the same folder, which it replaces.
+
+    Args:
+        fresh: the file.
+        path: the name that it is to have.
+        owner: user and group id behind sudo; None: whoever runs this.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+
+    def make(folder: int, name: str, _owner: tuple[int, int] | None) -> int:
+        os.rename(os.path.basename(fresh), name, src_dir_fd=folder, dst_dir_fd=folder)
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+
+    _made(path, owner, make).close()
+
+
 def open_for_appending(path: str, owner: tuple[int, int] | None) -> int:
     """A descriptor of a log, created where there is none, for whoever is behind sudo.
 
@@ -254,7 +273,9 @@ def _claim(descriptor: int, path: str, owner: tuple[int, int] | None, fresh: boo
         if not is_session(os.pread(descriptor, _HEAD_BYTES, 0)):
             raise SessionError(f"{path} exists and is not a gputop session: remove it or choose another name")
         if not overwrite:
-            raise SessionError(f"{path} exists already: remove it or choose another name")
+            raise SessionError(
+                f"{path} exists already, and is left as it is: choose another name, or --force to replace it"
+            )
         os.ftruncate(descriptor, 0)
     os.fchmod(descriptor, 0o600)
     if owner is not None and os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner[0]:

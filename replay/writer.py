@@ -24,6 +24,18 @@ FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
 
 
+class WriteError(SessionError):
+    """The file takes no more.
+
+    Attributes:
+        cause: Why, in a few words.
+    """
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class Sums(Protocol):
     """Adds up what is recorded."""
 
@@ -83,7 +95,8 @@ class SessionWriter:
         self._facts = Facts(spacing.facts)
         self._sums = sums
         self._size = 0
-        self._failure: str | None = None
+        self._failure: SessionError | None = None
+        self._shown = False  # a frame is in the file
         self._closed = False
         self._output = open_for_writing(self.path, owner, overwrite)
         self._descriptor = self._output.descriptor
@@ -159,6 +172,7 @@ class SessionWriter:
             self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
             self._add_up(kind, first_ns, memoryview(block)[place:], None)
             at_mark = kind == MARK
+            self._shown |= at_mark
         if at_mark:  # facts that follow in the block belong to what comes later
             self._set_waypoints(last_ns)
 
@@ -186,11 +200,11 @@ class SessionWriter:
         self._check()
         self._chunker.flush()
         if not os.fstat(self._descriptor).st_nlink:
-            self._failure = (
+            self._failure = SessionError(
                 f"recording to {self.path} stopped: the file, or the folder it was in, has been removed, and "
                 "what was recorded with it: record to another place"
             )
-            raise SessionError(self._failure)
+            raise self._failure
         now = self._flushed_ns = self._clock()
         if now - self._synced_ns >= SYNC_NS:
             self._synced_ns = now
@@ -228,7 +242,7 @@ class SessionWriter:
         if self._closed:
             raise SessionError(f"the recording {self.path} is closed already")
         if self._failure is not None:
-            raise SessionError(self._failure)
+            raise self._failure
 
     def _emitted(self, kind: str, first: int, last: int, count: int, chunk: bytes) -> None:
         self._append_chunk(kind, first, last, count, chunk, self._chunker.emitted)
@@ -241,6 +255,7 @@ class SessionWriter:
         self._index.add(kind, first, last, offset)
         self._facts.take(kind, first, count, chunk, item)
         if kind == MARK:
+            self._shown = True
             self._set_waypoints(last)
             self.flush()
 
@@ -294,13 +309,15 @@ class SessionWriter:
             errno.EFBIG: "the file has reached the size limit (ulimit -f)",
         }
         cause = causes.get(error.errno or 0, error.strerror or str(error))
-        self._failure = (
-            f"recording to {self.path} stopped: {cause}; "
-            f"the {safe / 1e6:.1f} MB written before are safe and can be replayed"
-            if safe
-            else f"{self.path} cannot be written: {cause}; choose another place for the recording"
-        )
-        raise SessionError(self._failure) from error
+        if self._shown:
+            message = (
+                f"recording to {self.path} stopped: {cause}; "
+                f"the {safe / 1e6:.1f} MB written before are safe and can be replayed"
+            )
+        else:
+            message = f"{self.path} cannot be written: {cause}; choose another place for the recording"
+        self._failure = WriteError(message, cause)
+        raise self._failure from error
 
 
 class _DiskSync:

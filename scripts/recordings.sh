@@ -17,7 +17,7 @@ for name in "${names[@]}"; do
 	# the scheduler weighs sessions before the processes in them
 	# shellcheck disable=SC2016 # "$@" is for the inner shell
 	setsid --wait sh -c 'echo -20 >/proc/self/autogroup 2>/dev/null; exec nice -n -20 "$@"' sh \
-		gputop record -o "$folder/$name.msgpack" --private --simgpu -- \
+		gputop record --force -o "$folder/$name.msgpack" --private --simgpu -- \
 		gputop demo "$name" --alone --duration "$length"
 	chmod a+r "$folder/$name.msgpack"
 done

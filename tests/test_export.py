@@ -321,9 +321,10 @@ def test_what_is_missing_is_said_and_nothing_is_left_behind(
         assert typed("export", str(STORM), "--to", to, "-o", str(tmp_path / to)) == 1
         assert f"{sys.executable} -m pip install 'perfetto>=" in capfd.readouterr().err
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").touch()
     assert typed("export", str(STORM), "--to", "csv", "-o", str(tmp_path / "there")) == 1
     assert "exists already" in capfd.readouterr().err
-    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["there", "mine"]
 
 
 class Interrupted:

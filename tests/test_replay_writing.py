@@ -182,7 +182,7 @@ def test_an_old_session_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     write(path, [Sample("note", 1, {})])
     assert read(path) == [Sample("note", 1, {})]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(SessionError, match="exists already: remove it"):
+    with pytest.raises(SessionError, match="exists already, and is left as it is"):
         SessionWriter(path, HEADER, overwrite=False)
     (tmp_path / "empty").touch()
     write(tmp_path / "empty", [Sample("note", 1, {})], overwrite=False)

@@ -224,7 +224,7 @@ def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_p
     live.time.go_live()
     live.go(2)
     file = tmp_path / "run.gputop"
-    assert live.recorder.start(str(file), history=True, overwrite=False) == ""
+    assert live.recorder.start(str(file), history=True) == ""
     wait_until(
         lambda: live.recorder.state() is not None and live.recorder.state().bytes > 5_000,
         "the screen to follow",
@@ -248,7 +248,7 @@ def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_p
 
 def test_a_recording_without_the_past_begins_now(live: Live, tmp_path: Path) -> None:
     file = tmp_path / "run.gputop"
-    assert live.recorder.start(str(file), history=False, overwrite=False) == ""
+    assert live.recorder.start(str(file), history=False) == ""
     live.go(6)
     live.feed.close()
     reader = SessionReader(file)
@@ -263,8 +263,8 @@ def test_a_file_that_cannot_be_written_is_a_sentence_and_no_other_file_is_touche
 ) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("mine")
-    assert "there is no directory" in live.recorder.start("/nowhere/x", history=True, overwrite=False)
-    assert "not a gputop session" in live.recorder.start(str(other), history=True, overwrite=True)
+    assert "there is no directory" in live.recorder.start("/nowhere/x", history=True)
+    assert "not a gputop session" in live.recorder.start(str(other), history=True)
     assert other.read_text() == "mine"
     assert live.recorder.state() is None
 
@@ -276,13 +276,13 @@ def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
         raise SessionError("the disk is full")
 
     monkeypatch.setattr(SessionWriter, "append_block", full)
-    assert live.recorder.start(str(tmp_path / "a.gputop"), history=True, overwrite=False) == ""
+    assert live.recorder.start(str(tmp_path / "a.gputop"), history=True) == ""
     wait_until(lambda: live.recorder.state() is None, "the screen to follow")
     assert live.feed.failure() == "recording stopped: the disk is full"
     live.go(2)
     assert live.shown() == 26
     monkeypatch.undo()
-    assert live.recorder.start(str(tmp_path / "b.gputop"), history=True, overwrite=False) == ""
+    assert live.recorder.start(str(tmp_path / "b.gputop"), history=True) == ""
     assert live.feed.failure() is None
     live.feed.close()
     assert len(SessionReader(tmp_path / "b.gputop").marks) == 26
@@ -290,7 +290,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
 
 def test_a_recording_that_is_ended_at_the_very_end_is_complete(live: Live, tmp_path: Path) -> None:
     file = tmp_path / "run.gputop"
-    assert live.recorder.start(str(file), history=True, overwrite=False) == ""
+    assert live.recorder.start(str(file), history=True) == ""
     live.recorder.stop()
     live.feed.close()
     reader = SessionReader(file)

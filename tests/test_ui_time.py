@@ -23,7 +23,7 @@ class Recorder:
 
     def __init__(self, span_s: int = 192) -> None:
         self.span_ns = span_s * S
-        self.started: list[tuple[str, bool, bool]] = []
+        self.started: list[tuple[str, bool]] = []
         self.stopped = 0
         self.refusal = ""
         self.notice = ""
@@ -34,9 +34,9 @@ class Recorder:
     def default_path(self) -> str:
         return "gputop-now.gputop"
 
-    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+    def start(self, path: str, *, history: bool) -> str:
         if not self.refusal:
-            self.started.append((path, history, overwrite))
+            self.started.append((path, history))
         return self.refusal
 
     def stop(self) -> None:
@@ -164,7 +164,7 @@ async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
         await pilot.press("ctrl+u", "enter")
         assert "type the name" in asked(app)
         await pilot.press(*"a.gputop", "enter")
-        assert recorder.started == [("a.gputop", True, False)]
+        assert recorder.started == [("a.gputop", True)]
         feed.state = RecordingState("a.gputop", 1, 1.0)
         await pilot.press("R")
         assert recorder.stopped == 1
@@ -174,20 +174,19 @@ async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
         assert said(app) == "recorded a.gputop, 1.5M"
 
 
-@pytest.mark.parametrize(("answer", "started"), [("y", True), ("n", False)])
 @pytest.mark.slow
-async def test_no_file_is_replaced_without_a_yes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, *, started: bool
+async def test_no_file_is_replaced_and_a_free_name_stands_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("old").write_text("old")
+    Path("old.x").write_text("old")
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder(span_s=0)
-        await pilot.press("R", "ctrl+u", *"old", "enter")
-        assert "exists: replace it? n y or n" in asked(app)
-        await pilot.press(answer, "enter")
-        assert recorder.started == ([("old", False, True)] if started else [])
-        assert ("record to" in asked(app)) is not started
+        await pilot.press("R", "ctrl+u", *"old.x", "enter")
+        assert "old.x exists; record to old-2.x" in asked(app)
+        assert recorder.started == []
+        await pilot.press("enter")
+        assert recorder.started == [("old-2.x", False)]
 
 
 async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:

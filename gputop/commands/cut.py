@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def cut(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with open_session(options.file) as session, Progress("reading") as progress:
-        part = write_part(session, options.output, options.since, options.until, progress)
+        part = write_part(
+            session, options.output, options.since, options.until, progress, force=options.force
+        )
     say(
         f"{options.output}: from {part.start_ns / NS:.3f} to {part.end_ns / NS:.3f} s of {options.file}, "
         f"{format_count(part.records)} records"

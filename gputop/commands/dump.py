@@ -7,9 +7,10 @@ import shlex
 import time
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_output
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
+from gputop.files.output import refuse_existing
 from gputop.format import format_bytes, format_count
 from gputop.process.say import say
 from gputop.serve import wire
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--socket", default=wire.SOCKET, metavar="PATH", help=f"the daemon's socket ({wire.SOCKET})"
     )
-    add_file(parser, "-o", "--output", metavar="FILE", help="the recording to write (gputop-DATE.msgpack)")
+    add_output(parser, "FILE", "the recording to write (gputop-DATE.msgpack)", required=False)
     parser.add_argument(
         "--seconds",
         type=bounded(1, 86400, "s"),
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def dump(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
+    refuse_existing(path, force=options.force)
     connection = Connection(options.socket, "snap", seconds=options.seconds)
     writer: SessionWriter | None = None
     done = False
@@ -44,7 +46,9 @@ def dump(options: argparse.Namespace) -> int:
         for message in connection.messages():
             if message.get("k") == "header":
                 header = dict(message["data"])
-                writer = SessionWriter(path, header, private=bool(header.get("private")))
+                writer = SessionWriter(
+                    path, header, private=bool(header.get("private")), overwrite=options.force
+                )
             elif message.get("k") == "items" and writer is not None:
                 for item in wire.items_of(message["chunks"]):
                     writer.write(item)

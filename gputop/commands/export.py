@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import Progress
 from gputop.exchange.export import FORMATS
 from gputop.exchange.export import export as write
@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", required=True, choices=FORMATS, help="the format; parquet and csv write a folder"
     )
-    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="the output; must not exist yet")
+    add_output(parser, "OUT", "the output")
 
 
 def export(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with open_session(options.file) as session, Progress("reading") as progress:
-        write(session, options.output, options.to, progress)
+        write(session, options.output, options.to, progress, force=options.force)
         missing = about_holes(session)
     for text in missing:
         say(text)

@@ -18,11 +18,22 @@ def add_file(parser: ArgumentParser | _ArgumentGroup, *names: str, **keywords: A
     setattr(parser.add_argument(*names, **keywords), SESSION_FILE, True)
 
 
+def add_output(parser: ArgumentParser, metavar: str, about: str, *, required: bool = True) -> None:
+    """Adds ``-o``, the file that is written, and ``--force``."""
+    add_file(parser, "-o", "--output", required=required, metavar=metavar, help=about)
+    add_force(parser)
+
+
+def add_force(parser: ArgumentParser) -> None:
+    """Adds ``--force``: without it no file that is there is replaced."""
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+
 def add_copy(parser: ArgumentParser) -> None:
     """Adds a recording and the new file that is made of it: the second word, or ``-o`` as elsewhere."""
     add_file(parser, "file", metavar="FILE")
     add_file(parser, "second", metavar="OUT", nargs="?", help="the same as -o")
-    add_file(parser, "-o", "--output", metavar="OUT", help="the new file; must not exist yet")
+    add_output(parser, "OUT", "the new file", required=False)
 
 
 def check_copy(options: Namespace) -> None:
@@ -118,6 +129,7 @@ def add_screen(parser: ArgumentParser) -> None:
     add_looks(group)
     group.add_argument("--readonly", action="store_true", help="send no signals from the screen")
     add_file(group, "--record", metavar="FILE", help="record to this file")
+    group.add_argument("--force", action="store_true", help="replace the file of --record if it exists")
     add_once(parser, "print one frame as text and exit")
 
 

@@ -10,7 +10,7 @@ from datetime import date
 from gputop.ask.bounds import bound_memory
 from gputop.commands.asking import add_answer, add_timeout, answered, tell
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_output
 from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE, USAGE, CommandError
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     page = _choosing(
         what.add_parser("report", help="one HTML page: most expensive causes, late ranks, coverage, losses")
     )
-    add_file(page, "-o", "--output", metavar="PAGE", required=True, help="the page; must not exist yet")
+    add_output(page, "PAGE", "the page")
     add_timeout(page)
     _asking(what.add_parser("sql", help="any SELECT in DuckDB's SQL")).add_argument(
         "query", metavar="SELECT", help="one SELECT over the lake's tables (docs/fleet.md); in quotes"
@@ -186,7 +186,7 @@ def _report(options: argparse.Namespace) -> int:
     finally:
         database.close()
     page = fleet_page(summary, called(options.lake)).encode()
-    with new_file(options.output) as file:
+    with new_file(options.output, force=options.force) as file:
         file.write(page)
     say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
     return 0

@@ -7,7 +7,7 @@ import os
 import shlex
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_file, add_output
 from gputop.format import format_count
 from gputop.imports.detect import read_trace
 from gputop.imports.recorded import write_trace
@@ -18,14 +18,14 @@ from gputop.process.say import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="TRACE")
-    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the recording to write")
+    add_output(parser, "FILE", "the recording to write")
 
 
 def import_(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with understood(options.file):
         trace = read_trace(options.file, os.path.dirname(options.output) or ".")
-        calls, activities = write_trace(trace, options.output)
+        calls, activities = write_trace(trace, options.output, force=options.force)
     for text in trace.problems:
         say(text)
     counts = f"{format_count(calls)} calls and {format_count(activities)} activities"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import Progress
 from gputop.format import format_count, format_ns
 from gputop.merging.merge import Part, merge
@@ -16,13 +16,13 @@ from gputop.process.say import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "files", metavar="FILE", nargs="+", help="a recording of a rank or of a node")
-    add_file(parser, "-o", "--output", required=True, metavar="OUT", help="the new file; must not exist yet")
+    add_output(parser, "OUT", "the new file")
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with Progress("reading") as progress:
-        found = merge(options.files, options.output, progress)
+        found = merge(options.files, options.output, progress, force=options.force)
     for part in found.parts:
         say(f"{part.session.path}: {_clock(part)}")
     say(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_file, add_target
+from gputop.commands.flags import add_duration, add_output, add_target
 from gputop.commands.session import Session, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError
@@ -66,7 +66,7 @@ class _Progress:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
-    add_file(parser, "-o", "--output", required=True, metavar="FILE", help="the recording to write")
+    add_output(parser, "FILE", "the recording to write")
     add_target(parser)
     parser.add_argument(
         "--detail",

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def repair(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with open_session(options.file) as session, Progress("reading") as progress:
-        found = copy_intact(session, options.output, progress)
+        found = copy_intact(session, options.output, progress, force=options.force)
     for text in found.problems:
         say(text)
     say(

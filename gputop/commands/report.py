@@ -6,9 +6,9 @@ import argparse
 import os
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import Progress
-from gputop.files.output import new_file
+from gputop.files.output import new_file, refuse_existing
 from gputop.format import format_bytes
 from gputop.library.session import open_session
 from gputop.process.say import say
@@ -18,14 +18,15 @@ from gputop.report_page.page import report_page
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
-    add_file(parser, "-o", "--output", required=True, metavar="PAGE", help="the page; must not exist yet")
+    add_output(parser, "PAGE", "the page")
 
 
 def report(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
+    refuse_existing(options.output, force=options.force)
     with open_session(options.file) as session, Progress("reading") as progress:
         page = report_page(session, os.path.basename(options.file), progress).encode()
-    with new_file(options.output) as file:
+    with new_file(options.output, force=options.force) as file:
         file.write(page)
     say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
     return 0

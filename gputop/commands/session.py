@@ -16,7 +16,8 @@ from typing import Any
 from gputop.commands.observer import as_root, own_command, start_observer
 from gputop.commands.version import VERSION
 from gputop.engine.filesums import FileSums
-from gputop.errors import CommandError
+from gputop.errors import CommandError, GputopError
+from gputop.files.output import clear_segments, refuse_existing
 from gputop.files.redaction import Redactor, redactor_of_here
 from gputop.process.child import (
     NOT_EXECUTABLE,
@@ -185,6 +186,8 @@ def open_session(
     """
     check_pids(options.pid, as_root("{}"))
     check_command(options.command, os.environ)
+    if record_to:
+        refuse_existing(record_to, force=options.force)
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)
@@ -230,10 +233,13 @@ def open_session(
         private = options.private
         writer, segments = None, None
         if record_to and limits is not None:
+            clear_segments(record_to)
             segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=FileSums)
         elif record_to:
-            writer = SessionWriter(record_to, written, owner=owner, private=private, sums=FileSums())
-    except SessionError as error:
+            writer = SessionWriter(
+                record_to, written, owner=owner, private=private, overwrite=options.force, sums=FileSums()
+            )
+    except (SessionError, GputopError) as error:
         source.abandon()
         if child is not None:
             child.discard()

@@ -18,34 +18,37 @@ from gputop.library.session import Session
 FORMATS: Final = ("perfetto", "parquet", "csv", "speedscope")
 
 
-def export(session: Session, path: str, to: str, progress: Progress | None = None) -> None:
+def export(
+    session: Session, path: str, to: str, progress: Progress | None = None, *, force: bool = False
+) -> None:
     """Writes a file, or for tables a folder with a file each.
 
     Args:
         session: The recording.
-        path: Where to; nothing may be there.
+        path: Where to.
         to: One of ``FORMATS``.
         progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
 
     Raises:
         GputopError: It cannot be read or written, or a package that the format needs is not installed.
     """
     if to == "perfetto":
-        with new_file(path) as file:
+        with new_file(path, force=force) as file:
             write_perfetto(session, file, progress)
     elif to == "speedscope":
-        with new_file(path) as file:
+        with new_file(path, force=force) as file:
             write_speedscope(session, file, os.path.basename(session.path), progress)
     else:
-        _tables(session, path, to, progress)
+        _tables(session, path, to, progress, force=force)
 
 
-def _tables(session: Session, path: str, to: str, progress: Progress | None) -> None:
+def _tables(session: Session, path: str, to: str, progress: Progress | None, *, force: bool) -> None:
     kind = ParquetFile if to == "parquet" else CsvFile
-    with new_folder(path), ExitStack() as stack:
+    with new_folder(path, force=force, ending=f".{to}") as folder, ExitStack() as stack:
         files: dict[str, CsvFile | ParquetFile] = {}
         for table in COLUMNS:
-            files[table] = kind(table, stack.enter_context(new_file(os.path.join(path, f"{table}.{to}"))))
+            files[table] = kind(table, stack.enter_context(new_file(os.path.join(folder, f"{table}.{to}"))))
             stack.callback(files[table].let_go)
         for rows in tables(session, progress):
             files[rows.table].add(rows)

@@ -37,7 +37,13 @@ class Cut:
 
 
 def cut(
-    session: Session, path: str, start_s: float | None, end_s: float | None, progress: Progress | None = None
+    session: Session,
+    path: str,
+    start_s: float | None,
+    end_s: float | None,
+    progress: Progress | None = None,
+    *,
+    force: bool = False,
 ) -> Cut:
     """Writes the frames that cover a stretch of time to a new file.
 
@@ -50,6 +56,7 @@ def cut(
         start_s: Seconds from the start of the whole; None: from its start.
         end_s: The same; None: to its end.
         progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
 
     Raises:
         OutsideSessionError: The stretch holds no frame.
@@ -62,7 +69,7 @@ def cut(
     moments = session.moments_ns
     with understood(session.path):
         header, before = _before(session, items, first)
-        with new_session(path, header) as writer:
+        with new_session(path, header, force=force) as writer:
             for sample in before:
                 writer.write(sample)
             end_ns = session.start_ns + moments[last]

@@ -17,13 +17,14 @@ from replay.reader import SessionReader
 _LEAST = 3  # characters of a name that is looked for: shorter ones are parts of words
 
 
-def redact(session: Session, path: str, progress: Progress | None = None) -> int:
+def redact(session: Session, path: str, progress: Progress | None = None, *, force: bool = False) -> int:
     """Writes the copy; returns how many names were replaced.
 
     Args:
         session: The recording; it is only read.
         path: Of the copy.
         progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
 
     Raises:
         GputopError: It cannot be read, or the copy not be written; or a name was found in the copy, which is
@@ -39,13 +40,13 @@ def redact(session: Session, path: str, progress: Progress | None = None) -> int
         redactor.begin_again()
         if progress is not None:
             progress.goes_on("writing")
-        with new_session(path, redactor.header(session.header)) as writer:
+        with new_session(path, redactor.header(session.header), force=force) as writer:
             for problem in damage_of(session, session.start_ns):
                 writer.write(redactor.item(problem))
             for item in reader.items():
                 writer.write(redactor.item(item))
             writer.flush()
-            _assert_gone(path, redactor)
+            _assert_gone(writer.path, redactor)
     return redactor.replaced
 
 

@@ -57,13 +57,16 @@ def verify(session: Session, progress: Progress | None = None) -> Verification:
     return Verification(frames, records, samples, session.problems)
 
 
-def repair(session: Session, path: str, progress: Progress | None = None) -> Verification:
+def repair(
+    session: Session, path: str, progress: Progress | None = None, *, force: bool = False
+) -> Verification:
     """Writes what is intact to a new file, which is whole and tells of what is missing.
 
     Args:
         session: The damaged one; it is only read.
         path: Of the new file.
         progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
 
     Returns:
         What was found in the damaged one; all that is intact of it is in the new one.
@@ -75,7 +78,7 @@ def repair(session: Session, path: str, progress: Progress | None = None) -> Ver
     if progress is not None:
         progress.goes_on("writing")
     reader = reader_of(session)
-    with new_session(path, session.header) as writer, understood(session.path):
+    with new_session(path, session.header, force=force) as writer, understood(session.path):
         for problem in damage_of(session, session.start_ns):
             writer.write(problem)
         items = reader.items()

@@ -39,8 +39,8 @@ _ABSENT: Final = "not in the trace that was imported"
 _MOST_NS: Final = 1 << 62
 
 
-def write_trace(trace: Trace, path: str) -> tuple[int, int]:
-    """Writes the session file; returns how many calls and how many activities are in it.
+def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, int]:
+    """Writes the session file, with ``force`` over an older one; returns its calls and activities.
 
     Raises:
         ImportFileError: The trace holds nothing.
@@ -65,9 +65,8 @@ def write_trace(trace: Trace, path: str) -> tuple[int, int]:
     }
     if trace.unproved:
         header["unproved"] = trace.unproved
-    counts = len(trace.calls), len(trace.activities)
-    with new_session(path, header) as writer:
-        for item in chain(_facts(trace, start), _ticks(trace, start, end, shift)):
+def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, int]:
+    """Writes the session file, with ``force`` over an older one; returns its calls and activities.
             writer.write(item)
     return counts
 

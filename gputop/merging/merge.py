@@ -72,13 +72,16 @@ class Merged:
     duration_ns: int
 
 
-def merge(paths: Sequence[str], output: str, progress: Progress | None = None) -> Merged:
+def merge(
+    paths: Sequence[str], output: str, progress: Progress | None = None, *, force: bool = False
+) -> Merged:
     """Writes the recording of several recorders as one.
 
     Args:
         paths: Of the recordings; clock and wall clock of the whole are those of the first one.
         output: The new file.
         progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
 
     Raises:
         GputopError: One cannot be read; they cannot be one recording, the text says why; or the new one
@@ -103,7 +106,7 @@ def merge(paths: Sequence[str], output: str, progress: Progress | None = None) -
         weaver = Weaver(sources, moments, start)
         with (
             understood(" or ".join(paths)),
-            new_session(output, _header(parts, start), sums=FileSums()) as writer,
+            new_session(output, _header(parts, start), sums=FileSums(), force=force) as writer,
         ):
             for part in parts:
                 for problem in damage_of(part.session, start, f"{os.path.basename(part.session.path)}: "):

@@ -111,13 +111,12 @@ class Recorder(Protocol):
     def default_path(self) -> str:
         """Where to record unless the user says otherwise."""
 
-    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+    def start(self, path: str, *, history: bool) -> str:
         """Record from now on.
 
         Args:
-            path: The file.
+            path: The file; nothing may be there.
             history: Whether the past that is held goes into it.
-            overwrite: Whether an older recording there may be replaced.
 
         Returns:
             "", or why it cannot be.

@@ -104,7 +104,7 @@ class Recorder:
             return None
         return RecordingState(str(writer.path), writer.size_bytes, time.monotonic() - self._started)
 
-    def start(self, path: str, *, history: bool, overwrite: bool) -> str:
+    def start(self, path: str, *, history: bool) -> str:
         """Record from now on; returns "", or why it cannot be."""
         copy = Kept(self.history, whole=history)
         try:
@@ -113,7 +113,7 @@ class Recorder:
                 copy.header,
                 owner=self._owner,
                 private=self._private,
-                overwrite=overwrite,
+                overwrite=False,
                 sums=FileSums(),
             )
         except SessionError as error:

@@ -52,6 +52,13 @@ def save(name: str, text: str) -> str:
     raise ExportError(f"{name} and {MOST_NAMES} names like it are taken: remove some of them")
 
 
+def free_name(path: str) -> str:
+    """The path, or one like it that nothing has: ``run.msgpack``, ``run-2.msgpack``."""
+    stem, ending = os.path.splitext(path)
+    names = (path, *(f"{stem}-{number}{ending}" for number in range(2, MOST_NAMES)))
+    return next((name for name in names if not os.path.lexists(os.path.expanduser(name))), path)
+
+
 def stamped(wall_ns: int, utc_offset_s: int, ending: str) -> str:
     """A name with the moment that is shown: ``gputop-20261121-190501.json``.
 

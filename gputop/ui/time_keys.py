@@ -13,6 +13,7 @@ from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
 from gputop.ui.dialogs import Question
+from gputop.ui.exports import free_name
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.pane import PaneScreen, quiet_key
 
@@ -189,24 +190,19 @@ class TimeScreen(PaneScreen):
         held = f"{format_duration(span_ns)} ({format_bytes(size)})"
         self.app.ask(Question(f"record: include the last {held}?", answered, "y", letter=True))
 
-    def _ask_path(self, recorder: Recorder, *, history: bool) -> None:
+    def _ask_path(self, recorder: Recorder, *, history: bool, taken: str = "") -> None:
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
 
-        self.app.ask(Question("record to", answered, recorder.default_path(), hint="a file"))
+        path = free_name(taken or recorder.default_path())
+        title = f"{escape_text(taken)} exists; record to" if taken else "record to"
+        self.app.ask(Question(title, answered, path, hint="a new file"))
 
     def _record_to(self, recorder: Recorder, path: str, *, history: bool) -> str:
         if not path:
             return "type the name of a file"
         path = os.path.expanduser(path)
-        if not os.path.lexists(path):
-            return recorder.start(path, history=history, overwrite=False)
-
-        def replace(text: str) -> str:
-            if text.strip().lower() in ("y", "yes"):
-                return recorder.start(path, history=history, overwrite=True)
-            self._ask_path(recorder, history=history)
+        if os.path.lexists(path):
+            self._ask_path(recorder, history=history, taken=path)
             return ""
-
-        self.app.ask(Question(f"{escape_text(path)} exists: replace it?", replace, "n", letter=True))
-        return ""
+        return recorder.start(path, history=history)

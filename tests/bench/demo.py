@@ -39,7 +39,7 @@ def _steps_per_second(command: tuple[str, ...]) -> float:
 
 def slowdown(folder: Path) -> list[Row]:
     """Alone and under ``gputop record``, in turn."""
-    recording = (*_GPUTOP, "record", "-o", str(folder / "demo.gputop"), "--simgpu", "--", *_DEMO)
+    recording = (*_GPUTOP, "record", "--force", "-o", str(folder / "demo.gputop"), "--simgpu", "--", *_DEMO)
     pairs = [(_steps_per_second(_DEMO), _steps_per_second(recording)) for _ in range(PAIRS)]
     ratios = [alone / watched for alone, watched in pairs]
     detail = "steps/s " + ", ".join(f"{alone:.1f} alone {watched:.1f} watched" for alone, watched in pairs)

@@ -28,7 +28,17 @@ _CASES = {"record": (), "record --lines off": ("--lines", "off")}
 
 def of_recorder(folder: Path, words: tuple[str, ...], seconds: float) -> int:
     """The most that was resident until the demo ended, and the recorder with it; in bytes."""
-    words = ("record", "-o", str(folder / "memory.gputop"), *words, "--simgpu", "--", *_DEMO, str(seconds))
+    words = (
+        "record",
+        "--force",
+        "-o",
+        str(folder / "memory.gputop"),
+        *words,
+        "--simgpu",
+        "--",
+        *_DEMO,
+        str(seconds),
+    )
     command = (*_GPUTOP, *words)
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     most, deadline = 0, time.monotonic() + seconds + _PATIENCE_S

@@ -191,7 +191,17 @@ class Workshop:
             flags = [flag for flag in flags if flag != "--simgpu"]
             environment = self.environment(environment)
         return subprocess.Popen(
-            [*self.gputop, "record", "-o", str(self.file), "--lines", self.lines, *flags, *arguments],
+            [
+                *self.gputop,
+                "record",
+                "--force",
+                "-o",
+                str(self.file),
+                "--lines",
+                self.lines,
+                *flags,
+                *arguments,
+            ],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

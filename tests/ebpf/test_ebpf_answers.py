@@ -180,8 +180,8 @@ def _user_of_cuda(pid: int) -> int:
 def test_explain_of_a_shell_names_the_grandchild_and_explain_of_that_explains(
     shell: subprocess.Popen[bytes],
 ) -> None:
-    (middle,) = children(shell.pid)
     user = _user_of_cuda(shell.pid)
+    (middle,) = children(shell.pid)
     name = Path(f"/proc/{user}/comm").read_text().strip()
     told = run("explain", "--pid", str(shell.pid))
     assert (told.returncode, told.stdout) == (1, "")

@@ -50,7 +50,7 @@ def test_a_tracefs_that_is_unmounted_meanwhile_changes_nothing(tmp_path: Path) -
         umount -l /sys/kernel/tracing && [ ! -e /sys/kernel/tracing/events ] && echo unmounted >> {gone}
         wait $recorder"""
     demo = [sys.executable, "-m", "gputop.demo", "healthy", "3"]
-    command = [*GPUTOP, "record", "-o", str(shop.file), "--lines", "off", "--simgpu", "--", *demo]
+    command = [*GPUTOP, "record", "--force", "-o", str(shop.file), "--lines", "off", "--simgpu", "--", *demo]
     recorder = subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", script, "sh", *command],
         env=shop.env | SLEEPS,
