@@ -342,7 +342,9 @@ def test_under_sudo_the_command_and_the_file_are_the_users(nobodys_folder: Path)
     done = run("record", "--lines", "off", "-o", str(file), "--", "sh", "-c", WHO, env=env)
     assert done.stdout == f"{NOBODY}:{NOBODY}:{NOBODY}:/nonexistent:nobody\n"
     assert (file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777) == (NOBODY, NOBODY, 0o600)
-    done = run("record", "--lines", "off", "-o", str(file), "--force", "--as-root", "--", "sh", "-c", WHO, env=env)
+    done = run(
+        "record", "--lines", "off", "-o", str(file), "--force", "--as-root", "--", "sh", "-c", WHO, env=env
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0:0:")
     assert done.stdout.endswith(":/root:root\n")

@@ -8,6 +8,7 @@ import shlex
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
+from gputop.files.output import not_written, refuse_existing
 from gputop.format import format_count
 from gputop.imports.detect import read_trace
 from gputop.imports.recorded import write_trace
@@ -23,9 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def import_(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with understood(options.file):
-        trace = read_trace(options.file, os.path.dirname(options.output) or ".")
-        calls, activities = write_trace(trace, options.output, force=options.force)
+    refuse_existing(options.output, force=options.force)
+    try:
+        with understood(options.file):
+            trace = read_trace(options.file, os.path.dirname(options.output) or ".")
+            calls, activities = write_trace(trace, options.output, force=options.force)
+    except OSError as error:  # of the rows that are sorted beside the output
+        raise not_written(options.output, error.strerror) from error
     for text in trace.problems:
         say(text)
     counts = f"{format_count(calls)} calls and {format_count(activities)} activities"

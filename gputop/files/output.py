@@ -84,7 +84,7 @@ def new_session(
                 writer.discard()
                 raise
         except WriteError as error:
-            raise _not_written(path, error.cause) from error
+            raise not_written(path, error.cause) from error
         except SessionError as error:
             raise GputopError(str(error).replace(place, path)) from error
 
@@ -104,13 +104,13 @@ def new_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
         try:
             output = create(place, _owner())
         except OSError as error:
-            raise _not_written(path, error.strerror) from error
+            raise not_written(path, error.strerror) from error
         try:
             with open(output.descriptor, "wb", closefd=False) as file:
                 yield file
         except OSError as error:
             output.remove()
-            raise _not_written(path, error.strerror) from error
+            raise not_written(path, error.strerror) from error
         except BaseException:
             output.remove()
             raise
@@ -173,7 +173,7 @@ def _placed(path: str, *, force: bool) -> Iterator[str]:
     except OSError as error:
         with suppress(OSError):
             os.unlink(place)
-        raise _not_written(path, error.strerror) from error
+        raise not_written(path, error.strerror) from error
 
 
 def _beside(path: str) -> str:
@@ -186,7 +186,8 @@ def _owner() -> tuple[int, int] | None:
     return (user.uid, user.gid) if user else None
 
 
-def _not_written(path: str, cause: str | None) -> GputopError:
+def not_written(path: str, cause: str | None) -> GputopError:
+    """What is said of an output that was taken away again."""
     return GputopError(
         f"{path} cannot be written: {cause}; nothing of it is left there: choose another place"
     )

@@ -65,8 +65,9 @@ def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, i
     }
     if trace.unproved:
         header["unproved"] = trace.unproved
-def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, int]:
-    """Writes the session file, with ``force`` over an older one; returns its calls and activities.
+    counts = len(trace.calls), len(trace.activities)
+    with new_session(path, header, force=force) as writer:
+        for item in chain(_facts(trace, start), _ticks(trace, start, end, shift)):
             writer.write(item)
     return counts
 
