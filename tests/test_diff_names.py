@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+from gputop.explain import compare as compare_module
+from gputop.explain.build import examine
 from gputop.explain.compare import Diff, compare
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.findings.persteps import Unit
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.kernel_numbers import kernel_number
 from tests import programs as p
@@ -91,3 +98,65 @@ def test_a_loop_over_samples_that_became_a_batch_is_a_step_still() -> None:
     found = diff(run(16, SMALL, 0), run(1, LARGE, 77))
     assert found.ratio.times == 1
     assert "times as fast" in found.sentence
+
+
+CHECKS = FIRST + 11  # a kernel that looks for what is not a number
+
+
+def trained(iterations: int, layers: int, *, checked: bool, shift: int) -> Loop:
+    """Iterations of so many layers; each kernel may be checked, which takes most of the time."""
+    loop = started(shift)
+    for _ in range(iterations):
+        for _layer in range(layers):
+            for kind in range(8):
+                loop.kernels(FIRST + kind, 1, run_delay=SMALL)
+                loop.kernels(CHECKS, 3 if checked else 0, run_delay=LARGE)
+        loop.kernels(FIRST + 9, 1, run_delay=LARGE)
+        loop.host(100)
+        loop.item()
+    return loop
+
+
+@pytest.mark.parametrize("layers", [(12, 12), (4, 12), (12, 24)])
+def test_kernels_that_both_launch_say_how_much_work_a_step_is(layers: tuple[int, int]) -> None:
+    """A layer of one may be told as a step, an iteration of the other."""
+    before = trained(40, layers[0], checked=True, shift=0)
+    after = trained(60, layers[1], checked=False, shift=77)
+    found = diff(before, after)
+    duration = found.measure("duration_ns")
+    assert duration.before is not None
+    assert duration.after is not None
+    real = (after.now / 60 / layers[1]) / (before.now / 40 / layers[0])
+    assert duration.after.usual / duration.before.usual == pytest.approx(real, rel=0.1)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_side_without_steps_is_compared_by_the_launches_of_what_both_launch(
+    monkeypatch: pytest.MonkeyPatch, *, swapped: bool
+) -> None:
+    def without_steps(evidence: Evidence) -> Any:
+        report, scene, outcome = examine(evidence)
+        if len(evidence.calls) > 5_000:
+            scene.steps = None
+        return report, scene, outcome
+
+    monkeypatch.setattr(compare_module, "examine", without_steps)
+    copied, kept = started(0), started(77)
+    for _ in range(300):
+        copied.send()
+        copied.kernels(FIRST, 1, run_delay=SMALL)
+        copied.call(p.COPY_ASYNC, 60, kind=D2H, bytes=2 * MIB)
+        copied.call(SYNC, 100)
+    for others in np.random.default_rng(1).integers(0, 9, 9_000).tolist():
+        kept.kernels(FIRST, 1, run_delay=SMALL)
+        kept.host(3 * others**2)
+        kept.kernels(FIRST + 1, others // 5, run_delay=LARGE)
+    times = (kept.now / 9_000) / (copied.now / 300)
+    found = diff(kept, copied) if swapped else diff(copied, kept)
+    assert found.unit is Unit.LAUNCH
+    duration = found.measure("duration_ns")
+    assert duration.before is not None
+    assert duration.after is not None
+    told = duration.after.usual / duration.before.usual
+    assert told == pytest.approx(1 / times if swapped else times, rel=0.1)
+    assert f"times as {'long' if swapped else 'fast'}" in found.sentence

@@ -8,7 +8,7 @@ from gputop.documents.parts import FindingKind, LineJson, LostJson, RangeJson, o
 
 MEASURES = ("duration_ns", "idle_ns", "calls", "launches", "voluntary_switches", "involuntary_switches")
 MeasureName = Annotated[str, one_of(*MEASURES)]
-Unit = Annotated[str, one_of("step", "batch", "second")]
+Unit = Annotated[str, one_of("step", "batch", "launch", "second")]
 Became = Annotated[str, one_of("gone", "new", "less", "more", "same")]
 Bound = Annotated[str, one_of("lower", "upper")]
 

@@ -25,18 +25,20 @@ from gputop.explain.findings.persteps import (
     Taken,
     Unit,
     by_batch,
+    by_launch,
     by_second,
     by_step,
     measures,
     take,
 )
-from gputop.explain.samework import SAME_STEP, Ratio, common_batch, compare_work, profile
+from gputop.explain.samework import SAME_STEP, Ratio, common_batch, common_launches, compare_work, profile
 from gputop.format import format_ns
 
 # smaller differences are no change, however sure: two runs of one program differ by as much
 LEAST_CHANGE = 0.05
 SURE = 1.5  # times as far as the means can be off, a difference is no chance
 FEW = 8  # steps, of which a small difference is chance
+_WHAT = {Unit.LAUNCH: "the work behind one launch of the kernels that both launch"}
 _MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
 _OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
 
@@ -146,13 +148,13 @@ Explained = tuple[Report, Scene, Outcome]
 
 
 def compare(before: Evidence, after: Evidence) -> Diff:
-    """Compares per step if both recordings have steps, else per batch that both copy, else per second."""
+    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
     explained = (examine(before), examine(after))
-    pieces, ratio = _pieces(explained)
+    pieces, worth, ratio = _pieces(explained)
     unit = pieces[0].unit
     first, second = (
         side(report, take(scene, outcome, piece), times)
-        for (report, scene, outcome), piece, times in zip(explained, pieces, (1.0, ratio.times), strict=True)
+        for (report, scene, outcome), piece, times in zip(explained, pieces, worth, strict=True)
     )
     return difference(unit, ratio, first, second)
 
@@ -185,16 +187,21 @@ def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
     )
 
 
-def _pieces(explained: tuple[Explained, Explained]) -> tuple[tuple[Pieces, Pieces], Ratio]:
-    """The same unit for both."""
+def _pieces(
+    explained: tuple[Explained, Explained],
+) -> tuple[tuple[Pieces, Pieces], tuple[float, float], Ratio]:
+    """(pieces of both, how many units of work one of each is, how many steps of BEFORE one of AFTER is)."""
+    ratio = SAME_STEP
     scenes = [scene for _report, scene, _outcome in explained]
     steps = [scene.steps for scene in scenes]
     if steps[0] is not None and steps[1] is not None:
-        first, second = (
+        profiles = [
             profile(scene.evidence, one.main())
             for scene, one in zip(scenes, (steps[0], steps[1]), strict=True)
-        )
-        return (by_step(steps[0]), by_step(steps[1])), compare_work(first, second)
+        ]
+        ratio = compare_work(profiles[0], profiles[1])
+        if ratio.known:
+            return (by_step(steps[0]), by_step(steps[1])), (1.0, ratio.times), ratio
     known = [work_of(scene) for scene in scenes]
     if known[0] is not None and known[1] is not None:
         sizes = (
@@ -203,11 +210,15 @@ def _pieces(explained: tuple[Explained, Explained]) -> tuple[tuple[Pieces, Piece
         )
         common = common_batch(known[0], known[1], sizes, FEWEST)
         if common is not None:
-            return (
-                by_batch(scenes[0], known[0], common[0]),
-                by_batch(scenes[1], known[1], common[1]),
-            ), SAME_STEP
-    return (by_second(scenes[0]), by_second(scenes[1])), SAME_STEP
+            batches = by_batch(scenes[0], known[0], common[0]), by_batch(scenes[1], known[1], common[1])
+            return batches, (1.0, 1.0), SAME_STEP
+        first, second = (scene.evidence for scene in scenes)
+        pids = int(first.calls["pid"][known[0].rows[0]]), int(second.calls["pid"][known[1].rows[0]])
+        both = common_launches(first, second, pids)
+        if both is not None and min(map(len, both)) >= FEWEST:
+            cut = [by_launch(scene, begins) for scene, begins in zip(scenes, both, strict=True)]
+            return (cut[0][0], cut[1][0]), (float(cut[0][1]), float(cut[1][1])), SAME_STEP
+    return (by_second(scenes[0]), by_second(scenes[1])), (1.0, 1.0), ratio
 
 
 def work_of(scene: Scene) -> Work | None:
@@ -288,6 +299,8 @@ def _sentence(
     unit: Unit, ratio: Ratio, measures: Sequence[MeasureChange], causes: Sequence[CauseChange]
 ) -> str:
     parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
+    if not ratio.known:
+        parts.insert(0, "a step of AFTER is other work than one of BEFORE, so their times are not compared")
     parts += [_told(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
     new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
     parts.append(f"new: {'; '.join(new)}" if new else "no new cause")
@@ -298,7 +311,7 @@ def _pace(duration: MeasureChange, unit: Unit, ratio: Ratio) -> str:
     was, now = duration.before, duration.after
     if was is None or now is None:
         return f"there is no {unit} to compare"
-    what = f"each {unit}" if ratio.times == 1 else "the work of one step of BEFORE"
+    what = _WHAT.get(unit, f"each {unit}") if ratio.times == 1 else "the work of one step of BEFORE"
     if not duration.clear:
         return f"no clear change: {what} takes {format_ns(now.usual)}, before {format_ns(was.usual)}"
     times = max(was.usual, now.usual) / max(min(was.usual, now.usual), 1)
@@ -348,10 +361,7 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: 
 def _notes_of(name: str, side: Side) -> Iterator[str]:
     unit, count = side.measures.unit, len(side.measures.duration)
     if unit is not Unit.STEP and side.report.steps is None:
-        per = (
-            "second of the time in which the GPU was used" if unit is Unit.SECOND else "batch that both copy"
-        )
-        yield f"{name} has no steps: everything is told per {per}"
+        yield f"{name} has no steps: everything is told per {_PER[unit]}"
     if side.measures.left_out:
         yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
     if side.measures.between:
@@ -364,7 +374,14 @@ def _notes_of(name: str, side: Side) -> Iterator[str]:
         yield f"{name}: NVML contradicts the proofs, so its idle time is uncertain"
 
 
+_PER = {
+    Unit.SECOND: "second of the time in which the GPU was used",
+    Unit.BATCH: "batch that both copy",
+    Unit.LAUNCH: "launch of the kernels that both launch",
+}
+
+
 def _plural(count: int, unit: Unit) -> str:
     if count == 1:
         return f"1 {unit}"
-    return f"{count} {'batches' if unit is Unit.BATCH else f'{unit}s'}"
+    return f"{count} {'batches' if unit is Unit.BATCH else 'parts' if unit is Unit.LAUNCH else f'{unit}s'}"

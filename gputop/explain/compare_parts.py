@@ -139,10 +139,12 @@ def finish(before: Seen, after: Seen) -> Diff:
         taken = [loops[0].taken, loops[1].taken]
     else:
         ratio = SAME_STEP
+    if loops[0] is None or loops[1] is None or not ratio.known:
         sides = [
             [(row, one.size, one.volume) for row, one in enumerate(part.inputs)] for part in (before, after)
         ]
         common = common_input(sides[0], sides[1])
+        ratio = SAME_STEP if common is not None else ratio
         taken = (
             [before.inputs[common[0]].taken, after.inputs[common[1]].taken]
             if common is not None

@@ -2,8 +2,9 @@
 
 What the two have in common is looked for in this order: the same input (a copy to the device of the same
 size, as often a step), inputs of other sizes (a batch of twice the samples, with the same launches), the
-same launches so many times over. Where nothing says otherwise a step is a step: a change may remove
-launches, copies and waits, or make work on the GPU that was done on the host.
+same launches so many times over, by the kernels' names and shapes where these are known. A change may remove
+launches, copies and waits, or make work on the GPU that was done on the host: where a step launches about as
+much as before, a step is a step. Where nothing of the kind holds, it is not known whether it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.engine.intervals import expand
-from gputop.explain.causes.launched import kernel_name
+from gputop.explain.causes.launched import by_handle, kernel_name, launches_among
 from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
@@ -27,13 +28,16 @@ LAUNCHES_ALIKE = 0.02
 _REGULAR = 0.9  # of the steps must hold what is compared
 _LEAST_BYTES = 64  # smaller copies are numbers, no input
 _LOOKED_AT = 256  # steps
-_MOST = 0.5  # of the launches of each must be of kernels that both have in the same shape
-_AGREE = 0.8  # of these, in how many times as often
-_MANY = 4  # times as often; a change that leaves out a half or a third may be what was wanted
+_MOST = 0.5  # of the launches of one must be of kernels that both launch, in the same ratio
+_AGREE = 0.5  # of the kernels that both launch must be in that ratio
+TENTH = 0.1  # by so much launches may differ, and be the same work
 _FAR = 10  # times as many bytes as usual: a first step, which takes the model to the device
 _KERNELS = 3  # kinds of kernels; fewer are no structure
 _TIMES = 1.5  # times as much work, to be told by launches and bytes together
 _TOGETHER = 0.15
+
+
+Kernel = tuple[str, Shape | None]  # its name and its shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Profile:
     launches: float
     inside: float
     kernels: Floats
-    named: Mapping[tuple[str, Shape], float]
+    named: Mapping[Kernel, float]
     sends: tuple[Copies, ...]
     reads: tuple[Copies, ...]
 
@@ -78,15 +82,18 @@ class Profile:
 class Ratio:
     """How many steps of BEFORE one step of AFTER is worth, and by what (``""`` where a step is a step).
 
-    ``shown``: something that both do shows it; else nothing speaks against it.
+    ``shown``: something that both do shows it; else nothing speaks against it. ``known``: False where it may
+    be any.
     """
 
     times: float
     by: str
     shown: bool = True
+    known: bool = True
 
 
 SAME_STEP, LIKELY_SAME = Ratio(1.0, ""), Ratio(1.0, "", shown=False)
+UNKNOWN = Ratio(1.0, "", shown=False, known=False)
 BY_BYTES, BY_LAUNCHES = "bytes copied to the device", "kernel launches"
 
 
@@ -132,10 +139,10 @@ def _usual(moved: Column, counts: Column) -> Copies:
     return Copies(float(moved[usual].sum() / max(counts[usual].sum(), 1)), float(counts[usual].mean()))
 
 
-def _named(evidence: Evidence, steps: Steps, rows: Ints, count: int) -> dict[tuple[str, Shape], float]:
+def _named(evidence: Evidence, steps: Steps, rows: Ints, count: int) -> dict[Kernel, float]:
     """How often a step launches each kernel that these calls do, by name and shape."""
     pid, calls = int(evidence.threads.pid[steps.thread]), evidence.calls
-    found: dict[tuple[str, Shape], float] = {}
+    found: dict[Kernel, float] = {}
     if not evidence.facts.stacks.names_kernels:
         return found
     pairs = np.stack([calls["aux"][rows], calls["shape"][rows].astype(np.uint64)])
@@ -165,9 +172,10 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
     if _shared(before.sends, after.sends):
         return SAME_STEP
     named = _by_names(before, after)  # who reads the last result only reads as much as one turn of the loop
-    if named.times != 1 or _shared(before.reads, after.reads):
+    if named is not None:
         return named
     launches = after.launches / max(before.launches, 1)
+    likely = LIKELY_SAME if _near(launches, 1, TENTH) or _shared(before.reads, after.reads) else UNKNOWN
     if before.sends and after.sends:
         times = after.sent / before.sent
         as_often = _near(
@@ -179,10 +187,10 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
             return Ratio(times, BY_BYTES)
         if max(times, 1 / times) >= _TIMES and _near(times, launches, _TOGETHER):
             return Ratio(times, BY_BYTES)
-        return LIKELY_SAME
+        return likely
     if before.inside or after.inside:
         return _by_graphs(before, after)
-    return _by_kernels(before.kernels, after.kernels)
+    return _by_kernels(before.kernels, after.kernels) or likely
 
 
 def _by_graphs(before: Profile, after: Profile) -> Ratio:
@@ -203,33 +211,80 @@ def _shared(before: tuple[Copies, ...], after: tuple[Copies, ...]) -> bool:
     )
 
 
-def _by_kernels(before: Floats, after: Floats) -> Ratio:
+def _by_kernels(before: Floats, after: Floats) -> Ratio | None:
     """The same kernels so many times over: each of them."""
     if len(before) != len(after) or len(before) < _KERNELS:
-        return LIKELY_SAME
+        return None
     times = after / np.maximum(before, 1)
     usual = float(np.median(times))
     whole = round(max(usual, 1 / max(usual, 1e-9)))
     if whole < 2 or not np.allclose(times, usual, rtol=ALIKE):
-        return LIKELY_SAME
+        return None
     return Ratio(float(whole) if usual > 1 else 1 / whole, BY_LAUNCHES)
 
 
-def _by_names(before: Profile, after: Profile) -> Ratio:
-    """Most of what both launch is the same kernels in the same shapes, so many times over.
+def _by_names(before: Profile, after: Profile) -> Ratio | None:
+    """Most of what one of them launches is kernels that both do, in the same shapes, so many times as often.
 
-    A loop over samples that became a batch has other shapes, and a change that launches less no common ratio.
+    A loop over samples that became a batch has other shapes. What a change adds or leaves out is among the
+    rest, which has no common ratio.
     """
-    both = sorted(before.named.keys() & after.named.keys())
-    was, now = (np.array([side.named[one] for one in both]) for side in (before, after))
-    shares = was.sum() / max(before.launches, 1), now.sum() / max(after.launches, 1)
-    if len(both) < _KERNELS or min(shares) < _MOST:
-        return LIKELY_SAME
-    times = now / was
-    order = np.argsort(times)
-    usual = float(times[order][np.searchsorted(np.cumsum(was[order]), was.sum() / 2)])
-    alike = was[np.abs(times - usual) <= ALIKE * usual].sum() >= _AGREE * was.sum()
-    return Ratio(usual, BY_LAUNCHES) if alike and max(usual, 1 / usual) >= _MANY else LIKELY_SAME
+    agreed = in_proportion(before.named, after.named)
+    if agreed is None:
+        return None
+    chosen, usual = agreed
+    shares = (
+        sum(before.named[one] for one in chosen) / max(before.launches, 1),
+        sum(after.named[one] for one in chosen) / max(after.launches, 1),
+    )
+    if max(shares) < _MOST:
+        return None
+    return SAME_STEP if _near(usual, 1, ALIKE) else Ratio(usual, BY_LAUNCHES)
+
+
+def in_proportion(
+    before: Mapping[Kernel, float], after: Mapping[Kernel, float]
+) -> tuple[list[Kernel], float] | None:
+    """(kernels that both launch in about one ratio, that ratio); None where these are too few of them."""
+    both = sorted(before.keys() & after.keys(), key=str)
+    if not both:
+        return None
+    times = np.array([after[one] / before[one] for one in both])
+    # of all ratios that in which most kernels are, each with its neighbours
+    alike = np.abs(np.log(times[:, None] / times[None, :])) <= ALIKE
+    best = alike[int(np.argmax(alike.sum(axis=1)))]
+    if best.sum() < max(_AGREE * len(both), min(_KERNELS, len(both))):
+        return None
+    return [one for one, chosen in zip(both, best.tolist(), strict=True) if chosen], float(
+        np.median(times[best])
+    )
+
+
+def common_launches(before: Evidence, after: Evidence, pids: tuple[int, int]) -> tuple[Ints, Ints] | None:
+    """Of each side the begins of launches of kernels that both launch in one ratio; None of too few."""
+    sides = [_launched(evidence, pid) for evidence, pid in zip((before, after), pids, strict=True)]
+    counts = [{kernel: float(len(begins)) for kernel, begins in side.items()} for side in sides]
+    agreed = in_proportion(*counts)
+    if agreed is None:
+        return None
+    found = [np.sort(np.concatenate([side[kernel] for kernel in agreed[0]])) for side in sides]
+    shares = [len(begins) / sum(own.values()) for begins, own in zip(found, counts, strict=True)]
+    return (found[0], found[1]) if max(shares) >= _MOST else None
+
+
+def _launched(evidence: Evidence, pid: int) -> dict[Kernel, Ints]:
+    """When a process launched each kernel, by name and, where it is known, shape."""
+    if not evidence.facts.stacks.names_kernels:
+        return {}
+    calls = evidence.calls
+    rows = launches_among(evidence, np.flatnonzero(calls["pid"] == pid))
+    found: dict[Kernel, list[Ints]] = {}
+    for handle, own in by_handle(evidence, rows) if len(rows) else ():
+        name = kernel_name(evidence, pid, handle)[0]
+        for number in np.unique(calls["shape"][own]).tolist() if name else ():
+            shape = evidence.facts.shapes.get(number)
+            found.setdefault((name, shape), []).append(calls["begin"][own[calls["shape"][own] == number]])
+    return {kernel: np.concatenate(parts) for kernel, parts in found.items()}
 
 
 def common_batch(

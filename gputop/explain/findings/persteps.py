@@ -1,7 +1,7 @@
 """What each step took, as one array per measure: what ``gputop diff`` compares.
 
-Without steps it is from one batch to the next; without common batches the span is cut into windows of equal
-length, and everything is told per second.
+Without steps it is from one batch to the next; without common batches by launches of what both launch. Where
+there are none the span is cut into windows of equal length, and everything is told per second.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Unit(str, Enum):
 
     STEP = "step"
     BATCH = "batch"
+    LAUNCH = "launch"
     SECOND = "second"
 
     __str__ = str.__str__
@@ -127,6 +128,13 @@ def by_batch(scene: Scene, known: Sequence, symbol: int) -> Pieces:
     """From one copy of an input to the next."""
     begin = known.since[heads_of(known.symbol, symbol, every=False)]
     return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
+
+
+def by_launch(scene: Scene, begins: Ints) -> tuple[Pieces, int]:
+    """(pieces that hold as many of these launches each, how many that is)."""
+    each = max(len(begins) // _WINDOWS, 1)
+    edges = begins[::each]
+    return Pieces(Unit.LAUNCH, edges[:-1], edges[1:], _thread(scene), float(max(len(edges) - 1, 0))), each
 
 
 def by_second(scene: Scene) -> Pieces:
