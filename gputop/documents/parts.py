@@ -28,6 +28,8 @@ CLASSES = (
     "cpu",
     "shared",
     "unasked",
+    "queue",
+    "startup",
 )
 Class = Annotated[str, one_of(*CLASSES)]
 Sureness = Annotated[str, one_of("proved", "strong", "hint")]

@@ -17,8 +17,8 @@ from gputop.explain.proofs.kernels import KernelTime
 from gputop.format import format_ns, format_percent
 
 LEAST = 0.1  # of the time, for an idle GPU's class
-COMPUTES = 1.0  # times as long as kernels that move bytes, from which on kernels that compute name the class
-NAMED = 0.5  # of the kernels' time that must be of a kind that is known
+MOVES = 1.5  # times as long as all others kernels must run that go over each element once, to name the class
+TOLD = 0.02  # of the kernels' time, for a kind to be told
 
 
 def class_of_traced(
@@ -139,7 +139,7 @@ def _untold(ns: int, span: int) -> Diagnosis:
 
 def _of_busy(busy: BusyTime, span: int, titles: dict[DiagnosisKind, str]) -> Diagnosis:
     """Compute or memory, by what kinds of kernels run longest."""
-    share = f"something ran for {format_percent(100 * busy.busy / span)} % of the time"
+    share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
     kernels = {name: busy.ran[name] for name in ("compute", "memory", "other")}
     for name, kind, words in (
         ("communication", DiagnosisKind.COMMUNICATION, "collectives"),
@@ -151,16 +151,25 @@ def _of_busy(busy: BusyTime, span: int, titles: dict[DiagnosisKind, str]) -> Dia
     whole = max(sum(kernels.values()), 1)
     kind = (
         DiagnosisKind.COMPUTE
-        if kernels["compute"] + kernels["other"] >= COMPUTES * kernels["memory"]
+        if kernels["memory"] < MOVES * (kernels["compute"] + kernels["other"])
         else DiagnosisKind.MEMORY
     )
-    told = (
-        f"{format_percent(100 * busy.busy / span)} % of the time something ran; of its kernels' time, by "
-        f"their names, {format_percent(100 * kernels['compute'] / whole)} % are matrix products, "
-        f"convolutions and attention, {format_percent(100 * kernels['memory'] / whole)} % go over each "
-        "element once",
-    )
-    return Diagnosis(kind, titles[kind], Level.HINT, told, _ADVICE[kind])
+    said = [
+        f"{format_percent(100 * ns / whole)} % {words}"
+        for words, ns in (
+            ("matrix products, convolutions and attention", kernels["compute"]),
+            ("kernels that go over each element once", kernels["memory"]),
+            ("others, whose names tell neither", kernels["other"]),
+        )
+        if ns > TOLD * whole
+    ]
+    told = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
+    if said:
+        told += f"; of the kernels' time are {', '.join(said)}, by their names"
+    if busy.ran["communication"] > LEAST * sum(busy.ran.values()):
+        part = format_percent(100 * busy.ran["communication"] / sum(busy.ran.values()))
+        told += f"; beside them {part} % of all work is collectives"
+    return Diagnosis(kind, titles[kind], Level.HINT, (told,), _ADVICE[kind])
 
 
 _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {

@@ -1,0 +1,227 @@
+"""The same trace as gputop would have seen it live: its calls, and what NVML would have told. No kernel.
+
+What the calls prove, bound and estimate is held against the kernels that were left out.
+
+- Waits keep their stream where the file tells it, or where only one stream of their process ever ran anything.
+- Events have no identity in such files, so nothing is taken from waits for them.
+- NVML's utilisation is the share of its window in which a kernel ran; windows are 1/6 s and 1 s, by product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gputop
+from gputop.explain.build import examine
+from gputop.explain.evidence.activity import COPY, FILL, GRAPH, KERNEL, WAIT, Activities, ActivityGatherer
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.gatherer import Gatherer
+from gputop.explain.evidence.ranges import Ints, covered, intersect, length, union
+from gputop.library.session import reader_of
+from probes.activities import Table
+from probes.schema import Kind, Records
+from probes.source import ACTIVITY, APIS, GPUS, Item, Sample
+
+WINDOWS_NS = (1_000_000_000 // 6, 1_000_000_000)
+EVERY_NS = 250_000_000
+DEFAULT = 7  # CUPTI's number of the default stream of a process's first context
+_STREAMS = 1_000  # + CUPTI's number: the handle of any other stream
+# what says nothing without an event, or without what it returned
+_DUMB = (
+    "cudaEventSynchronize",
+    "cudaEventQuery",
+    "cudaEventElapsedTime",
+    "cudaEventRecord",
+    "cudaEventRecordWithFlags",
+    "cudaStreamQuery",
+    "cudaStreamWaitEvent",
+    "cuEventSynchronize",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuStreamQuery",
+    "cuStreamWaitEvent",
+)
+_STREAM_WAITS = ("cudaStreamSynchronize", "cuStreamSynchronize", "cudaStreamSynchronize_ptsz")
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """One GPU of one file.
+
+    Attributes:
+        span_ns: From its first launch to the end of what is known, without its kernels.
+        idle: The truth in that time, by the kernels; a share, as the next ones.
+        proved, most, estimate: What gputop says: bounds, and the estimate where there is one.
+        overlap_ns: The longest time within proved idle time in which a kernel or copy ran.
+    """
+
+    name: str
+    gpu: int
+    window_ns: int
+    span_ns: int
+    idle: float
+    proved: float
+    most: float
+    estimate: float | None
+    source: str
+    overlap_ns: int
+
+
+def blinded(session: Path, name: str) -> Iterator[Blind]:
+    """Of each GPU of an imported file, for each window of NVML; none where its launches are not in the file."""
+    with gputop.open_session(session) as opened:
+        reader = reader_of(opened)
+        items = list(reader.items_between(-1, len(reader.marks)))
+        header = dict(reader.header)
+    gatherer = ActivityGatherer()
+    for item in items:
+        if isinstance(item, Sample) and item.kind == ACTIVITY:
+            gatherer.take(item.data)
+    activities = gatherer.table()
+    rows = activities.of(KERNEL, COPY, FILL, GRAPH)
+    start = _linked_from(rows)
+    if start is None or header.get("unproved"):
+        return
+    for window in WINDOWS_NS:
+        feed = Gatherer({**header, "source": "gputop"})
+        for item in _without_kernels(items, activities, rows, window):
+            feed.feed(item)
+        evidence = assemble(feed)
+        # what began before the file has ended by then, so all that proofs ask for was seen
+        evidence = replace(evidence, complete=frozenset(evidence.threads.pid.tolist()))
+        if start >= evidence.end_ns:
+            return
+        report, scene, _outcome = examine(evidence, None, (start, evidence.end_ns))
+        gpu = scene.analysis.gpu
+        for span, told in zip(gpu.spans, report.gpus, strict=True):
+            index = gpu.devices.index[span.device]
+            own = rows[rows["device"] == index]
+            busy = union(own["begin"].astype(np.int64), own["end"].astype(np.int64))
+            if not span.span_ns or not len(own):
+                continue
+            whole = (np.array([span.begin]), np.array([span.end]))
+            ran = length(*intersect(busy, whole))
+            gaps = gpu.gaps
+            mine = gaps.proved & (gaps.device == span.device)
+            over = covered(busy, gaps.begin[mine], gaps.end[mine])
+            idle = told.idle
+            yield Blind(
+                name,
+                index,
+                window,
+                span.span_ns,
+                1 - ran / span.span_ns,
+                idle.lower / span.span_ns,
+                idle.upper / span.span_ns,
+                None if idle.estimate is None else idle.estimate / span.span_ns,
+                told.account.source or "",
+                int(over.max(initial=0)),
+            )
+
+
+def _linked_from(rows: Table) -> int | None:
+    """From when on the launch of everything is in the file; None where that is never so."""
+    lost = rows[rows["call_tid"] < 0]
+    if not len(rows) or len(lost) == len(rows):
+        return None
+    since = int(lost["end"].max()) if len(lost) else int(rows["call_begin"].min())
+    later = int(np.count_nonzero(rows["begin"] > since))
+    return since if later > len(rows) // 2 else None
+
+
+def _without_kernels(
+    items: list[Item], activities: Activities, rows: Table, window: int
+) -> Iterator[Item]:
+    facts: list[dict[str, Any]] = []
+    ops: list[str] = []
+    told: list[Sample] = []
+    streams = _streams_of_waits(activities)
+    single = _single_streams(rows)
+    for item in items:
+        if not isinstance(item, Sample):
+            while told and len(item) and told[0].time_ns <= int(item["t_end"][0]):
+                yield told.pop(0)
+            yield _as_seen(item, ops, streams, single)
+            continue
+        if item.kind == ACTIVITY:
+            continue
+        if item.kind == APIS:
+            names = [list(row) for row in item.data["rows"]]
+            ops = [str(row[0]) for row in names]
+            # one more function, which means nothing
+            yield Sample(APIS, item.time_ns, {"rows": [*names, ["nothing", "runtime", "other"]]})
+            continue
+        if item.kind == GPUS and not told and item.data.get("gpus"):
+            facts = [dict(row) for row in item.data["gpus"]]
+            told = list(_utilisation(facts, rows, activities, window))
+        while told and told[0].time_ns <= item.time_ns:
+            yield told.pop(0)
+        yield item
+    yield from told
+
+
+def _utilisation(
+    facts: list[dict[str, Any]], rows: Table, activities: Activities, window: int
+) -> Iterator[Sample]:
+    """What NVML would have told of each GPU, four times a second."""
+    kernels = activities.of(KERNEL, GRAPH)
+    first, last = int(rows["begin"].min()), int(rows["end"].max())
+    times = np.arange(first + EVERY_NS, last + 1, EVERY_NS)
+    shares: dict[int, Ints] = {}
+    for gpu in facts:
+        own = kernels[kernels["device"] == gpu["index"]]
+        busy = union(own["begin"].astype(np.int64), own["end"].astype(np.int64))
+        shares[gpu["index"]] = covered(busy, times - window, times)
+    for place, at in enumerate(times.tolist()):
+        listed = [
+            {**gpu, "utilization_percent": round(100 * int(shares[gpu["index"]][place]) / window), "unavailable": {}}
+            for gpu in facts
+        ]
+        yield Sample(GPUS, at, {"driver": "", "gpus": listed, "error": ""})
+
+
+def _streams_of_waits(activities: Activities) -> dict[tuple[int, int], int]:
+    """The stream of each wait that the file tells, by (thread, begin of its call)."""
+    rows = activities.of(WAIT)
+    stream = np.array(["Stream Sync" in text for text in activities.texts] or [False])
+    rows = rows[stream[rows["name"]] & (rows["stream"] >= 0) & (rows["call_tid"] >= 0)]
+    keys = zip(rows["call_tid"].tolist(), rows["call_begin"].tolist(), strict=True)
+    return dict(zip(keys, rows["stream"].tolist(), strict=True))
+
+
+def _single_streams(rows: Table) -> dict[int, int]:
+    """The one stream of each process that has no other."""
+    found: dict[int, set[int]] = {}
+    for pid, stream in np.unique(np.stack([rows["pid"], rows["stream"]]), axis=1).T.tolist():
+        found.setdefault(pid, set()).add(stream)
+    return {pid: streams.pop() for pid, streams in found.items() if len(streams) == 1}
+
+
+def _as_seen(
+    calls: Records, ops: list[str], streams: dict[tuple[int, int], int], single: dict[int, int]
+) -> Records:
+    """Calls with handles of streams in place of CUPTI's numbers; what has no identity means nothing."""
+    seen: Records = calls.copy()
+    nothing = len(ops)
+    names = np.array([*ops, "nothing"])[np.minimum(seen["op"], nothing)]
+    is_call = seen["kind"] == Kind.CALL
+    dumb = is_call & np.isin(names, _DUMB)
+    for row in np.flatnonzero(is_call & np.isin(names, _STREAM_WAITS)).tolist():
+        begin = int(seen["t_end"][row]) - int(seen["duration"][row])
+        stream = streams.get((int(seen["tid"][row]), begin), single.get(int(seen["pid"][row]), -1))
+        if stream < 0:
+            dumb[row] = True
+        else:
+            seen["stream"][row] = stream
+    seen["op"][dumb] = nothing
+    known = is_call & (seen["stream"] != 0)
+    number = seen["stream"]
+    seen["stream"] = np.where(known, np.where(number == DEFAULT, 0, number + _STREAMS), number)
+    return seen
+
+
