@@ -1,7 +1,7 @@
 # make run     watch the simulated GPU's demo, or this machine's CUDA programs where there is a driver
 # make check   the tests that need neither root nor eBPF nor another process: a minute
 # make test    every test, real eBPF included (root)
-# The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, numba, fault-suite, stories, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
+# The rest: test-long, test-runs, fresh-machine, setup, lint, bench, torch, torch-cuda, numba, fault-suite, stories, real-traces, mutants, old-kernel, recordings, shown, pictures, screens, install, uninstall, clean. Variables: PYTHON, ARGS, PREFIX, DESTDIR.
 
 ifndef PYTHON
 PYTHON := $(shell scripts/python.sh)
@@ -12,7 +12,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run check test test-long test-runs fresh-machine fault-suite stories mutants old-kernel setup dev lint bench torch torch-cuda numba recordings shown pictures screens install uninstall clean
+.PHONY: run check test test-long test-runs fresh-machine fault-suite stories real-traces mutants old-kernel setup dev lint bench torch torch-cuda numba recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -44,6 +44,10 @@ fault-suite: dev
 # PyTorch programs, what is true of them and what gputop says; ARGS="--seeds 1,2,3 --busy --write S0"
 stories: dev
 	@.venv/bin/python -m tests.stories $(ARGS)
+
+# traces of real GPUs in a folder, with their kernels and without them; ARGS="FOLDER --write" for docs/real-gpus.md
+real-traces: dev
+	@.venv/bin/python -m tests.reality $(ARGS)
 
 # small wrong changes of the code, and whether the tests notice: two seconds each, 40 a file; ARGS="--again FILE",
 # ARGS=--write for docs/mutation.md

@@ -2,7 +2,7 @@
 
 What the calls prove, bound and estimate is held against the kernels that were left out.
 
-- Waits keep their stream where the file tells it, or where only one stream of their process ever ran anything.
+- Waits keep their stream where the file tells it, or where only one stream of their process ran anything.
 - Events have no identity in such files, so nothing is taken from waits for them.
 - NVML's utilisation is the share of its window in which a kernel ran; windows are 1/6 s and 1 s, by product.
 """
@@ -25,10 +25,14 @@ from gputop.explain.evidence.ranges import Ints, covered, intersect, length, uni
 from gputop.library.session import reader_of
 from probes.activities import Table
 from probes.schema import Kind, Records
-from probes.source import ACTIVITY, APIS, GPUS, Item, Sample
+from probes.source import ACTIVITY, APIS, GPUS, PROCESS, Item, Sample
 
 WINDOWS_NS = (1_000_000_000 // 6, 1_000_000_000)
 EVERY_NS = 250_000_000
+LONG_NS = 2_000_000_000  # a file from which on an estimate must be near
+NEAR = 0.05  # to the truth
+SKEW_NS = 20_000  # by which the clocks of host and GPU are apart in such a file
+SMALL = 0.001
 DEFAULT = 7  # CUPTI's number of the default stream of a process's first context
 _STREAMS = 1_000  # + CUPTI's number: the handle of any other stream
 # what says nothing without an event, or without what it returned
@@ -56,6 +60,7 @@ class Blind:
     Attributes:
         span_ns: From its first launch to the end of what is known, without its kernels.
         idle: The truth in that time, by the kernels; a share, as the next ones.
+        nothing: The time in which nothing was left to do: what was launched had ended.
         proved, most, estimate: What gputop says: bounds, and the estimate where there is one.
         overlap_ns: The longest time within proved idle time in which a kernel or copy ran.
     """
@@ -65,15 +70,27 @@ class Blind:
     window_ns: int
     span_ns: int
     idle: float
+    nothing: float
     proved: float
     most: float
     estimate: float | None
     source: str
     overlap_ns: int
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the truth lies within the bounds: work is there from its launch on, and runs later."""
+        return self.proved <= self.idle + SMALL and self.nothing <= self.most + SMALL
+
+    @property
+    def apart(self) -> float | None:
+        """By how much the estimate is off, where there must be one that is near."""
+        told = self.estimate is not None and self.source and self.span_ns > LONG_NS
+        return abs((self.estimate or 0.0) - self.idle) if told else None
+
 
 def blinded(session: Path, name: str) -> Iterator[Blind]:
-    """Of each GPU of an imported file, for each window of NVML; none where its launches are not in the file."""
+    """Of each GPU of an imported file, for each window of NVML; none where its launches are not in it."""
     with gputop.open_session(session) as opened:
         reader = reader_of(opened)
         items = list(reader.items_between(-1, len(reader.marks)))
@@ -106,6 +123,8 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
                 continue
             whole = (np.array([span.begin]), np.array([span.end]))
             ran = length(*intersect(busy, whole))
+            given = union(own["call_begin"].astype(np.int64), own["end"].astype(np.int64))
+            left = length(*intersect(given, whole))
             gaps = gpu.gaps
             mine = gaps.proved & (gaps.device == span.device)
             over = covered(busy, gaps.begin[mine], gaps.end[mine])
@@ -116,6 +135,7 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
                 window,
                 span.span_ns,
                 1 - ran / span.span_ns,
+                1 - left / span.span_ns,
                 idle.lower / span.span_ns,
                 idle.upper / span.span_ns,
                 None if idle.estimate is None else idle.estimate / span.span_ns,
@@ -134,14 +154,12 @@ def _linked_from(rows: Table) -> int | None:
     return since if later > len(rows) // 2 else None
 
 
-def _without_kernels(
-    items: list[Item], activities: Activities, rows: Table, window: int
-) -> Iterator[Item]:
+def _without_kernels(items: list[Item], activities: Activities, rows: Table, window: int) -> Iterator[Item]:
     facts: list[dict[str, Any]] = []
     ops: list[str] = []
     told: list[Sample] = []
     streams = _streams_of_waits(activities)
-    single = _single_streams(rows)
+    single, chosen = _single(rows, "stream"), _single(rows, "device")
     for item in items:
         if not isinstance(item, Sample):
             while told and len(item) and told[0].time_ns <= int(item["t_end"][0]):
@@ -161,6 +179,11 @@ def _without_kernels(
             told = list(_utilisation(facts, rows, activities, window))
         while told and told[0].time_ns <= item.time_ns:
             yield told.pop(0)
+        if item.kind == PROCESS and item.data.get("pid") in chosen:
+            # which GPU it chose, at its start perhaps, would have been seen
+            seen = {"cuda_visible_devices": str(chosen[item.data["pid"]]), "cuda_device_order": "PCI_BUS_ID"}
+            yield Sample(PROCESS, item.time_ns, {**item.data, **seen})
+            continue
         yield item
     yield from told
 
@@ -179,7 +202,11 @@ def _utilisation(
         shares[gpu["index"]] = covered(busy, times - window, times)
     for place, at in enumerate(times.tolist()):
         listed = [
-            {**gpu, "utilization_percent": round(100 * int(shares[gpu["index"]][place]) / window), "unavailable": {}}
+            {
+                **gpu,
+                "utilization_percent": round(100 * int(shares[gpu["index"]][place]) / window),
+                "unavailable": {},
+            }
             for gpu in facts
         ]
         yield Sample(GPUS, at, {"driver": "", "gpus": listed, "error": ""})
@@ -194,12 +221,12 @@ def _streams_of_waits(activities: Activities) -> dict[tuple[int, int], int]:
     return dict(zip(keys, rows["stream"].tolist(), strict=True))
 
 
-def _single_streams(rows: Table) -> dict[int, int]:
-    """The one stream of each process that has no other."""
+def _single(rows: Table, name: str) -> dict[int, int]:
+    """The one stream or device of each process that has no other."""
     found: dict[int, set[int]] = {}
-    for pid, stream in np.unique(np.stack([rows["pid"], rows["stream"]]), axis=1).T.tolist():
-        found.setdefault(pid, set()).add(stream)
-    return {pid: streams.pop() for pid, streams in found.items() if len(streams) == 1}
+    for pid, one in np.unique(np.stack([rows["pid"], rows[name]]), axis=1).T.tolist():
+        found.setdefault(pid, set()).add(one)
+    return {pid: numbers.pop() for pid, numbers in found.items() if len(numbers) == 1}
 
 
 def _as_seen(
@@ -223,5 +250,3 @@ def _as_seen(
     number = seen["stream"]
     seen["stream"] = np.where(known, np.where(number == DEFAULT, 0, number + _STREAMS), number)
     return seen
-
-
