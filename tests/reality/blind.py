@@ -101,6 +101,8 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
             gatherer.take(item.data)
     activities = gatherer.table()
     rows = activities.of(KERNEL, COPY, FILL, GRAPH)
+    indexes = np.unique(rows["device"])
+    rows["device"] = np.searchsorted(indexes, rows["device"])  # a machine that has no other GPUs
     start = _linked_from(rows)
     if start is None or header.get("unproved"):
         return
@@ -131,7 +133,7 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
             idle = told.idle
             yield Blind(
                 name,
-                index,
+                int(indexes[index]),
                 window,
                 span.span_ns,
                 1 - ran / span.span_ns,
@@ -175,7 +177,9 @@ def _without_kernels(items: list[Item], activities: Activities, rows: Table, win
             yield Sample(APIS, item.time_ns, {"rows": [*names, ["nothing", "runtime", "other"]]})
             continue
         if item.kind == GPUS and not told and item.data.get("gpus"):
-            facts = [dict(row) for row in item.data["gpus"]]
+            count = int(rows["device"].max()) + 1
+            facts = [{**row, "index": place} for place, row in enumerate(item.data["gpus"][:count])]
+            item = Sample(GPUS, item.time_ns, {**item.data, "gpus": facts})
             told = list(_utilisation(facts, rows, activities, window))
         while told and told[0].time_ns <= item.time_ns:
             yield told.pop(0)
@@ -192,7 +196,7 @@ def _utilisation(
     facts: list[dict[str, Any]], rows: Table, activities: Activities, window: int
 ) -> Iterator[Sample]:
     """What NVML would have told of each GPU, four times a second."""
-    kernels = activities.of(KERNEL, GRAPH)
+    kernels = rows[np.isin(np.array(activities.texts)[rows["what"]], [KERNEL, GRAPH])]
     first, last = int(rows["begin"].min()), int(rows["end"].max())
     times = np.arange(first + EVERY_NS, last + 1, EVERY_NS)
     shares: dict[int, Ints] = {}
