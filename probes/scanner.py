@@ -8,21 +8,22 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes import api
-from probes.code import foreign, libraries, parsing
+from probes.code import foreign, interpreter, libraries, parsing, reader
 from probes.code.libraries import Runtime, Target
 from probes.code.mmap_events import Mapped, MmapEvents
 from probes.code.pages import SharedPages
 from probes.ebpf.attach import Attachments
 from probes.ebpf.quota import Quota
 from probes.proc import procfs
-from probes.process import in_time
+from probes.process import in_time, users
 from probes.process.latch import Latch
 from probes.source import NOTE, PROBLEM, Sample
 from probes.stacks.lines import Lines
+from probes.turns import Turns
 
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
@@ -33,6 +34,22 @@ EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
 _MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
+# a user has a few environments with three libraries each; whoever has more names files as if they were some
+MOST_OF_ONE_USER = 64
+# each takes descriptors and time to attach to, also where somebody builds them by the hundred
+MOST_OF_ROOT = 512
+AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
+_SLICE_S = 0.1  # of work, before what has come meanwhile is heard
+_BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Some mappings of a process, callers first, and whether its program is looked at as well."""
+
+    pid: int
+    found: tuple[Mapped, ...]
+    drives: bool
 
 
 class Scanner:
@@ -69,7 +86,13 @@ class Scanner:
         self._identities: set[tuple[int, int]] = set()
         self._gone: set[tuple[int, int]] = set()  # files that were not there any more when they were opened
         self._pages = pages or SharedPages()
-        self._quota = Quota(lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})))
+        self._quota = Quota(
+            "libraries",
+            MOST_OF_ONE_USER,
+            MOST_OF_ROOT,
+            lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
+        )
+        self._turns: Turns[_Work] = Turns()
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
@@ -87,8 +110,9 @@ class Scanner:
             self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
         self._attach(sorted(installed, key=lambda target: libraries.calling_order(target.layer)))
         if command is not None and (target := libraries.program(command)) is not None:
-            self._look_into(target)
+            self._look_into(target, 0)
         self._scan(libraries.all_pids())
+        self._work(_BEGIN_S)
 
     def _listen(self, cpus: int) -> MmapEvents:
         events = MmapEvents(cpus, self._lines)
@@ -113,18 +137,21 @@ class Scanner:
 
     def _turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
+        self._work(_SLICE_S)
+        asked = reader.current()
+        self._behind |= asked is not None and asked.given_up.is_due()
         if self._events is None:
-            if not stop.wait(_WAIT_S if late else POLL_S):
+            if not self._turns and not stop.wait(_WAIT_S if late else POLL_S):
                 self._poll()
             return
-        found, lost = self._events.wait(PAUSE_S if late else _WAIT_S)
+        found, lost = self._events.wait(0.0 if self._turns else PAUSE_S if late else _WAIT_S)
         if found:
             self._notice(found)
         self._behind |= lost
         if self._behind and time.monotonic() >= self._next_scan:
             self._behind, self._next_scan = False, time.monotonic() + POLL_S
             self._scan(libraries.all_pids() if self._everyone else self._watched())
-        if found or self._often_for_nothing():
+        if not self._turns and (found or self._often_for_nothing()):
             stop.wait(PAUSE_S)
 
     def _often_for_nothing(self) -> bool:
@@ -137,19 +164,54 @@ class Scanner:
     # -- by the kernel's records ------------------------------------------------------------
 
     def _notice(self, found: list[Mapped]) -> None:
-        layers = {mapping: layer for mapping in found if (layer := libraries.layer(mapping))}
-        self._attach(self._new(layers))
+        of: dict[int, list[Mapped]] = {}
+        other = []
+        for mapping in found:
+            if libraries.layer(mapping) or interpreter.may_be(libraries.file_name(mapping.path)):
+                of.setdefault(mapping.pid, []).append(mapping)
+            else:
+                other.append(mapping)
         if self._lines is not None:
-            self._lines.notice(found)
-        watched, driving = set(self._watched()), {one.pid for one in layers if layers[one] == api.DRIVER}
-        for pid in dict.fromkeys(mapping.pid for mapping in found):
-            if (pid in driving or pid in watched) and self._wanted(pid):
-                self._look_at(pid, drives=pid in driving)
+            self._lines.notice(other)
+        for pid, mappings in of.items():
+            self._put(pid, mappings)
+        for pid in {mapping.pid for mapping in other}.intersection(self._watched()):
+            if pid not in of:
+                self._put(pid, ())
 
-    def _new(self, found: Iterable[Mapped]) -> Iterator[Target]:
-        for mapping in sorted(found, key=_calling_order):
-            if self._wanted(mapping.pid) and (target := libraries.reach(mapping)) is not None:
-                yield target
+    def _put(self, pid: int, found: Iterable[Mapped]) -> None:
+        """Has a process looked at when its user's turn comes, some mappings at a time."""
+        if not self._wanted(pid):
+            return
+        user, rest = users.of(pid), sorted(found, key=_calling_order)
+        drives = any(libraries.layer(mapping) == api.DRIVER for mapping in rest)
+        for first in range(0, max(len(rest), 1), AT_ONCE):
+            part = tuple(rest[first : first + AT_ONCE])
+            self._turns.put(user, _Work(pid, part, drives and first + AT_ONCE >= len(rest)))
+
+    # -- whose turn it is -------------------------------------------------------------------
+
+    def _work(self, seconds: float) -> None:
+        """Does what waits, for so long; who has had least goes first."""
+        until = time.monotonic() + seconds
+        while (taken := self._turns.take()) is not None:
+            user, work = taken
+            began = time.monotonic()
+            try:
+                self._serve(user, work)
+            finally:
+                now = time.monotonic()
+                self._behind |= self._turns.charge(user, now - began)
+            if now >= until:
+                return
+
+    def _serve(self, user: int, work: _Work) -> None:
+        if self._quota.admits(user):
+            self._attach(filter(None, map(libraries.reach, work.found)), user)
+        if self._lines is not None:
+            self._lines.notice(work.found)
+        if work.drives or work.pid in self._watched():
+            self._look_at(work.pid, drives=work.drives)
 
     # -- by the maps of processes -----------------------------------------------------------
 
@@ -167,10 +229,8 @@ class Scanner:
 
     def _scan(self, pids: Iterable[int]) -> None:
         for pid in pids:
-            found = sorted(libraries.mappings((pid,)), key=_calling_order)
-            self._attach(filter(None, map(libraries.reach, found)))
-            if any(libraries.layer(mapping) == api.DRIVER for mapping in found) and self._wanted(pid):
-                self._look_at(pid, drives=True)
+            if found := list(libraries.mappings((pid,))):
+                self._put(pid, found)
         for pid in self._watched():
             self._look_at(pid, drives=False)
             if self._lines is not None:
@@ -182,7 +242,7 @@ class Scanner:
         target = self._executable(pid)
         if target is None:
             return
-        runtime = self._look_into(target)
+        runtime = self._look_into(target, users.of(pid))
         if runtime is not Runtime.STRIPPED or not drives or pid in self._blind:
             return
         if not any(libraries.layer(mapping) == api.RUNTIME for mapping in libraries.mappings((pid,))):
@@ -208,21 +268,28 @@ class Scanner:
             self._executables[pid] = shown, libraries.executable(pid)
         return self._executables[pid][1]
 
-    def _look_into(self, target: Target) -> Runtime:
-        if target.identity not in self._programs:
-            if len(self._programs) >= _MOST_FILES:
-                self._programs.clear()
-            self._programs[target.identity] = runtime = parsing.linked_runtime(target)
-            if runtime is Runtime.VISIBLE:
-                self._attach([target])
-        return self._programs[target.identity]
+    def _look_into(self, target: Target, user: int) -> Runtime:
+        if target.identity in self._programs:
+            return self._programs[target.identity]
+        runtime = parsing.linked_runtime(target)
+        if runtime is None:  # not now
+            return Runtime.ABSENT
+        if len(self._programs) >= _MOST_FILES:
+            self._programs.clear()
+        self._programs[target.identity] = runtime
+        if runtime is Runtime.VISIBLE:
+            self._attach([target], user)
+        return runtime
 
     # -- both -------------------------------------------------------------------------------
 
-    def _attach(self, targets: Iterable[Target]) -> None:
+    def _attach(self, targets: Iterable[Target], user: int = 0) -> None:
+        """Attaches to files that a program of a user has mapped, or that are installed."""
         known = len(self._attachments.refusals)
         now = time.monotonic_ns()
-        fresh = self._attachments.attach(self._distinct(targets))
+        fresh = self._attachments.attach(self._distinct(targets, user))
+        self._identities -= self._attachments.put_off
+        self._attachments.put_off.clear()
         if fresh and self._lines is not None:
             self._lines.name_kernels()
         for entry in fresh:
@@ -233,14 +300,15 @@ class Scanner:
             _LOG.warning("%s", text)
             self._tell(Sample(PROBLEM, now, {"text": text}))
 
-    def _distinct(self, targets: Iterable[Target]) -> Iterator[Target]:
+    def _distinct(self, targets: Iterable[Target], user: int) -> Iterator[Target]:
         """Each file once, also one that several containers show under devices of their own."""
         for target in targets:
-            if target.identity in self._identities:
+            identity = target.identity
+            if identity in self._identities or not self._quota.admits(user, identity):
                 continue
             parsing.look_ahead_at(target)
             try:
-                file = foreign.opened(target.path, target.identity)
+                file = foreign.opened(target.path, identity)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise  # it is not the file's fault: told, and it goes on with the others
@@ -249,14 +317,15 @@ class Scanner:
                 if error.errno in (errno.ENOENT, errno.ESTALE):
                     self._look_again(target)
                 elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):
+                    self._quota.take(user, identity)
                     yield target
                 continue
             with file:
                 if len(self._identities) >= _MOST_FILES:
                     self._identities.clear()
-                self._identities.add(target.identity)
-                if self._quota.admits(file.owner) and not self._pages.known(file):
-                    self._quota.take(file.owner)
+                self._identities.add(identity)
+                self._quota.take(user, identity)
+                if not self._pages.known(file):
                     yield replace(target, path=file.path)
 
     def _look_again(self, target: Target) -> None:

@@ -76,15 +76,13 @@ def test_with_few_descriptors_one_sentence_says_so(tmp_path: Path) -> None:
     assert complete(file)
 
 
-def test_libraries_of_root_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota, "MOST_OF_ROOT", 3)
-    monkeypatch.setattr(quota, "MOST_OF_ONE_OWNER", 3)
+def test_libraries_of_root_are_bounded_as_well() -> None:
     told: list[str] = []
-    counted = quota.Quota(told.append)
+    counted = quota.Quota("libraries", 1, 3, told.append)
     taken = 0
-    for _ in range(5):
+    for inode in range(5):
         if counted.admits(0):
-            counted.take(0)
+            counted.take(0, (1, inode))
             taken += 1
     assert taken == 3
     (one,) = told

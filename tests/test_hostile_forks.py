@@ -223,7 +223,7 @@ def test_forks_by_anybody_wake_the_search_for_libraries_some_tens_of_times_a_sec
     events, stop = Waking(), Latch()
     monkeypatch.setattr(scanner, "MmapEvents", lambda _cpus, _lines: events)
     one = scanner.Scanner(
-        SimpleNamespace(refusals=[], attach=lambda _targets: []),  # type: ignore[arg-type]
+        SimpleNamespace(refusals=[], put_off=set(), attach=lambda _targets: []),  # type: ignore[arg-type]
         None,
         lambda _pid: False,
         lambda: (),

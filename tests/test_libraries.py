@@ -162,6 +162,7 @@ class Attaching:
 
     def __init__(self) -> None:
         self.targets: list[Target] = []
+        self.put_off: set[tuple[int, int]] = set()
 
     def attach(self, targets: Iterable[Target]) -> list[object]:
         self.targets += targets

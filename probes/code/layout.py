@@ -14,7 +14,7 @@ import numpy as np
 
 from probes.schema import NO_PYTHON, NO_ROOM, NOT_READ, Field, c_struct
 
-MAX_INTERPRETERS = 128
+MAX_INTERPRETERS = 512
 MAX_FRAMES = 64  # kept of a stack, the innermost ones
 WINDOW = 4096  # bytes of the program's memory that are copied at once
 FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144

@@ -11,6 +11,8 @@ import errno
 import mmap
 import os
 import struct
+import zlib
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from probes.code.foreign import File
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
 _PRESENT = 1 << 63
+_NUMBER = (1 << 32) - 1  # bits of an inode's number that are the same where overlayfs shows the file
+_MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
 
 
 class Own:
@@ -39,58 +43,77 @@ class Own:
         os.close(self.memory)
 
 
+@dataclass(slots=True)
+class _Seen:
+    """A file, and what its beginning holds as soon as that was needed; None: it is not known."""
+
+    file: File
+    digest: int | None = None
+
+
 class SharedPages:
     """Files seen so far, known again by the page frame of their beginning.
 
-    They stay open, since a page that was evicted comes back elsewhere, for all. So they keep what they are on
-    mounted, as the probes on them do. Only files of one length are looked at: others are no one file. Where a
-    child reads the files of others it looks, in a process for each: a page may never come.
+    They stay open, since a page that was evicted comes back elsewhere, for all. So they keep what they are
+    on mounted, as the probes do. Only files that may be one are looked at: of one length, on two devices, and
+    with the same beginning, which is read once; first those whose numbers are as overlayfs shows them. Where
+    a child reads the files of others it looks, in a process for each: a page may never come.
     """
 
     def __init__(self) -> None:
-        self._seen: list[File] = []
+        self._seen: dict[int, list[_Seen]] = {}  # by length
         self._own: Own | None = None
         with contextlib.suppress(OSError):
             self._own = None if reader.current() is not None else Own()
 
     def known(self, file: File) -> bool:
-        """Whether the file is one of those asked about before; remembers it otherwise.
+        """Whether the file is another one that was asked about before; remembers it otherwise.
 
         Never true where frames are not shown.
         """
-        alike = [other for other in self._seen if other.size == file.size]
-        frame = self._frame(file) if alike else 0
-        if frame and any(self._frame(other) == frame for other in alike):
-            return True
+        device, inode = file.identity
+        alike = self._seen.setdefault(file.size, [])
+        if any(one.file.identity == file.identity for one in alike):
+            return False
+        others = [one for one in alike if one.file.identity[0] != device]
+        others.sort(key=lambda one: (one.file.identity[1] ^ inode) & _NUMBER != 0)
+        frame, digest = self._look(file) if others else (0, None)
+        for one in others[:_MOST_LOOKED_AT] if frame else ():
+            if one.digest is None:
+                one.digest = self._look(one.file)[1]
+            if one.digest == digest and self._look(one.file)[0] == frame:
+                return True
         with contextlib.suppress(OSError):  # out of descriptors: then it may be probed twice
-            self._seen.append(file.again())
+            alike.append(_Seen(file.again(), digest))
         return False
 
     def close(self) -> None:
         """Forgets all."""
-        seen, self._seen = self._seen, []
-        for file in seen:
-            file.close()
+        seen, self._seen = self._seen, {}
+        for alike in seen.values():
+            for one in alike:
+                one.file.close()
         own, self._own = self._own, None
         if own is not None:
             own.close()
 
-    def _frame(self, file: File) -> int:
-        """Number of the page frame of a file's beginning, 0 where it is not told."""
-        with contextlib.suppress(OSError, reader.UnreadableError):
+    def _look(self, file: File) -> tuple[int, int | None]:
+        """Number of the page frame of a file's beginning, 0 where it is not told; what it holds."""
+        with contextlib.suppress(OSError, reader.UnreadableError, TypeError, ValueError):
             if (asked := reader.current()) is not None:
                 found, _ = asked.ask("frame", None, file.identity, str(file.path), file.descriptor)
-                return found if isinstance(found, int) and 0 < found <= _FRAME else 0
+                frame, digest = map(int, found)
+                return (frame, digest) if 0 < frame <= _FRAME else (0, None)
             if self._own is not None:
                 return frame_of(file.descriptor, self._own)
-        return 0
+        return 0, None
 
 
-def frame_of(descriptor: int, own: Own) -> int:
-    """Number of the page frame of a file's beginning, 0 where the kernel does not tell it. Raises OSError.
+def frame_of(descriptor: int, own: Own) -> tuple[int, int]:
+    """Number of the page frame of a file's beginning, 0 where the kernel does not tell it; the page's digest.
 
     The page is mapped for a moment and touched by the kernel alone: where its owner has just made the file
-    shorter, that is an error of a read and no signal.
+    shorter, that is an error of a read and no signal. Raises OSError.
     """
     try:
         page = mmap.mmap(descriptor, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -98,7 +121,7 @@ def frame_of(descriptor: int, own: Own) -> int:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA)) from error
     with page:
         address = np.frombuffer(page, np.uint8).ctypes.data
-        os.pread(own.memory, 1, address)
+        digest = zlib.crc32(os.pread(own.memory, _PAGE, address))
         data = os.pread(own.pagemap, 8, address // _PAGE * 8)
     entry: int = struct.unpack("<Q", data)[0] if len(data) == 8 else 0
-    return entry & _FRAME if entry & _PRESENT else 0
+    return (entry & _FRAME if entry & _PRESENT else 0), digest

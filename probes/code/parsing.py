@@ -6,6 +6,7 @@ over. So it is plain data, and each part is held against what it may be.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterable
@@ -70,15 +71,16 @@ def look_ahead_at(target: Target) -> None:
         asked.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
 
 
-def linked_runtime(target: Target) -> Runtime:
-    """Whether the CUDA runtime is linked into a program, and whether it can be probed there."""
+def linked_runtime(target: Target) -> Runtime | None:
+    """Whether the CUDA runtime is linked into a program, and can be probed there; None: not known for now."""
     try:
         with foreign.opened(target.path, target.identity) as file:
             if reader.current() is None:
                 return libraries.runtime_in(file)
             return Runtime(_asked("runtime", [], file, target.shown))
-    except (OSError, elf.ElfError, ValueError):
-        return Runtime.ABSENT
+    except (OSError, elf.ElfError, ValueError) as error:
+        late = isinstance(error, OSError) and error.errno == errno.ETIMEDOUT
+        return None if late else Runtime.ABSENT
 
 
 def interpreter_in(file: File, shown: str) -> Interpreter | None:

@@ -61,6 +61,9 @@ class _Library:
 class Attachments:
     """Owns all links. Closing detaches everything; links close in parallel (0.12 s instead of 0.7 s).
 
+    Attributes:
+        put_off: Files that could not be read in time, which the reader tells: they may be attached to later.
+
     Raises:
         ProbeError: The kernel has neither multi-uprobe links nor perf's uprobes, or hides them.
     """
@@ -79,6 +82,7 @@ class Attachments:
         self._owned: set[int] = set()  # those links
         self._attaching = threading.RLock()
         self._seen: dict[tuple[int, int], Attached | str] = {}
+        self.put_off: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -156,6 +160,9 @@ class Attachments:
                 try:
                     attached = self._attach(target)
                 except (OSError, elf.ElfError) as error:
+                    if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:
+                        self.put_off.add(target.identity)
+                        continue
                     self._seen[target.identity] = f"{target.shown} cannot be probed: {_explain(error)}"
                     continue
                 self._seen[target.identity] = attached

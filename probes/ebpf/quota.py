@@ -1,42 +1,53 @@
-"""How many libraries are probed: so many of each owner that nobody fills gputop's descriptors."""
+"""How many files are probed: so many for each user that nobody fills gputop's descriptors, or its time.
+
+They count for whoever runs the program that mapped them, before anything of them is opened: whose a file is
+may be what its file system says, and a file system may be anybody's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 
-# a user has a few environments with three libraries each; whoever has more names files as if they were some
-MOST_OF_ONE_OWNER = 64
-# each takes descriptors and time to attach to, also where somebody builds them by the hundred
-MOST_OF_ROOT = 512
+from probes.code.foreign import Identity
 
 
 class Quota:
-    """Counts libraries by their files' owners. Root may have more: root needs no tricks.
+    """Counts files by users, as ``users.of`` tells them. Root may have more: root needs no tricks.
 
     Args:
-        tell: Takes a sentence, one for each owner who has too many.
+        what: What the files are, for sentences.
+        most: So many of one user.
+        most_of_root: And so many of root.
+        tell: Takes a sentence, one for each user who has too many.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, what: str, most: int, most_of_root: int, tell: Callable[[str], None]) -> None:
+        self._what, self._most, self._most_of_root, self._tell = what, most, most_of_root, tell
         self._taken: Counter[int] = Counter()
+        self._files: set[Identity] = set()
         self._refused: set[int] = set()
 
-    def admits(self, owner: int) -> bool:
-        """Whether one more file of this owner may be probed."""
-        most = MOST_OF_ONE_OWNER if owner else MOST_OF_ROOT
-        if self._taken[owner] < most:
+    def admits(self, user: int, file: Identity | None = None) -> bool:
+        """Whether one more file of this user may be probed; one that is counted may be tried again."""
+        most = self._most if user else self._most_of_root
+        if self._taken[user] < most or file in self._files:
             return True
-        if owner not in self._refused:
-            self._refused.add(owner)
+        if user not in self._refused:
+            self._refused.add(user)
             self._tell(
-                f"{most} libraries that belong to user {owner} are probed, which is as many as "
-                "gputop probes of one user: calls of further ones are not seen; end what is not needed and "
+                f"{most} {self._what} that programs of {_called(user)} map are probed, which is as many as "
+                "gputop probes for one user: calls of further ones are not seen; end what is not needed and "
                 "start gputop again"
             )
         return False
 
-    def take(self, owner: int) -> None:
-        """One more is probed."""
-        self._taken[owner] += 1
+    def take(self, user: int, file: Identity) -> None:
+        """One more is probed, or tried."""
+        if file not in self._files:
+            self._files.add(file)
+            self._taken[user] += 1
+
+
+def _called(user: int) -> str:
+    return f"user {user}" if user >= 0 else "processes that have ended"

@@ -27,7 +27,9 @@ from probes.code.thread_states import NoSlotError, NotYetError, Place
 from probes.ebpf import bpfcall
 from probes.ebpf.attach import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
+from probes.ebpf.quota import Quota
 from probes.proc import procfs
+from probes.process import users
 from probes.process.latch import Latch
 from probes.source import PROBLEM, Sample
 from probes.stacks import late, programs
@@ -50,6 +52,7 @@ _TURN_S, _LAST_TURN_S = 0.15, 2.0
 _LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
+MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
 Identity = tuple[int, int]
 
 
@@ -91,7 +94,8 @@ class Lines(Hears):
         files = file_finder(self._mappings, self._state)
         self.kernels = Kernels(finder(natives, self._state), natives.wait, files)
         self._naming = NamingProbes(attachments)
-        self._loaders = Loaders(self._probe_loader)
+        self._loaders = Loaders(self._probe_loader, self._too_many)
+        self._quota = Quota("interpreters", MOST_OF_ONE_USER, MOST_OF_ROOT, self._too_many)
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
         self._gone: set[int] = set()
@@ -244,13 +248,24 @@ class Lines(Hears):
         place = self._rows[row].free_offset
         return mapping.offset <= place < mapping.offset + mapping.span[1] - mapping.span[0]
 
+    def _too_many(self, text: str) -> None:
+        self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+
     def _reach(self, mapping: Mapped) -> int | str | None:
-        if mapping.file not in self._files:
-            found = libraries.file_of(mapping)
-            if found is None:
-                return None
-            self._files[mapping.file] = self._file(found[0], mapping.path, found[1])
-        return self._files[mapping.file]
+        if mapping.file in self._files:
+            return self._files[mapping.file]
+        user = users.of(mapping.pid)
+        if not self._quota.admits(user, mapping.file):
+            return f"{mapping.path} is one of too many interpreters of its user"
+        found = libraries.file_of(mapping)
+        if found is None:
+            return None
+        row = self._file(found[0], mapping.path, found[1])
+        if row is not None:
+            self._quota.take(user, mapping.file)
+        if found[1] in self._files:
+            self._files[mapping.file] = row
+        return row
 
     def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
         """Probes a file that was not seen before: its row, or why there is none."""
@@ -265,6 +280,8 @@ class Lines(Hears):
             found = None
         except OSError as error:
             found = f"{shown} cannot be probed: {error.strerror}"
+            if error.errno == errno.ETIMEDOUT:
+                return found  # it may be another time
         self._files[identity] = found
         return found
 

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable
 
 from probes.code import elf, foreign, libraries, parsing
 from probes.code.mmap_events import Mapped
+from probes.ebpf.quota import Quota
+from probes.process import users
 
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
+MOST_OF_ONE_USER, MOST_OF_ROOT = 16, 128  # each image of a container has its own, and links on it are bounded
 _TELLS = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
 
 Identity = tuple[int, int]
@@ -20,20 +23,25 @@ class Loaders:
 
     Args:
         attach: Attaches the probe at a place of a file; may raise OSError.
+        tell: Takes a sentence about a user who has too many.
     """
 
-    def __init__(self, attach: Callable[[foreign.File, int], None]) -> None:
+    def __init__(self, attach: Callable[[foreign.File, int], None], tell: Callable[[str], None]) -> None:
         self._attach = attach
         self._seen: set[Identity] = set()
+        self._quota = Quota("loaders", MOST_OF_ONE_USER, MOST_OF_ROOT, tell)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
         """Probes those of these files that are loaders."""
         for mapping in mappings:
             if mapping.file in self._seen or not _NAME.fullmatch(libraries.file_name(mapping.path)):
                 continue
+            if not self._quota.admits(user := users.of(mapping.pid)):
+                continue
             found = libraries.file_of(mapping)
             if found is None:
                 continue  # it may be reached by another process's path
+            self._quota.take(user, mapping.file)
             with contextlib.suppress(OSError, elf.ElfError):
                 with foreign.opened(*found) as file:
                     offset = parsing.function_in(file, _TELLS, mapping.path)

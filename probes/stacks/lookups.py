@@ -7,6 +7,7 @@ were asked least recently the process ends, and begins anew with the next questi
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import queue
 import threading
@@ -27,6 +28,7 @@ _MOST_ANSWERS = 1 << 16  # some 200 bytes each
 FRESH_S = 1.0  # so long an answer counts without a look whether the file has changed
 _AT_ONCE_S = 0.05  # who asks waits so long for a file that has answered in time so far
 _WAITED_S = 0.2  # in all, of a second
+_AGAIN_S = 60.0  # a file that did not answer may do so by then
 
 Identity = tuple[int, int]
 Place = tuple[int, bool]  # offset in a file; whether it is exact, else where a call returns to
@@ -54,6 +56,7 @@ class _Kept:
     known: dict[tuple[str, Place], Answer] = field(default_factory=dict)
     checked: float = 0.0
     dead: bool = False  # it cannot be read, or has changed: it tells nothing any more
+    again: float = float("inf")  # when it is tried again
 
 
 @dataclass(slots=True)
@@ -86,7 +89,7 @@ class Lookups:
         now = time.monotonic()
         if (waiting := self._asked.get(key)) is None:
             kept = self._files.get(mapping.file)
-            if kept is not None and (kept.dead or now < kept.checked + FRESH_S):
+            if kept is not None and (now < kept.again if kept.dead else now < kept.checked + FRESH_S):
                 if kept.dead:
                     return None
                 known = kept.known.get((mapping.path, place), _NOTHING)
@@ -143,15 +146,15 @@ class Lookups:
 
     def _answer(self, mapping: Mapped, place: Place) -> Answer:
         kept = self._files.pop(mapping.file, None)
-        if kept is None:
+        if kept is None or (kept.dead and time.monotonic() >= kept.again):
             reached = libraries.file_of(mapping)
             if reached is None:
                 return None  # it may be reached by another process's path
             kept = _Kept()
             try:
                 kept.file = foreign.opened(*reached)
-            except OSError:
-                kept.dead = True
+            except OSError as error:
+                _bury(kept, error)
         self._files[mapping.file] = kept
         if not kept.dead:
             self._look_up(kept, mapping, place)
@@ -161,12 +164,13 @@ class Lookups:
     def _look_up(self, kept: _Kept, mapping: Mapped, place: Place) -> None:
         shown = mapping.path.removesuffix(" (deleted)")
         known = (mapping.path, place) in kept.known
+        why: Exception | None = None
         try:
             found = self._asked_of(kept, shown, [] if known else [place])
-        except (OSError, elf.ElfError, reader.UnreadableError, reader.EndedError):
-            found = None
+        except (OSError, elf.ElfError, reader.UnreadableError, reader.EndedError) as error:
+            found, why = None, error
         if found is None:  # one that was written again tells nothing of what was mapped
-            kept.dead = True
+            _bury(kept, why)
             kept.known.clear()
             _let_go(kept)
             return
@@ -214,6 +218,13 @@ def _begin_talk(kept: _Kept, shown: str) -> None:
     talk = asked.converse("functions", [], kept.file.identity, shown, kept.file.descriptor)
     kept.symbols, kept.close = int(talk.first) if isinstance(talk.first, int) else 0, talk.close
     kept.answers = talk.ask
+
+
+def _bury(kept: _Kept, why: Exception | None) -> None:
+    """It tells nothing any more; where it only did not answer in time, for a while."""
+    kept.dead = True
+    if isinstance(why, OSError) and why.errno == errno.ETIMEDOUT:
+        kept.again = time.monotonic() + _AGAIN_S
 
 
 def _end_talk(kept: _Kept) -> None:

@@ -1,0 +1,55 @@
+"""Work for programs of many users: whoever has had least of it so far goes first."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, TypeVar
+
+MOST_WAITING: Final = 256  # of one user; of what is more the user's own is lost
+_MOST_USERS = 1024
+_OTHERS = -2  # all users beyond these
+_T = TypeVar("_T")
+
+
+class Turns(Generic[_T]):
+    """Queues by user. For one thread."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[_T]] = {}
+        self._had_s: dict[
+            int, float
+        ] = {}  # of users who wait; who comes has had as much as the least of these
+        self._least_s = 0.0
+        self._overrun: set[int] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def put(self, user: int, work: _T) -> None:
+        """Something to do for a user."""
+        if user not in self._waiting and len(self._waiting) >= _MOST_USERS:
+            user = _OTHERS
+        queue = self._waiting.setdefault(user, deque())
+        self._had_s.setdefault(user, self._least_s)
+        if len(queue) >= MOST_WAITING:
+            self._overrun.add(user)
+        else:
+            queue.append(work)
+
+    def take(self) -> tuple[int, _T] | None:
+        """What is to be done now, and for whom; None: nothing."""
+        if not self._waiting:
+            return None
+        user = min(self._waiting, key=self._had_s.__getitem__)
+        self._least_s = self._had_s[user]
+        return user, self._waiting[user].popleft()
+
+    def charge(self, user: int, seconds: float) -> bool:
+        """What was taken last took so long; True: some of this user's was lost, and nothing is left to do."""
+        self._had_s[user] += seconds
+        if self._waiting[user]:
+            return False
+        del self._waiting[user], self._had_s[user]
+        lost = user in self._overrun
+        self._overrun.discard(user)
+        return lost
