@@ -81,6 +81,11 @@ def format_times(count: int) -> str:
     return "once" if count == 1 else f"{format_count(count)} times"
 
 
+def format_counted(count: int, noun: str) -> str:
+    """A count with its noun, whose plural ends in s: ``1 session``, ``8.1k sessions``."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def format_bytes(size: float | None) -> str:
     """A size in at most six columns, units of 1024: ``512B``, ``1.5K``, ``61.0G``."""
     if size is None or not math.isfinite(size):

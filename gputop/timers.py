@@ -21,7 +21,7 @@ class SureTimers(App[int]):
         name: str | None = None,
         pause: bool = False,
     ) -> Timer:
-        """As Textual's, and it fires."""
+        """Like ``App.set_timer``, but never dropped."""
         timer = super().set_timer(delay, callback, name=name, pause=pause)
         timer._skip = False
         return timer

@@ -187,7 +187,7 @@ class SessionWriter:
                 body = bytes(chunk[found.prefix_bytes : found.end])
                 item = unpack_item(kind, first_ns, found.count, body)
             except ValueError:
-                self._sums = None  # who asks adds up what is in the file
+                self._sums = None  # readers fall back to summing the records
                 return
         self._sums.take(item)
 
@@ -281,7 +281,7 @@ class SessionWriter:
     def _write_totals(self) -> None:
         told = self._sums.told() if self._sums is not None else None
         body = packed(told) if told is not None else b""
-        if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else who asks adds up what is in the file
+        if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else readers fall back to summing the records
             at = self._index.newest_ns
             self._append_chunk(
                 fmt.TOTALS, at, at, 1, fmt.pack_chunk(fmt.TOTALS, at, at, 1, zlib.compress(body, 1))

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 # not the system's nobody: each process that runs tests has one of its own, and who looks at all that nobody
 # runs sees nothing of the others
 NOBODY = 60_000 + os.getpid() % 5_000
-UNSEEN = "CUDA calls and who preempts are not shown"
+UNSEEN = "CUDA calls and preempting threads are not shown"
 # two threads of two processes on one CPU, both always busy, and in nobody's way but each other's
 RIVALS = """
 import os, sys, time

@@ -134,7 +134,7 @@ def test_every_row_names_a_file_of_its_own() -> None:
 def test_the_page_for_contributors_tells_what_a_command_takes() -> None:
     text = (ROOT / "docs" / "contributing.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| add a command |"))
-    assert "its row in `TABLE`" in row
+    assert "its row in a group of `gputop/commands/overview.py`" in row
     assert "gputop/commands/" in row
 
 
@@ -320,7 +320,7 @@ def test_of_a_recording_behind_options_it_is_said_where_it_belongs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("session.msgpack").touch()
-    with pytest.raises(CommandError, match=r"named before its options: gputop session\.msgpack …"):
+    with pytest.raises(CommandError, match=r"before its options: gputop session\.msgpack …"):
         parse(["--ascii", "session.msgpack"])
     with pytest.raises(CommandError, match="unrecognized arguments: other"):
         parse(["--ascii", "other"])

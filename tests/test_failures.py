@@ -40,7 +40,7 @@ def because(error: Exception, cause: Exception) -> Exception:
     ("error", "said"),
     [
         (refusal(errno.EMFILE, "/proc/1/maps"), "/proc/1/maps: Too many open files; allow more open files"),
-        (refusal(errno.ENFILE), "the system refused a call: Too many open files in system; this machine's"),
+        (refusal(errno.ENFILE), "a system call failed: Too many open files in system; this machine's"),
         (refusal(errno.EIO, "/etc/x"), "/etc/x: Input/output error; the disk or device fails: see dmesg"),
         (refusal(errno.ENOENT, "/x.py"), "/x.py: No such file or directory; if it belongs to gputop"),
         (MemoryError(), "there is not enough memory; end other programs"),

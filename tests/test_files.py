@@ -137,7 +137,7 @@ def test_a_census_needs_no_index(tmp_path: Path) -> None:
 
 def test_the_status_says_whether_a_file_is_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed("verify", str(STORM)) == 0
-    assert "whole" in capfd.readouterr().out
+    assert "intact" in capfd.readouterr().out
     assert typed("verify", str(damaged(tmp_path / "damaged.msgpack"))) == 3
     shown = capfd.readouterr().out
     assert "damaged" in shown

@@ -109,7 +109,7 @@ def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_asked
             assert rows
             assert cut(cells(shown, caption)) == as_shown(rows), by
         _, rows = printed(capsys, "findings", str(lake))
-        assert cut(cells(shown, "Findings, the dearest first")) == as_shown(rows)
+        assert cut(cells(shown, "Findings, most expensive first")) == as_shown(rows)
         columns, rows = printed(capsys, "stragglers", str(lake))
         (row,) = cells(shown, "Ranks that the others wait for")
         (late,) = (dict(zip(columns, row, strict=True)) for row in rows)

@@ -78,7 +78,7 @@ def gpu(**client: Any) -> GpuRow:
 def test_who_holds_much_and_does_nothing_for_long_is_named_on_the_page_of_the_gpu() -> None:
     found = gpu(memory_bytes=40 * GIB, idle_since_ns=20 * S)
     (said,) = idle_holders(found, ASCII)
-    assert said == "bob's notebook (20) holds 40.0G and has given it no work for 180s at least"
+    assert said == "bob's notebook (20) holds 40.0G and has submitted no work to it for at least 180s"
     assert said in "\n".join(plain(line) for line in processes(found, ASCII))
 
 

@@ -131,7 +131,7 @@ def test_nothing_is_steered_without_token_and_the_servers_own_page_and_name() ->
             f"http://127.9.9.9:{port}",
         ):
             status, text, _ = asked(address, "/ws", **socket_headers(address, token, origin))
-            assert (status, text.strip()) == (403, "this page is not of this server")
+            assert (status, text.strip()) == (403, "the request comes from another site")
         for told in (
             "",
             token,

@@ -65,7 +65,7 @@ def test_what_is_no_socket_stays_where_one_is_wanted(made: Callable[[Path], None
     path = tmp_path / "s"
     made(path)
     before = path.lstat()
-    with pytest.raises(FileExistsError, match="no socket is there"):
+    with pytest.raises(FileExistsError, match="not a socket is there"):
         listen(str(path))
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
@@ -164,7 +164,7 @@ def test_kept_sessions_lie_where_nobody_else_can_put_another_folder(tmp_path: Pa
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     os.chown(theirs, NOBODY, NOBODY)
-    with pytest.raises(PermissionError, match=rf"others may write there: .*user {NOBODY}"):
+    with pytest.raises(PermissionError, match=rf"other users can write to it: .*user {NOBODY}"):
         Keeper(_Daemon, str(theirs / "kept"), Limits())
 
 

@@ -160,13 +160,13 @@ def test_what_can_be_typed(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "nothing is no time"),
-        ("soon", "soon is no time"),
-        ("101%", "more than there is"),
-        ("1000", "outside: there is 14:01:41 to 14:03:21, 01:40"),
-        ("15:00", "outside: there is"),
-        ("14:61", "no time"),
-        ("24:00:00", "no time"),
+        ("", "Enter a time"),
+        ("soon", "is not a time"),
+        ("101%", "0% to 100%"),
+        ("1000", "outside the range 14:01:41 to 14:03:21, 01:40"),
+        ("15:00", "outside the range"),
+        ("14:61", "not a time"),
+        ("24:00:00", "not a time"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(text: str, sentence: str) -> None:

@@ -220,7 +220,7 @@ def test_an_empty_tab_says_why(changes: dict[str, object], mode: str, said: str)
 @pytest.mark.slow
 def test_calls_of_unknown_lines_are_told() -> None:
     made = to_lines(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
-    assert "31 calls, and the line of none is known" in made.text()
+    assert "31 calls of unknown lines" in made.text()
 
 
 def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:

@@ -86,7 +86,7 @@ def test_without_a_file_nothing_is_preferred_and_nothing_said(folder: Path) -> N
         ('hide = "gpus"', "it must be a list"),
         ('hide = ["gpu"]', "'gpu' is none of gpus, processes"),
         ("hide = [[1]]", "[1] is none of gpus"),
-        ('hide = ["gpus", "processes", "calls", "threads"]', "one of the panes has to stay"),
+        ('hide = ["gpus", "processes", "calls", "threads"]', "at least one pane must stay"),
         ("columns = 1", "a table [columns]"),
         ('[columns]\nprocess = ["pid"]', "'process' is none of processes, calls, threads"),
         ('[columns]\nprocesses = ["PID"]', "'PID' is none of pid, name"),
@@ -98,7 +98,7 @@ def test_without_a_file_nothing_is_preferred_and_nothing_said(folder: Path) -> N
         ("rate = ", "is not valid TOML"),
         ("x = " + "[" * 5_000, "is not valid TOML"),
         ("# \udcff", "cannot be read"),
-        ("#" * (MOST_BYTES + 1), "no regular file of at most 64 KiB"),
+        ("#" * (MOST_BYTES + 1), "not a regular file of at most 64 KiB"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_costs_that_setting_alone(folder: Path, text: str, said: str) -> None:
@@ -120,7 +120,7 @@ def test_a_mistake_leaves_the_other_settings(folder: Path) -> None:
 
 def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "config.toml")
-    assert "no regular file" in read(folder / "config.toml").problems[0]
+    assert "not a regular file" in read(folder / "config.toml").problems[0]
 
 
 def test_where_the_file_lies(monkeypatch: pytest.MonkeyPatch) -> None:

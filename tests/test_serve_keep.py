@@ -238,5 +238,5 @@ def test_what_a_killed_daemon_left_half_written_goes_at_the_next_start(tmp_path:
 def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
     """They could put another file in the place of one that is given away."""
     tmp_path.chmod(0o777)
-    with pytest.raises(PermissionError, match="others may write there"):
+    with pytest.raises(PermissionError, match="other users can write"):
         _Kept(tmp_path)

@@ -143,7 +143,7 @@ def test_a_daemon_that_ends_before_its_first_word_is_said_to_have_ended(tmp_path
 
         thread = threading.Thread(target=hear_and_end)
         thread.start()
-        with pytest.raises(CommandError, match="has ended instead of an answer"):
+        with pytest.raises(CommandError, match="ended without an answer"):
             RemoteSource(path)
         thread.join()
 

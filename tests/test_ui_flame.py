@@ -219,7 +219,7 @@ def test_arrows_go_to_the_caller_to_what_takes_longest_below_and_to_what_stands_
 def test_a_node_is_told_in_words() -> None:
     assert told(usual(), ("train.py:88 main()",), 10**9) == (
         "train.py:88 main()",
-        "900ns a second, 90 % of all, 9 calls and waits/s",
+        "0 % of wall time, 90 % of all, 9 calls+waits/s",
     )
 
 

@@ -98,7 +98,7 @@ def test_the_wider_the_screen_the_more_it_says() -> None:
     assert always <= heads[0]
     assert len(heads[0]) < len(heads[1]) < len(heads[2])
     assert "PCIe" in heads[1]
-    assert {"NVLink", "FAN%", "ENC/DEC%", "ECC", "HELD"} <= heads[2]
+    assert {"NVLink", "FAN%", "ENC/DEC%", "ECC", "THROTTLE"} <= heads[2]
 
 
 def test_a_line_of_80_columns() -> None:
@@ -120,7 +120,7 @@ def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour(size: tuple[int, i
     assert "▲585MHz" in plain(line)
     assert "warn" in {token for _, token in line}
     page = "\n".join(lines_of(screen_of(held, keys=PAGE), size))
-    assert re.search(r"clocks held by +temperature", page)
+    assert re.search(r"clock limit +temperature", page)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -168,10 +168,10 @@ def test_the_page_has_every_figure() -> None:
         "encoder 20%", "decoder 0%", "used 29.0G/80.0G 36%", "ECC corrected 3", "ECC uncorrected 0",
         "ECC corr. ever 4", "ECC uncorr. ever 1", "power / limit 700/700W", "temperature 80°C", "fan 90%",
         "state P0", "SM clock 1755 of 1980 MHz", "memory clock 2619 of 2619 MHz",
-        "clocks held by power limit", "PCIe received 512M/s", "PCIe sent 1.0G/s", "NVLink received 2.0G/s",
+        "clock limit power limit", "PCIe received 512M/s", "PCIe sent 1.0G/s", "NVLink received 2.0G/s",
         "PCIe link gen 4/5 x16", "NVLink sent 3.0G/s",
         "4242 C 9.0G 33 10 0 0 alice [docker 0123456789ab] python train.py /d",
-        "99 C 1.0G 0 0 0 0 ? not known: /proc tells nothing of it", "00000000:10:00.0", "0-100%, last",
+        "99 C 1.0G 0 0 0 0 ? unknown: not visible in /proc", "00000000:10:00.0", "0-100%, last",
     ):  # fmt: skip
         assert text in page
     assert "n/a" not in page

@@ -121,7 +121,7 @@ def assert_apart(app: GputopApp) -> None:
 
 
 ROOTLESS = (
-    "no eBPF without root: CUDA calls and who preempts are not shown; for them: "
+    "no eBPF without root: CUDA calls and preempting threads are not shown; for them: "
     "sudo /home/someone/projects/.venv/bin/gputop --pid 12345"
 )
 

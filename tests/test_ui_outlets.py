@@ -151,7 +151,7 @@ async def test_y_copies_the_row_and_the_command_s_name_stays_escaped() -> None:
     async with running(replace(frame, processes=(hostile,))) as (app, pilot):
         await pilot.press("y")
         assert app.clipboard.startswith("PID 4242  NAME \\x1b]52")
-        assert said(app).startswith("copied, where the terminal allows it: PID 4242")
+        assert said(app).startswith("copied if the terminal allows it: PID 4242")
 
 
 # -- signals --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def framed(pid: int) -> Frame:
 async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K")
-        await until(pilot, lambda: "SIGTERM   ask it" in text_of(app), "the choice")
+        await until(pilot, lambda: "SIGTERM   terminate" in text_of(app), "the choice")
         await pilot.press("enter")
         await until(pilot, lambda: f"send SIGTERM to {sleeper.pid} python?" in text_of(app), "the question")
         assert sleeper.poll() is None
@@ -198,7 +198,7 @@ async def test_no_signals_in_a_replay_or_when_the_screen_is_to_change_nothing() 
             assert isinstance(app.screen, MainScreen)
             await pilot.press("question_mark", "y")
             assert "signal" not in app.clipboard
-            assert "what could not be observed, in full" in app.clipboard, "the whole page, not what fits"
+            assert "missing data and its reasons, in full" in app.clipboard, "the whole page, not what fits"
 
 
 def test_a_process_that_has_the_number_of_another_gets_none(sleeper: subprocess.Popen[bytes]) -> None:
@@ -310,7 +310,7 @@ async def test_the_palette_finds_an_action_by_its_name_and_does_it() -> None:
 async def test_an_action_of_several_keys_is_in_the_palette_once() -> None:
     async with running(fake.frame()) as (app, _):
         names = [command.title for command in app.get_system_commands(app.screen)]
-        assert "back: back out: unzoom, list all, to the processes, to the verdict" in names
+        assert "back: unzoom, clear the filter, to the processes, to the verdict" in names
         assert len(names) == len(set(names))
 
 

@@ -116,7 +116,7 @@ async def test_help_lists_every_key_that_works_and_what_it_does() -> None:
             text = " ".join(text_of(app).split())
             for _key, told in keys:
                 assert " ".join(told.split()) in text
-            assert ("record on or off" in text) is not replay
+            assert ("start or stop recording" in text) is not replay
 
 
 async def test_q_closes_the_help_first_and_then_quits() -> None:

@@ -82,7 +82,7 @@ def test_a_filter_lets_through_what_it_says(text: str, passing: set[int]) -> Non
         ("gpu:²", "takes a number"),
         ("user:", "needs a value"),
         ("state:asleep", "running, runnable, blocked, exited, storm"),
-        ("!(", "no regular expression"),
+        ("!(", "not a regular expression"),
     ],
 )
 def test_a_filter_that_makes_no_sense_is_a_sentence(text: str, said: str) -> None:
@@ -146,7 +146,7 @@ def test_an_empty_list_says_what_keeps_it_empty_and_escape_lists_all() -> None:
     screen = Shown(family(), "slash")
     screen.type("nobody")
     screen.press("enter")
-    assert "None of 4 processes passes: filter nobody." in screen.text()
+    assert "No process matches filter nobody (4 hidden)." in screen.text()
     screen.press("escape")
     assert len(pids(screen)) == 4
 
@@ -272,8 +272,8 @@ def test_when_the_followed_process_has_left_it_is_said() -> None:
     followed = screen.view.processes.selected
     rows = tuple(row for row in fake.frame(9).processes if row.pid != followed)
     screen.show(replace(fake.frame(9, storm=False), processes=rows))
-    assert screen.said.startswith(f"{followed} ")
-    assert screen.said.endswith("was followed: it has ended and left the list")
+    assert screen.said.startswith(f"the followed process {followed} ")
+    assert screen.said.endswith("has ended")
 
 
 # -- panes ----------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_hidden_pane_is_told_and_comes_back() -> None:
 def test_the_last_pane_stays() -> None:
     screen = Shown(fake.frame(), "1", "2", "3", "4")
     assert screen.view.hidden == {"gpus", "processes", "calls"}
-    assert screen.said == "this is the last pane: it stays"
+    assert screen.said == "the last pane cannot be hidden"
     assert "Threads  8 of 4242" in screen.text()
     screen.press("F")
     assert not screen.view.hidden
@@ -360,4 +360,4 @@ def test_a_copied_row_has_all_columns_also_those_out_of_sight() -> None:
     assert screen.app.clipboard.startswith(f"PID {row.pid}  NAME {row.name}")
     assert f"COMMAND {row.command}" in screen.app.clipboard
     screen.press("question_mark", "y")
-    assert "could not be known; never shown as 0" in screen.app.clipboard, "the whole page, not what fits"
+    assert "unknown; never shown as 0" in screen.app.clipboard, "the whole page, not what fits"

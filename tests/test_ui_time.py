@@ -127,7 +127,7 @@ async def test_a_click_on_the_bar_goes_there() -> None:
 async def test_j_asks_where_to_and_says_what_is_wrong_with_the_answer() -> None:
     async with running(fake.frame(), (80, 24), replay=True) as (app, feed, pilot):
         await pilot.press("J", *"soon", "enter")
-        assert "soon is no time" in asked(app)
+        assert "'soon' is not a time" in asked(app)
         await pilot.press("ctrl+u", "2", "5", "percent_sign", "enter")
         assert feed.transport.position_ns == 150 * S
         assert not isinstance(app.screen, Question)
@@ -146,7 +146,7 @@ async def test_m_marks_the_moment_shown() -> None:
         ]
     async with running(fake.frame(4), (80, 24), replay=True) as (app, feed, pilot):
         await pilot.press("m", *"slow", "enter")
-        assert said(app) == "marked: kept until gputop ends: a recording is only read"
+        assert said(app) == "marked: kept until gputop ends: a recording is read-only"
         assert isinstance(feed.transport, fake.FakeTransport)
         assert [mark.text for mark in feed.transport.found] == ["slow"]
 
@@ -217,10 +217,10 @@ async def test_keys_that_come_fast_are_all_taken() -> None:
 @pytest.mark.parametrize(
     ("key", "why_not"),
     [
-        ("right_square_bracket", "this is the present"),
-        ("equals_sign", "as soon as time is held"),
-        ("minus", "as soon as time is held"),
-        ("L", "this is the present"),
+        ("right_square_bracket", "this is the newest frame"),
+        ("equals_sign", "once paused"),
+        ("minus", "once paused"),
+        ("L", "this is the newest frame"),
     ],
 )
 async def test_a_key_that_does_nothing_live_says_why(key: str, why_not: str) -> None:
@@ -229,7 +229,7 @@ async def test_a_key_that_does_nothing_live_says_why(key: str, why_not: str) -> 
         assert why_not in said(app)
 
 
-@pytest.mark.parametrize(("key", "why_not"), [("R", "only read"), ("K", "K is for a live screen")])
+@pytest.mark.parametrize(("key", "why_not"), [("R", "a recording already"), ("K", "K works live only")])
 async def test_a_key_that_is_for_a_live_screen_says_so_in_a_replay(key: str, why_not: str) -> None:
     async with running(fake.frame(), replay=True) as (app, _, pilot):
         await pilot.press(key)
@@ -264,4 +264,4 @@ async def test_the_live_page_of_the_verdict_offers_moments_and_says_when_one_is_
         await pilot.press("w")
         assert "[Enter] go there" in text_of(app)
         await pilot.press("enter")
-        assert "not kept any more" in said(app), "nothing of the past is held here"
+        assert "no longer kept" in said(app), "nothing of the past is held here"

@@ -166,7 +166,7 @@ def test_how_old_it_is_stands_first_and_what_is_old_is_drawn_as_old() -> None:
 
 
 def test_a_fix_that_is_older_than_the_figures_says_so() -> None:
-    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, ", 5 s older")):
+    for age_ns, older in ((1_900 * made.MS, ""), (5 * made.S, " (from 5 s ago)")):
         why = told(replace(made.explained(made.finding()), detail_age_ns=age_ns))
         line = why_lines(why, 120, 5, UNICODE)[-1]
         assert plain(line).rstrip().endswith(f"saves up to 4.6 ms/step{older}")
@@ -194,7 +194,7 @@ def test_on_a_small_terminal_the_first_cause_has_the_room_of_those_that_are_not_
 def test_an_explanation_of_a_later_time_is_old_too() -> None:
     why = told(made.explained(made.finding()), -5_000)
     assert why.old
-    assert why.when == "10 s up to 5.00s later"
+    assert why.when == "10 s window ending 5.00s after this moment"
 
 
 # -- where there is nothing to tell ---------------------------------------------------------------------

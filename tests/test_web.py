@@ -27,7 +27,7 @@ def test_a_browser_shows_the_screen_and_its_keys_work() -> None:
         page.mouse.click(600, 10)  # the first line, where nothing is to be clicked
         page.keyboard.press("w")
         browser.wait_for(page, "from the return of cudaMemcpyAsync")
-        for key, refusal in (("x", "nothing is written for a browser"), ("R", "nothing is recorded for a")):
+        for key, refusal in (("x", "the browser cannot save"), ("R", "the browser cannot record")):
             page.keyboard.press(key)
             browser.wait_for(page, refusal)
         home = urlsplit(address).netloc
@@ -86,7 +86,7 @@ def test_root_is_refused_and_told_what_to_do() -> None:
     ("words", "said"),
     [
         (("no-such.msgpack",), "no-such.msgpack"),
-        (("--host", "0.0.0.0"), "name one address"),
+        (("--host", "0.0.0.0"), "name an address"),
         (("--pid", "1", str(RECORDING)), "leave it or FILE out"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
     ],

@@ -33,7 +33,7 @@ class Plan:
         environment: For the library search path.
         interpreters: Prefixes of Python installations whose wheels may be used.
         nvml_library: NVML library to load instead of the system's.
-        call_all: Also call libraries that others than root may have written.
+        call_all: Also call libraries writable by non-root users.
     """
 
     pids: tuple[int, ...] | None

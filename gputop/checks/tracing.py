@@ -75,7 +75,7 @@ def try_tracing(
     Args:
         found: The libraries.
         seconds: How long hits are counted at least.
-        call_all: Also call libraries that others than root may have written.
+        call_all: Also call libraries writable by non-root users.
     """
     with held_back() as log:
         try:

@@ -63,4 +63,4 @@ def tell(answer: Answer, options: argparse.Namespace) -> None:
     else:
         show(answer_to_text(answer))
     if answer.more:
-        say(f"these are the first {len(answer.rows)} rows: --limit takes more")
+        say(f"only the first {len(answer.rows)} rows are shown: see --limit")

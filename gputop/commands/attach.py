@@ -65,7 +65,7 @@ def _once(options: argparse.Namespace) -> int:
             timer.cancel()
             source.close()
     if not seen:
-        raise CommandError("the daemon has shown nothing in that time: --duration says how long to follow it")
+        raise CommandError("the daemon sent no frame in that time: try a longer --duration")
     frame = engine.frame()
     if came:
         note = interrupted_after(time.monotonic() - began)

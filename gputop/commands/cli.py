@@ -64,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         left = message.partition("unrecognized arguments: ")[2]
         if self.prog == "gputop" and (os.path.isfile(left) or _holds_segments(left)):
-            message = f"a recording is named before its options: gputop {left} …"
+            message = f"put the recording before its options: gputop {left} …"
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
 
 

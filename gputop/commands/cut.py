@@ -9,7 +9,7 @@ from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import Progress
 from gputop.commands.words import bounded
 from gputop.files.cut import cut as write_part
-from gputop.format import format_count
+from gputop.format import format_counted
 from gputop.library.session import NS, open_session
 from gputop.process.say import say
 
@@ -35,7 +35,7 @@ def cut(options: argparse.Namespace) -> int:
         )
     say(
         f"{options.output}: from {part.start_ns / NS:.3f} to {part.end_ns / NS:.3f} s of {options.file}, "
-        f"{format_count(part.records)} records"
+        f"{format_counted(part.records, 'record')}"
     )
     return 0
 

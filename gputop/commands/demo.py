@@ -44,9 +44,9 @@ def check(options: argparse.Namespace) -> None:
     """What goes together."""
     options.once |= options.json
     if options.alone and (options.once or options.record):
-        raise CommandError(f"{ALONE} shows and records nothing: leave it out, or --once and --record", USAGE)
+        raise CommandError(f"{ALONE} shows and records nothing: drop it, or drop --once and --record", USAGE)
     if options.alone and not options.name:
-        raise CommandError(f"{ALONE} needs the NAME of a workload: gputop demo lists them", USAGE)
+        raise CommandError(f"{ALONE} needs the NAME of a demo: gputop demo lists them", USAGE)
     if options.duration is not None and not (options.once or options.alone):
         raise CommandError(f"--duration goes with {ALONE} or --once", USAGE)
 
@@ -73,7 +73,7 @@ def _show(options: argparse.Namespace) -> int:
     if not options.once and not has_terminal():
         raise CommandError(
             f"the screen needs a terminal: {typed} --once prints one frame, {typed} {ALONE} runs just the "
-            "workload"
+            "program"
         )
     from gputop.commands.live import live
 

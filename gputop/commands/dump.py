@@ -54,9 +54,9 @@ def dump(options: argparse.Namespace) -> int:
                     writer.write(item)
             done |= message.get("k") == "done"
         if writer is None:
-            raise CommandError("the daemon has observed nothing in that time: it has just begun")
+            raise CommandError("the daemon observed nothing in that time: it has just started")
         if not done:
-            raise CommandError(f"the daemon ended meanwhile; what came before is in {path}")
+            raise CommandError(f"the daemon ended meanwhile; the part before is in {path}")
     except (ProbeError, SessionError, wire.WireError) as error:
         raise CommandError(str(error)) from error
     finally:

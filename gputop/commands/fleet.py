@@ -25,7 +25,7 @@ from gputop.fleet.stragglers import TABLES, stragglers
 from gputop.fleet.summary import TABLES as TABLES_OF_ALL
 from gputop.fleet.summary import summed
 from gputop.fleet.urls import called, shown
-from gputop.format import format_bytes, format_count
+from gputop.format import format_bytes, format_count, format_counted
 from gputop.process.say import say
 
 _TOLD = 20  # problems that are printed; all are in the lake's table
@@ -117,7 +117,7 @@ def _check(options: argparse.Namespace) -> None:
     """What excludes each other."""
     if options.what == "ingest" and options.scheduler and (options.dask or options.workers):
         other = "--dask" if options.dask else "--workers"
-        raise CommandError(f"{other} is of this machine, and --scheduler of others: leave one out", USAGE)
+        raise CommandError(f"{other} and --scheduler exclude each other", USAGE)
 
 
 def _ingest(options: argparse.Namespace) -> int:
@@ -130,10 +130,10 @@ def _ingest(options: argparse.Namespace) -> int:
     for row in done.problems[:_TOLD]:
         say(f"{row['path']}: {row['what']}: {row['text']}")
     if len(done.problems) > _TOLD:
-        say(f"{format_count(len(done.problems) - _TOLD)} more problems are in the lake's table problems")
+        say(f"more problems are in the lake's table problems")
     unread = sum(row["what"] == "unreadable" for row in done.problems)
     say(
-        f"{shown(options.into)}: {format_count(done.explained)} sessions explained, "
+        f"{shown(options.into)}: {format_counted(done.explained, 'session')} explained, "
         f"{format_count(done.known)} known already, {format_count(unread)} unreadable"
     )
     if progress.stopped:
@@ -169,11 +169,11 @@ def _stragglers(options: argparse.Namespace) -> int:
     tell(found.answer, options)
     many = found.late + found.healthy + found.unknown
     say(
-        f"{format_count(many)} communicators: {format_count(found.late)} with a late rank, "
+        f"{format_counted(many, 'communicator')}: {format_count(found.late)} with a late rank, "
         f"{format_count(found.healthy)} without, {format_count(found.unknown)} not known (--all says why)"
     )
     if found.unnumbered:
-        say(f"{format_count(found.unnumbered)} processes call collectives of communicators not seen made")
+        say(f"{format_count(found.unnumbered)} processes use communicators whose creation was not recorded")
     return 0
 
 
@@ -188,7 +188,7 @@ def _report(options: argparse.Namespace) -> int:
     page = fleet_page(summary, called(options.lake)).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)
-    say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
+    say(f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too")
     return 0
 
 

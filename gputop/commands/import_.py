@@ -9,7 +9,7 @@ import shlex
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
 from gputop.files.output import not_written, refuse_existing
-from gputop.format import format_count
+from gputop.format import format_count, format_counted
 from gputop.imports.detect import read_trace
 from gputop.imports.recorded import write_trace
 from gputop.library.reading import understood
@@ -33,7 +33,7 @@ def import_(options: argparse.Namespace) -> int:
         raise not_written(options.output, error.strerror) from error
     for text in trace.problems:
         say(text)
-    counts = f"{format_count(calls)} calls and {format_count(activities)} activities"
+    counts = f"{format_counted(calls, 'call')}, {format_count(activities)} GPU activities"
     shown = f"see it with: gputop explain {shlex.quote(options.output)}"
     say(f"{options.output}: {counts} of {trace.source}; {shown}")
     return 0

@@ -64,4 +64,4 @@ def _open(path: str, lent: Lent) -> str:
     with lent():
         status = subprocess.run(isolated("gputop", "replay", os.path.abspath(path)), check=False).returncode
     _LOG.info("the screen over %s ended with status %d", path, status)
-    return f"gputop replay {path} ended with status {status}: it tells why in the terminal" if status else ""
+    return f"gputop replay {path} ended with status {status}: the reason is in the terminal" if status else ""

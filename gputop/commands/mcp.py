@@ -64,7 +64,9 @@ def _present(options: argparse.Namespace) -> Iterator[Live | None]:
         yield None
         return
     if os.geteuid() == 0:
-        raise CommandError("an assistant is not given root's view: start gputop mcp --live as a user")
+        raise CommandError(
+            "gputop mcp --live does not run as root, which sees all users' processes: start it as a user"
+        )
     asked(options.socket, "status")
     with tempfile.TemporaryDirectory(prefix="gputop-live-") as folder:
         yield Live(options.socket, folder)
@@ -81,7 +83,7 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
         server.run("stdio")
         return 0
     port = int(options.http)
-    say(f"http://{HOST}:{port}/mcp answers to anybody on this machine, until an interrupt")
+    say(f"http://{HOST}:{port}/mcp serves all users of this machine until ^C")
     # nothing is remembered of who asked: anybody on this machine could begin sessions without end
     server.run("streamable-http", host=HOST, port=port, stateless_http=True)
     return 0

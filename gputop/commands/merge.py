@@ -7,7 +7,7 @@ import argparse
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import Progress
-from gputop.format import format_count, format_ns
+from gputop.format import format_counted, format_ns
 from gputop.merging.merge import Part, merge
 from gputop.merging.numbering import PIDS_APART
 from gputop.process.say import say
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     for part in found.parts:
         say(f"{part.session.path}: {_clock(part)}")
     say(
-        f"{options.output}: {format_count(found.records)} records of {len(found.parts)} recordings in "
+        f"{options.output}: {format_counted(found.records, 'record')} of {len(found.parts)} recordings in "
         f"{format_ns(found.duration_ns)}"
     )
     return 0

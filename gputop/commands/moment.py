@@ -68,7 +68,7 @@ def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
         if this >= 0 and (following < 0 or this < until_next_s):
             return index
     if not 0 <= ahead[-1][1] <= _AFTER_S:
-        why = "the clock, which was set meanwhile, did not show that while this was recorded"
+        why = "the clock, which was set meanwhile, never showed that time during the recording"
         raise CommandError(f"--at {text}: {why}", USAGE)
     return last
 

@@ -21,7 +21,7 @@ from probes.source import Observer
 
 _LOG = logging.getLogger(__name__)
 _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_UNSEEN = "CUDA calls and who preempts are not shown"
+_UNSEEN = "CUDA calls and preempting threads are not shown"
 _SECCOMP_FILTER = 2
 
 

@@ -107,7 +107,7 @@ def record(options: argparse.Namespace) -> int:
         options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
     )
     if options.detail != "full" and session.reason:
-        say("--detail makes no difference: without eBPF there are no records of calls")
+        say("--detail has no effect: without eBPF no calls are recorded")
     source, child = session.source, session.child
     if session.reason:
         say(session.reason)

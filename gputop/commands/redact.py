@@ -21,7 +21,7 @@ def redact(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     with open_session(options.file) as session, Progress("reading") as progress:
         count = write_redacted(session, options.output, progress, force=options.force)
-    say(f"{options.output}: {count} names of host, users, paths, commands and strangers are pseudonyms now")
+    say(f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now")
     return 0
 
 

@@ -8,7 +8,7 @@ from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import Progress
 from gputop.files.whole import repair as copy_intact
-from gputop.format import format_count
+from gputop.format import format_counted
 from gputop.library.session import open_session
 from gputop.process.say import say
 
@@ -25,8 +25,9 @@ def repair(options: argparse.Namespace) -> int:
     for text in found.problems:
         say(text)
     say(
-        f"{options.output}: {found.frames} frames, {format_count(found.records)} records"
-        + ("" if found.problems else f"; {options.file} was whole already")
+        f"{options.output}: {format_counted(found.frames, 'frame')}, "
+        + format_counted(found.records, "record")
+        + ("" if found.problems else f"; {options.file} was intact already")
     )
     return 0
 

@@ -28,7 +28,7 @@ def report(options: argparse.Namespace) -> int:
         page = report_page(session, os.path.basename(options.file), progress).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)
-    say(f"{options.output}: {format_bytes(len(page))}, complete in itself: any browser shows it, offline too")
+    say(f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too")
     return 0
 
 

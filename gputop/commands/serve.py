@@ -143,7 +143,9 @@ def serve(options: argparse.Namespace) -> int:
     if options.stop:
         return _switch_off(options.socket)
     if os.geteuid() != ROOT:
-        raise CommandError("gputop serve observes everybody's programs, which takes root: sudo gputop serve")
+        raise CommandError(
+            "gputop serve observes the programs of all users, which needs root: sudo gputop serve"
+        )
     options.pid, options.command = None, []
     settings = _settings(options)
     listening = _listen(options.socket)
@@ -162,7 +164,7 @@ def _switch_off(path: str) -> int:
             if probe.connect_ex(path):
                 return 0
         time.sleep(0.05)
-    raise CommandError("the daemon was told to end and has not done so yet: see its log")
+    raise CommandError("the daemon has not ended yet: see its log")
 
 
 def _listen(path: str) -> Listening:
@@ -179,7 +181,7 @@ def _call_ns() -> float:
     """What a traced call costs a program, at most."""
     found = callcost.measured()
     if found is None:
-        raise CommandError("--budget needs to know what a traced call costs, which cannot be measured here")
+        raise CommandError("--budget needs the cost of a traced call, which cannot be measured here")
     _LOG.info("a traced call costs %.0f ns", found)
     return found
 
@@ -204,7 +206,9 @@ def _destination(endpoint: str) -> Destination:
     try:
         from gputop.serve.otlp import destination
     except ImportError as error:
-        raise CommandError(f"--otlp needs packages that are not here: {install_command('otlp')}") from error
+        raise CommandError(
+            f"--otlp needs packages that are not installed: {install_command('otlp')}"
+        ) from error
     return destination(endpoint)
 
 
@@ -213,7 +217,7 @@ def _address(options: argparse.Namespace) -> Address | None:
     if options.metrics is None:
         return None
     if find_spec("prometheus_client") is None:
-        raise CommandError(f"--metrics needs a package that is not here: {install_command('serve')}")
+        raise CommandError(f"--metrics needs a package that is not installed: {install_command('serve')}")
     from gputop.serve.http import Address
 
     token = ""
@@ -237,7 +241,7 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
     )
     if session.reason:
         session.source.abandon()
-        raise CommandError(f"gputop serve counts calls, which takes eBPF: {session.reason}")
+        raise CommandError(f"gputop serve needs eBPF: {session.reason}")
     notifier = Notifier()
     ended: list[str] = []
 
@@ -246,7 +250,7 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
         session.source.close()
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        end("switched off by root" if number == signal.SIGUSR1 else "stopped")
+        end("stopped by root" if number == signal.SIGUSR1 else "stopped")
 
     try:
         live = session.source

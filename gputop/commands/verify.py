@@ -8,7 +8,7 @@ from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
 from gputop.commands.progress import Progress
 from gputop.files.whole import verify as read_all
-from gputop.format import escape_text, format_count
+from gputop.format import escape_text, format_counted
 from gputop.library.session import open_session
 from gputop.process.say import show
 
@@ -24,10 +24,11 @@ def verify(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 whole, 3 damaged."""
     with open_session(options.file) as session, Progress("reading") as progress:
         found = read_all(session, progress)
-    held = f"{found.frames} frames, {format_count(found.records)} records, {found.samples} samples"
-    lines = [f"{options.file}: {'damaged' if found.problems else 'whole'}; intact: {held}", *found.problems]
+    parts = ((found.frames, "frame"), (found.records, "record"), (found.samples, "sample"))
+    held = ", ".join(format_counted(count, noun) for count, noun in parts)
+    lines = [f"{options.file}: {'damaged' if found.problems else 'intact'}; {held}", *found.problems]
     if found.problems:
-        lines.append(f"what is intact as a file of its own: gputop repair {options.file} -o OUT")
+        lines.append(f"to save the intact part: gputop repair {options.file} -o OUT")
     show("\n".join(map(escape_text, lines)) + "\n")
     return DAMAGED if found.problems else 0
 

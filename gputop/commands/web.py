@@ -48,9 +48,7 @@ def check(options: argparse.Namespace) -> None:
     if options.file is not None and options.pid:
         raise CommandError("--pid is for the live screen: leave it or FILE out")
     if options.host in ("0.0.0.0", "::", ""):
-        raise CommandError(
-            f"--host {options.host}: name one address of this machine, by which browsers call it"
-        )
+        raise CommandError(f"--host {options.host}: name an address of this machine that browsers can reach")
 
 
 def web(options: argparse.Namespace) -> int:
@@ -77,7 +75,7 @@ def web(options: argparse.Namespace) -> int:
         guard = Guard(host, listening.getsockname()[1])
         server = WebServer(_words(options), guard, shared=options.file is None)
         say(f"open {guard.address}")
-        say("whoever has this address sees the screen, until an interrupt; nothing can be changed from there")
+        say("anyone with this address can view the screen until ^C; it is read-only")
         server.serve_on(listening)
     return 0
 

@@ -1,4 +1,4 @@
-"""Copies of what grows: one goes on by itself and shares nothing with the other that either changes."""
+"""Forks mutable state: the copies share nothing that either of them changes."""
 
 from __future__ import annotations
 

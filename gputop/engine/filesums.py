@@ -1,7 +1,8 @@
 """Sums that go to the end of a file, so that who opens it need not add it up, in as much room as there is.
 
 A recorder may run for days beside a shell that forks hundreds of times a second. So no facts are kept here,
-which are in the file anyway, and sums that would not fit there are given up: who asks adds up the file.
+which are in the file anyway, and sums that would not fit there are given up: readers fall back to summing the
+records.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def fleet_page(summary: Summary, name: str) -> str:
         ("Coverage and losses", _coverage(summary)),
         (
             "Findings and recordings",
-            _table("Findings, the dearest first", summary.findings, "gputop fleet findings")
+            _table("Findings, most expensive first", summary.findings, "gputop fleet findings")
             + _table("Recordings", summary.sessions, "gputop fleet sql"),
         ),
     )

@@ -133,7 +133,7 @@ class LiveFeed:
 
     def _told(self, frame: Frame) -> Frame:
         """The frame, beside it what is wrong with the history and the explanation."""
-        anew = f"{self._anew}; it began anew, and knows nothing of the time before" if self._anew else ""
+        anew = f"{self._anew}; it restarted, without the time before" if self._anew else ""
         problems = tuple(filter(None, (self._history.problem, anew)))
         return replace(frame, problems=(*frame.problems, *problems)) if problems else frame
 

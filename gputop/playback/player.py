@@ -25,7 +25,7 @@ _SEEK_SLACK_NS = 2_000_000_000
 _STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
 _AGED_NS = 10_000_000_000
 _LONGEST_TURN_S = 1.0
-_LOOKING = "looking at this moment ..."
+_LOOKING = "explaining this moment ..."
 SPEEDS = (0.25, 64.0)
 
 

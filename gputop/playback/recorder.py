@@ -59,7 +59,7 @@ class Recorder:
         try:
             self.history.write(item)
         except SessionError as error:
-            self.failure = f"the live history and the recording miss something: {error}"
+            self.failure = f"the live history and the recording are incomplete: {error}"
         if self.history.tee_failure:
             self.failure = f"recording stopped: {self.history.tee_failure}"
             self.history.tee(None)

@@ -55,7 +55,7 @@ def diagnosing(verbosity: int, *, screen: bool) -> Iterator[None]:
     path = os.environ.get(VARIABLE)
     if verbosity and screen and not path:
         raise CommandError(
-            f"-v writes where the screen is: name a file for it, {VARIABLE}=FILE, or use --once", USAGE
+            f"-v would write over the screen: log to a file with {VARIABLE}=FILE, or use --once", USAGE
         )
     handlers: list[logging.Handler] = []
     if path:

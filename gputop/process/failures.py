@@ -34,7 +34,7 @@ _NEXT = {
 }
 _OF_FILES = {
     errno.ENOENT: "if it belongs to gputop or to Python, install that again",
-    errno.EACCES: "see who may read it",
+    errno.EACCES: "check its permissions",
 }
 _NO_MEMORY = f"there is not enough memory; {_NEXT[errno.ENOMEM]}"
 # how the dynamic loader says it, in the text of an ImportError
@@ -95,7 +95,7 @@ def refused(error: BaseException) -> str:
     what = (
         f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else ""
     )
-    return f"{what or f'the system refused a call: {error.strerror}'}; {advice} {_WHERE}"
+    return f"{what or f'a system call failed: {error.strerror}'}; {advice} {_WHERE}"
 
 
 def _out_of_memory(error: BaseException) -> bool:

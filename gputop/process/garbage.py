@@ -1,4 +1,4 @@
-"""When Python looks for garbage among old objects: once there is a screen, between two of its frames."""
+"""Runs the garbage collector between two frames of the screen; it is off until the first frame."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from probes.process.readable import readable
 
 # What a person may want to send, the gentlest first, with what it does.
 OFFERED: tuple[tuple[signal.Signals, str], ...] = (
-    (signal.SIGTERM, "ask it to end"),
-    (signal.SIGINT, "interrupt it, as ctrl+c does"),
-    (signal.SIGHUP, "its terminal has gone; some programs read their settings again"),
-    (signal.SIGSTOP, "hold it where it is"),
-    (signal.SIGCONT, "let it go on"),
-    (signal.SIGUSR1, "whatever the program has made of it; ends it if nothing"),
-    (signal.SIGKILL, "end it at once, without a chance to save"),
+    (signal.SIGTERM, "terminate"),
+    (signal.SIGINT, "interrupt, as ctrl+c does"),
+    (signal.SIGHUP, "hang up; some programs reload their settings"),
+    (signal.SIGSTOP, "stop until SIGCONT"),
+    (signal.SIGCONT, "continue after SIGSTOP"),
+    (signal.SIGUSR1, "program-defined; terminates by default"),
+    (signal.SIGKILL, "kill at once, without cleanup"),
 )
 
 _SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are read one after the other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.engine.frame import CallRow
 from gputop.engine.stats import Stats
-from gputop.format import format_count, format_ns, used_range
+from gputop.format import format_counted, format_ns, used_range
 from gputop.report_page.markup import text
 
 _SHOWN = 12
@@ -38,7 +38,7 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
     )
     name = text(call.api)
     return (
-        f"<figure><figcaption><b>{name}</b> {text(process)} ({pid})<br>{format_count(call.count)} calls, "
+        f"<figure><figcaption><b>{name}</b> {text(process)} ({pid})<br>{format_counted(call.count, 'call')}, "
         f"{format_ns(call.sum_ns)}; p50 {format_ns(call.p50_ns)}, p95 {format_ns(call.p95_ns)}, "
         f"p99 {format_ns(call.p99_ns)}, max {format_ns(call.max_ns)}</figcaption>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" aria-label="durations of {name}">'
@@ -47,7 +47,7 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
 
 
 def _told(power: int, count: int) -> str:
-    return f"{format_ns(2**power)} to {format_ns(2 ** (power + 1))}: {count} calls"
+    return f"{format_ns(2**power)} to {format_ns(2 ** (power + 1))}: {format_counted(count, 'call')}"
 
 
 def _bar(left: float, width: float, height: float, told: str) -> str:

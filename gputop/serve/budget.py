@@ -86,6 +86,6 @@ class Budget:
         if not self.reach.missing:
             return ""
         return (
-            f"to keep what observing costs within {100 * self._most:g} % of this machine's CPUs, gputop does "
+            f"to keep its overhead within {100 * self._most:g} % of this machine's CPUs, gputop does "
             f"not look at {self.reach.missing}"
         )

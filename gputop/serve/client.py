@@ -16,7 +16,7 @@ from probes.samples import process_data
 from probes.source import PROBLEM, Item, Sample
 
 _READ = 1 << 16
-_NO_ANSWER = "the daemon has ended instead of an answer: see its log"
+_NO_ANSWER = "the daemon ended without an answer: see its log"
 _ANSWER_S = 30.0
 _ANSWER_TIME = struct.pack("@ll", int(_ANSWER_S), 0)  # a timeval
 
@@ -77,7 +77,7 @@ class Connection:
                         raise ProbeError(str(message.get("text", "the daemon says no more")))
                     yield message
         except wire.WireError as error:
-            raise ProbeError(f"the daemon cannot be understood: {error}") from error
+            raise ProbeError(f"unreadable message from the daemon: {error}") from error
         except OSError as error:
             raise ProbeError(f"the daemon does not answer any more: {error.strerror or error}") from error
 
@@ -130,7 +130,7 @@ class RemoteSource:
         if not first:
             raise CommandError(_NO_ANSWER)
         if first.get("k") != "header" or not isinstance(first.get("data"), dict):
-            raise CommandError("the daemon does not begin as gputop's does: is it one of this version?")
+            raise CommandError("no gputop daemon of this version answers there")
         self._header: dict[str, Any] = first["data"]
 
     @property
@@ -159,11 +159,11 @@ class RemoteSource:
             if not self._closed:
                 raise
         if not self._closed:
-            raise ProbeError("the daemon has ended; what was seen stays here until you quit")
+            raise ProbeError("the daemon has ended; its data stays here until you quit")
 
     def _items(self, message: dict[str, Any]) -> Iterator[Item]:
         if message.get("k") == "dropped":
-            text = f"{message.get('ticks')} ticks were left out: this gputop read them too slowly"
+            text = f"{message.get('ticks')} ticks were skipped: this gputop read them too slowly"
             yield Sample(PROBLEM, time.monotonic_ns(), {"text": text, "about": "slow client"})
         elif message.get("k") == "items" and isinstance(message.get("chunks"), bytes):
             try:

@@ -257,7 +257,7 @@ class Hub:
             full = len(self._clients) >= most or (uid != ROOT and same >= MOST_OF_ONE)
             client = Client(connection, uid, account, pid, time.monotonic())
             if full:
-                text = "the daemon has as many clients as it takes: close some of them"
+                text = "the daemon has its maximum number of clients: close some of them"
                 with suppress(OSError):
                     connection.send(wire.packed({"k": "error", "text": text}))
                 connection.close()
@@ -288,7 +288,7 @@ class Hub:
         try:
             for message in client.incoming.feed(data):
                 if client.follows or client.ending:
-                    raise wire.WireError("one question a connection")
+                    raise wire.WireError("one request per connection")
                 return self._asked(client, message)
         except wire.WireError as error:
             self._refuse(client, str(error))
@@ -296,7 +296,7 @@ class Hub:
 
     def _asked(self, client: Client, message: dict[str, Any]) -> bool:
         if message.get("gputop") != wire.VERSION:
-            text = f"this daemon speaks version {wire.VERSION}: use the gputop that it is of"
+            text = f"this daemon speaks version {wire.VERSION}: use the same version of gputop"
             self._refuse(client, text)
             return True
         ask = message.get("ask")
@@ -308,7 +308,7 @@ class Hub:
         elif isinstance(ask, str) and ask in self._asks:
             return self._hand_over(client, ask, message)
         else:
-            self._refuse(client, "the daemon does not know this question: use the gputop that it is of")
+            self._refuse(client, "the daemon does not know this request: use the same version of gputop")
         return True
 
     def _tell_status(self, client: Client) -> None:
@@ -345,9 +345,7 @@ class Hub:
             self._owing = {whose: pace for whose, pace in self._owing.items() if not pace.is_rested}
             owing = self._owing.get(client.account)
             owed_s = owing.owed_s() if owing is not None else 0.0
-        return (
-            f"the daemon has worked much for this user: ask again in {math.ceil(owed_s)} s" if owed_s else ""
-        )
+        return f"rate limit for this user: try again in {math.ceil(owed_s)} s" if owed_s else ""
 
     def _spend(self, account: int, cost_s: float) -> None:
         self._owing.setdefault(account, Pace(*ANSWERING)).spend(cost_s)
@@ -361,11 +359,11 @@ class Hub:
         with self._lock:
             others = [one for one in self._answering.values() if one.account != ROOT]
         if any(one.account == client.account for one in others):
-            return "the daemon answers such a question already: ask again when it is done"
+            return "the daemon is busy with a request of this user: try again later"
         if len(others) >= ANSWERS:
             slowest = max(others, key=lambda one: one.waited_s)
             if slowest.waited_s < GIVES_WAY_S:
-                return "the daemon answers as many questions as it can: ask again in a moment"
+                return "the daemon is busy: try again in a moment"
             slowest.give_way()
         return ""
 
@@ -375,7 +373,7 @@ class Hub:
         except OSError:
             pass  # it has gone, or takes nothing
         except Exception:
-            _LOG.exception("a client's question")
+            _LOG.exception("a client's request")
             with suppress(OSError):
                 answering.sendall(
                     wire.packed({"k": "error", "text": "the daemon could not answer: see its log"})

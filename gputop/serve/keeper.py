@@ -236,7 +236,7 @@ def _check(folder: str) -> None:
     """Files are given to users by their names: nobody else may put one, or the folder, in their place."""
     others = others_on(Path(folder))
     if others or os.stat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        why = f"others may write there: choose a folder of root's alone ({others or 'its mode'})"
+        why = f"other users can write to it: choose a folder of root's alone ({others or 'its mode'})"
         raise PermissionError(errno.EPERM, why, folder)
 
 

@@ -70,7 +70,7 @@ def _make_room(folder: int, name: str, path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(facts.st_mode):
-        raise FileExistsError(errno.EEXIST, "something that is no socket is there", path)
+        raise FileExistsError(errno.EEXIST, "a file that is not a socket is there", path)
     if facts.st_uid not in (0, os.geteuid()):
         raise FileExistsError(errno.EEXIST, f"a socket of user {facts.st_uid} is there", path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:

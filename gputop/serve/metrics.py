@@ -1,6 +1,6 @@
 """What /metrics tells, as prometheus-client's metric families; names and units by Prometheus' rules.
 
-Who a process is stands on ``gputop_process_info`` alone, to be joined: ``* on(pid) group_left(pod)
+Process metadata is on ``gputop_process_info`` alone, to be joined: ``* on(pid) group_left(pod)
 gputop_process_info``. GPUs have the labels of NVIDIA's dcgm-exporter, ``gpu`` and ``UUID``.
 """
 
@@ -98,24 +98,32 @@ def _bound(ns: int) -> str:
 
 
 def _of_calls(processes: dict[int, Process]) -> Iterator[Metric]:
-    calls = CounterMetricFamily("gputop_cuda_calls", "Outermost calls.", labels=("pid", "api", "layer"))
+    calls = CounterMetricFamily(
+        "gputop_cuda_calls", "CUDA calls, without nested ones.", labels=("pid", "api", "layer")
+    )
     spent = CounterMetricFamily(
-        "gputop_cuda_call_seconds", "Time in them.", labels=("pid", "api", "layer"), unit="seconds"
+        "gputop_cuda_call_seconds",
+        "Seconds spent in outermost CUDA calls.",
+        labels=("pid", "api", "layer"),
+        unit="seconds",
     )
     errors = CounterMetricFamily(
-        "gputop_cuda_call_errors", "Those that returned an error.", labels=("pid", "api", "layer")
+        "gputop_cuda_call_errors", "CUDA calls that failed.", labels=("pid", "api", "layer")
     )
     copied = CounterMetricFamily(
         "gputop_cuda_copy_bytes",
-        "Bytes that copies were asked for.",
+        "Bytes requested by copies.",
         labels=("pid", "direction"),
         unit="bytes",
     )
     allocated = CounterMetricFamily(
-        "gputop_cuda_alloc_bytes", "Bytes that were allocated.", labels=("pid",), unit="bytes"
+        "gputop_cuda_alloc_bytes", "Bytes of GPU memory that were allocated.", labels=("pid",), unit="bytes"
     )
     lengths = HistogramMetricFamily(
-        "gputop_cuda_call_duration_seconds", "How long calls took.", labels=("pid", "class"), unit="seconds"
+        "gputop_cuda_call_duration_seconds",
+        "Duration of CUDA calls.",
+        labels=("pid", "class"),
+        unit="seconds",
     )
     for pid, row in sorted(processes.items()):
         name = _name(pid)
@@ -137,12 +145,20 @@ def _of_calls(processes: dict[int, Process]) -> Iterator[Metric]:
 
 
 def _of_threads(processes: dict[int, Process]) -> Iterator[Metric]:
-    switches = CounterMetricFamily("gputop_context_switches", "Of its threads.", labels=("pid", "type"))
+    switches = CounterMetricFamily(
+        "gputop_context_switches", "Context switches of the process's threads.", labels=("pid", "type")
+    )
     queued = CounterMetricFamily(
-        "gputop_runqueue_seconds", "Its threads waited for a CPU.", labels=("pid",), unit="seconds"
+        "gputop_runqueue_seconds",
+        "Seconds in which threads of the process waited for a CPU.",
+        labels=("pid",),
+        unit="seconds",
     )
     off = CounterMetricFamily(
-        "gputop_offcpu_seconds", "Its threads were blocked.", labels=("pid",), unit="seconds"
+        "gputop_offcpu_seconds",
+        "Seconds in which threads of the process were blocked.",
+        labels=("pid",),
+        unit="seconds",
     )
     for pid, row in sorted(processes.items()):
         name, threads = _name(pid), row.threads
@@ -156,11 +172,22 @@ def _of_threads(processes: dict[int, Process]) -> Iterator[Metric]:
 def _of_gpus(idle: Idle, uuids: dict[int, str]) -> Iterator[Metric]:
     labels = ("gpu", "UUID")
     seen = CounterMetricFamily(
-        "gputop_gpu_observed_seconds", "Time that was explained.", labels=labels, unit="seconds"
+        "gputop_gpu_observed_seconds",
+        "Seconds of GPU time that were explained.",
+        labels=labels,
+        unit="seconds",
     )
-    least = CounterMetricFamily("gputop_gpu_idle_seconds", "Provably idle.", labels=labels, unit="seconds")
+    least = CounterMetricFamily(
+        "gputop_gpu_idle_seconds",
+        "Seconds in which the GPU was provably idle.",
+        labels=labels,
+        unit="seconds",
+    )
     most = CounterMetricFamily(
-        "gputop_gpu_idle_upper_seconds", "Idle at most.", labels=labels, unit="seconds"
+        "gputop_gpu_idle_upper_seconds",
+        "Upper bound of the GPU's idle seconds.",
+        labels=labels,
+        unit="seconds",
     )
     for label, row in sorted(idle.gpus.items()):
         index = label.removeprefix("GPU ")
@@ -170,7 +197,7 @@ def _of_gpus(idle: Idle, uuids: dict[int, str]) -> Iterator[Metric]:
         most.add_metric(values, row.idle_upper / _SECOND)
     causes = CounterMetricFamily(
         "gputop_idle_cause_seconds",
-        "Time in which a GPU was idle because of this, at least.",
+        "Lower bound of GPU idle seconds by cause.",
         labels=("pid", "cause", "level"),
         unit="seconds",
     )
@@ -181,7 +208,7 @@ def _of_gpus(idle: Idle, uuids: dict[int, str]) -> Iterator[Metric]:
 
 def _of_steps(idle: Idle) -> Metric:
     steps = HistogramMetricFamily(
-        "gputop_step_seconds", "How long steps took.", labels=("pid",), unit="seconds"
+        "gputop_step_seconds", "Duration of steps.", labels=("pid",), unit="seconds"
     )
     for pid, row in sorted(idle.steps.items()):
         below = np.cumsum(row.counts).tolist()
@@ -195,37 +222,41 @@ def _of_steps(idle: Idle) -> Metric:
 
 
 def _of_gputop(now: Now) -> Iterator[Metric]:
-    lost = CounterMetricFamily("gputop_lost_events", "Events that could not be delivered.", labels=("kind",))
+    lost = CounterMetricFamily("gputop_lost_events", "Events lost.", labels=("kind",))
     for kind, count in sorted(now.lost.items()):
         lost.add_metric((kind,), count)
     yield lost
-    own = CounterMetricFamily("gputop_own_cpu_seconds", "CPU time of gputop itself.", unit="seconds")
+    own = CounterMetricFamily("gputop_own_cpu_seconds", "CPU seconds of gputop itself.", unit="seconds")
     own.add_metric((), now.own_cpu_s)
     yield own
-    kept = CounterMetricFamily("gputop_sessions", "Moments worth keeping.", labels=("kept",))
+    kept = CounterMetricFamily("gputop_sessions", "Recordings triggered, kept or not.", labels=("kept",))
     kept.add_metric(("yes",), now.kept)
     kept.add_metric(("no",), now.not_kept)
     yield kept
     if now.sent is not None:
-        sent = CounterMetricFamily("gputop_otlp_exports", "Metrics sent by OTLP.", labels=("sent",))
+        sent = CounterMetricFamily("gputop_otlp_exports", "Exports of metrics over OTLP.", labels=("sent",))
         for word, count in zip(("yes", "no"), now.sent, strict=True):
             sent.add_metric((word,), count)
         yield sent
     for name, about, value in (
-        ("gputop_own_memory_bytes", "Memory of gputop itself.", now.own_bytes),
-        ("gputop_probes_active", "Functions that are traced, of all libraries.", now.probes),
+        ("gputop_own_memory_bytes", "Resident memory of gputop itself.", now.own_bytes),
+        ("gputop_probes_active", "Functions traced, in all libraries.", now.probes),
         ("gputop_clients", "Clients of the daemon's socket.", now.clients),
-        ("gputop_budget_step", "What is given up to stay within the budget; 0: nothing.", now.budget_step),
+        (
+            "gputop_budget_step",
+            "Step of reduced observation to stay within the budget; 0: none.",
+            now.budget_step,
+        ),
     ):
         yield GaugeMetricFamily(name, about, value=value)
-    build = InfoMetricFamily("gputop_build", "Which gputop this is, on what.")
+    build = InfoMetricFamily("gputop_build", "Version of gputop, kernel and driver.")
     build.add_metric((), now.build)
     yield build
 
 
 def _of_processes(now: Now) -> Metric:
     told = ("name", "user", "container", *KEYS)
-    info = InfoMetricFamily("gputop_process", "Who a process is.", labels=("pid",))
+    info = InfoMetricFamily("gputop_process", "Process metadata.", labels=("pid",))
     for pid, facts in sorted(now.processes.items()):
         data: dict[str, Any] = dict(facts)
         info.add_metric((str(pid),), {key: str(data[key]) for key in told if data.get(key) not in (None, "")})

@@ -1,4 +1,4 @@
-"""How fast something may be used up that anybody can ask for: a first lot at once, then so much a second."""
+"""Token-bucket rate limiter."""
 
 from __future__ import annotations
 

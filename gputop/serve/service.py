@@ -158,7 +158,7 @@ class Service:
             self._idle.forget(told)
         if marked and self._asked:
             self._asked = False
-            self._keep(Trigger(ASKED, 0, self._history.end_ns, "root asked for it (SIGUSR2)"))
+            self._keep(Trigger(ASKED, 0, self._history.end_ns, "requested by root (SIGUSR2)"))
         return marked
 
     def _explain_anew(self) -> None:
@@ -294,7 +294,7 @@ class Service:
     def _off(self, connection: Answering, uid: int, _message: dict[str, Any]) -> None:
         """Ends the daemon for root; everybody else is told who may."""
         if uid != ROOT:
-            connection.sendall(packed({"k": "error", "text": "only root may switch the daemon off"}))
+            connection.sendall(packed({"k": "error", "text": "only root may stop the daemon"}))
             return
         connection.sendall(packed({"k": "done"}))
-        self._switch_off("switched off by root")
+        self._switch_off("stopped by root")

@@ -53,9 +53,7 @@ _BY_PROCESS: Final = frozenset(
 )  # columns with a row for each process or thread
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
 _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
-_NAMES_PATHS: Final = (
-    "something that is not this user's could not be observed: root's gputop attach says what"
-)
+_NAMES_PATHS: Final = "some processes of other users could not be observed; sudo gputop attach lists them"
 
 
 class View:

@@ -53,7 +53,7 @@ class GputopApp(Host):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help", key_display="?", tooltip="this page"),
         Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
-        quiet_key("exclamation_mark", "problems", "Problems", "what could not be observed, in full"),
+        quiet_key("exclamation_mark", "problems", "Problems", "missing data and its reasons, in full"),
         quiet_key("x", "export", "Export", "save the frame as JSON in this directory"),
         quiet_key("S", "picture", "Picture", "save the screen as SVG in this directory"),
         quiet_key("T", "theme", "Theme", "next theme"),

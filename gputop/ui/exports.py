@@ -30,7 +30,7 @@ def save(name: str, text: str) -> str:
         ExportError: It cannot be written; nothing is left behind.
     """
     if in_browser():
-        raise ExportError("nothing is written for a browser: open the screen in a terminal")
+        raise ExportError("the browser cannot save files: open the screen in a terminal")
     user = behind_sudo()
     owner = (user.uid, user.gid) if user else None
     stem, ending = os.path.splitext(name)
@@ -42,7 +42,7 @@ def save(name: str, text: str) -> str:
             continue
         except OSError as error:
             raise ExportError(
-                f"{path} cannot be created here ({error.strerror}): start gputop where you may write"
+                f"{path} cannot be created here ({error.strerror}): start gputop in a writable folder"
             ) from error
         try:
             _fill(output, path, text)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.format import clip
+from gputop.format import clip, format_counted
 from gputop.ui.model.flame import Flame, Way, flame, move, told
 from gputop.ui.model.flametree import Node, Path, start, tree_of
 from gputop.ui.model.look import Line, Span, fit_line
@@ -21,9 +21,9 @@ class FlamePane(Tabbed, inherit_bindings=False):
     """Each frame as wide as its share, what it calls below it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "zoom", "Zoom", tooltip="the frame with the cursor has the whole width; again: all"),
+        Binding("enter", "zoom", "Zoom", tooltip="zoom into the selected frame; again: show all"),
         quiet_key("up,k", "go('up')", "Caller", "the caller of a frame"),
-        quiet_key("down,j", "go('down')", "Callee", "what a frame spends most time in"),
+        quiet_key("down,j", "go('down')", "Callee", "the callee with most time"),
         quiet_key("left", "go('left')", "Left", "the frame to the left"),
         quiet_key("right", "go('right')", "Right", "the frame to the right"),
     ]
@@ -56,7 +56,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
 
     def more(self) -> str:
         """How much deeper it goes."""
-        return f"+{self._drawn.deeper} levels" if self._drawn and self._drawn.deeper else ""
+        return f"+{format_counted(self._drawn.deeper, 'level')}" if self._drawn and self._drawn.deeper else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The graph, or why there is none."""

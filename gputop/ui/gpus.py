@@ -23,7 +23,7 @@ class Gpus(Pane):
     """The GPUs: a line each, or columns of short lines; who uses them where there are lines to spare."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.gpu_page", "Open", tooltip="a GPU: every figure of it"),
+        Binding("enter", "screen.gpu_page", "Open", tooltip="all figures of the GPU"),
         quiet_key("up,k", "cursor(-1)", "Up", "the GPU above"),
         quiet_key("down,j", "cursor(1)", "Down", "the GPU below"),
     ]

@@ -39,9 +39,12 @@ class MainScreen(TimeScreen):
         Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
         Binding("s", "source", "Source", tooltip="the line of Python that makes the calls, in its file"),
         quiet_key(
-            "escape,backspace", "back", "Back", "back out: unzoom, list all, to the processes, to the verdict"
+            "escape,backspace",
+            "back",
+            "Back",
+            "unzoom, clear the filter, to the processes, to the verdict",
         ),
-        quiet_key("z", "zoom", "Zoom", "the focused pane takes the screen or gives it back"),
+        quiet_key("z", "zoom", "Zoom", "zoom the focused pane, or restore it"),
         quiet_key("t,6", "timeline", "Timeline", "show or hide the timeline"),
         # where the cursor is in no table these are for the processes
         *(
@@ -54,8 +57,8 @@ class MainScreen(TimeScreen):
             for one in TablePane.BINDINGS
             if isinstance(one, Binding) and one.key not in ("enter", "home", "end")
         ),
-        quiet_key("home", "edge(0)", "Oldest", "the first process; on the bar of time the oldest moment"),
-        quiet_key("end", "edge(1)", "Newest", "the last process; on the bar of time the newest moment"),
+        quiet_key("home", "edge(0)", "Oldest", "the first process; on the time bar the oldest moment"),
+        quiet_key("end", "edge(1)", "Newest", "the last process; on the time bar the newest moment"),
         *(
             quiet_key(str(place), f"pane('{name}')", f"Hide {name}", f"show or hide the {name}")
             for place, name in enumerate(TOGGLED, 1)
@@ -119,7 +122,7 @@ class MainScreen(TimeScreen):
         if self.app.sender is None:
             recorded = self.app.view.mode != "live"
             self.app.say(
-                "K is for a live screen: this is a recording, which is only read"
+                "K works live only: this is a recording"
                 if recorded
                 else "K is off: gputop was started with --readonly"
             )
@@ -238,7 +241,7 @@ class MainScreen(TimeScreen):
         if name in hidden:
             hidden.discard(name)
         elif name != "storms" and hidden | {name, "storms"} >= set(TOGGLED):
-            self.app.say("this is the last pane: it stays")
+            self.app.say("the last pane cannot be hidden")
         else:
             hidden.add(name)
             if self.maximized is not None:

@@ -79,9 +79,7 @@ class Page(TimeScreen):
         (10, "-low"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape,backspace,enter", "back", "Back", key_display="Esc", tooltip="back to where one came from"
-        ),
+        Binding("escape,backspace,enter", "back", "Back", key_display="Esc", tooltip="back"),
         quiet_key("w", "why", "Why"),
         Binding("y", "copy", "Copy", tooltip="copy the page, or what is marked"),
     ]
@@ -136,9 +134,9 @@ class WhyPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         quiet_key("up,k", "finding(-1)", "Up", "the finding above"),
         quiet_key("down,j", "finding(1)", "Down", "the finding below"),
-        quiet_key("tab", "moment(1)", "Moment", "the next of its worst moments"),
-        quiet_key("shift+tab", "moment(-1)", "Moment", "the worst moment before"),
-        Binding("enter", "go", "Go there", tooltip="to the worst moment that is chosen"),
+        quiet_key("tab", "moment(1)", "Moment", "its next worst moment"),
+        quiet_key("shift+tab", "moment(-1)", "Moment", "its previous worst moment"),
+        Binding("enter", "go", "Go there", tooltip="go to the selected moment"),
         Binding("s", "source", "Source", tooltip="the line of the finding, in its file"),
         quiet_key("w", "back", "Back", "close this page"),
     ]

@@ -81,7 +81,7 @@ class Host(SureTimers):
     def copy(self, text: str) -> None:
         """To the terminal's clipboard."""
         self.copy_to_clipboard(text)
-        self.say(f"copied, where the terminal allows it: {text.splitlines()[0] if text else ''}")
+        self.say(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
 
     def say(self, text: str) -> None:
         """Tell what a key has done."""

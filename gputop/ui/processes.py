@@ -25,13 +25,13 @@ class Processes(TablePane):
             "slash", "filter", "Filter",
             tooltip="list only some processes: text, !regex, gpu: user: call: state: pid: name: command:",
         ),
-        quiet_key("o", "freeze", "Freeze", "freeze the order of the rows, values go on"),
-        quiet_key("g", "gpu", "GPU", "only the processes of one GPU: the next one, at last all again"),
+        quiet_key("o", "freeze", "Freeze", "freeze the row order; values go on"),
+        quiet_key("g", "gpu", "GPU", "processes of one GPU: the next GPU, then all"),
         quiet_key("e", "tree", "Tree",
-                  "processes under the one that started them, folded with the sums; or a list"),
+                  "process tree with sums, or a list"),
         quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
         quiet_key("f", "follow", "Follow",
-                  "follow the selected process: it stays selected, listed and in sight"),
+                  "follow the selected process: keep it selected and in sight"),
         quiet_key("K", "signal", "Signal",
                   "send the selected process a signal: a menu, and a question before it is sent"),
     ]  # fmt: skip
@@ -139,7 +139,7 @@ class Processes(TablePane):
         elif listing.fold(self.view.processes):
             self.relist()
         else:
-            self.app.say("this process has started no other one that is listed")
+            self.app.say("this process has no listed children")
 
     def action_follow(self) -> None:
         """Keep the selected process selected, listed and in sight; again: let it go."""

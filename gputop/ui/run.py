@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-from gputop.format import escape_text
+from gputop.format import escape_text, format_counted
 from gputop.playback.feed import Feed
 from gputop.process.garbage import leave_old
 from gputop.process.say import say, say_where
@@ -92,7 +92,7 @@ def _begin(seen: Callable[[], None]) -> None:
 def _load() -> None:
     """Loads what keys open, so that the first of them does not wait for its code either.
 
-    What was loaded stays: nobody looks for garbage in it, which would take 50 ms. Among what is older than a
+    What was loaded stays: the garbage collector skips it, which saves 50 ms. Among what is older than a
     moment the program looks itself, between two frames, and not in the middle of what a key has begun.
     """
     for module in _LATER:
@@ -110,7 +110,9 @@ def _is_terminal(descriptor: int) -> bool:
 def _tell(lines: list[str], crash: BaseException | None) -> None:
     """Say after the screen what could not be said on it."""
     if lines:
-        sys.stderr.write(f"gputop: held back {len(lines)} lines that libraries wrote during the run:\n")
+        sys.stderr.write(
+            f"gputop: {format_counted(len(lines), 'line')} that libraries wrote during the run:\n"
+        )
         sys.stderr.writelines(f"  {escape_text(line)}\n" for line in lines[-SHOWN_LINES:])
     if crash is None:
         return

@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from gputop.engine.frame import Frame
-from gputop.format import format_count
+from gputop.format import format_counted
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.copying import row_text
 from gputop.ui.model.look import Line, Span, fit_line, wrap
@@ -288,5 +288,5 @@ class Lines(Detail):
         """Whose they are, and how many calls have none."""
         row, said = self.view.selected, super().about()
         if row and (row.lines or row.waits) and row.unknown_lines:
-            said.append((f"  and {format_count(row.unknown_lines)} calls of unknown lines", "faint"))
+            said.append((f"  and {format_counted(row.unknown_lines, 'call')} of unknown lines", "faint"))
         return said

@@ -29,10 +29,10 @@ class TimeScreen(PaneScreen):
                   "one frame back; live: pause and step back through the last ten minutes"),
         Binding("right_square_bracket", "step(1)", "Step", key_display="[ ]", tooltip="one frame forward"),
         quiet_key("left_curly_bracket", "landmark(-1)", "Earlier",
-                  "to the finding (!) or marker (M) before, on the bar of time"),
+                  "to the previous finding (!) or marker (M) on the time bar"),
         Binding(
             "right_curly_bracket", "landmark(1)", "Finding", key_display="{ }",
-            tooltip="to the next finding or marker; ~ is where events were lost or nothing was recorded",
+            tooltip="to the next finding or marker; ~: lost events or a gap",
         ),
         quiet_key("minus", "speed(0.5)", "Slower", "half the speed, down to 0.25"),
         Binding(
@@ -40,11 +40,11 @@ class TimeScreen(PaneScreen):
             tooltip="twice the speed, up to 64",
         ),
         Binding("J", "jump", "Jump", tooltip=f"go to a moment: {HINT}"),
-        quiet_key("L", "newest", "Live", "to the newest frame, and on with it"),
+        quiet_key("L", "newest", "Live", "to the newest frame, and follow it"),
         quiet_key("m", "mark", "Mark", "mark this moment with a note"),
         Binding(
             "R", "record", "Record",
-            tooltip="record on or off; what is kept of the past can be included",
+            tooltip="start or stop recording; the kept history can be included",
         ),
     ]  # fmt: skip
     _visited: Landmark | None = None  # the landmark that was gone to, until time moves otherwise
@@ -70,14 +70,14 @@ class TimeScreen(PaneScreen):
     def action_newest(self) -> None:
         """To the newest frame."""
         if self.app.feed.transport.live:
-            self.app.say("this is the present")
+            self.app.say("this is the newest frame")
         self.app.feed.transport.go_live()
         self._moved()
 
     def action_step(self, marks: int) -> None:
         """By marks; forward there is nothing to step to while it is live."""
         if marks > 0 and self.app.feed.transport.live:
-            self.app.say("this is the present: there is nothing after it yet")
+            self.app.say("this is the newest frame")
             return
         self.app.feed.transport.step(marks)
         self._moved()
@@ -87,7 +87,7 @@ class TimeScreen(PaneScreen):
         transport = self.app.feed.transport
         transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
         if transport.live:
-            self.app.say(f"{transport.speed:g}x, as soon as time is held or gone back in")
+            self.app.say(f"{transport.speed:g}x, once paused or in the past")
         self.app.poll()
 
     def go_to_edge(self, edge: int) -> None:
@@ -139,7 +139,7 @@ class TimeScreen(PaneScreen):
         """What becomes of a mark: no more is promised than holds."""
         recorder = self.app.feed.recorder
         if recorder is None:
-            return "kept until gputop ends: a recording is only read"
+            return "kept until gputop ends: a recording is read-only"
         if self.app.feed.recording() is not None:
             return "kept in the recording"
         if recorder.held()[0] > 0:
@@ -157,7 +157,7 @@ class TimeScreen(PaneScreen):
         transport = self.app.feed.transport
         nothing = transport.live and transport.start_ns >= transport.end_ns
         if nothing or moment_ns + AFTER_NS < transport.start_ns:
-            self.app.say("that moment is not kept any more")
+            self.app.say("that moment is no longer kept")
             return
         self.go_to(moment_ns + AFTER_NS)
 
@@ -166,11 +166,11 @@ class TimeScreen(PaneScreen):
     def action_record(self) -> None:
         """End the recording, or ask what to record and where."""
         if in_browser():
-            self.app.say("nothing is recorded for a browser: gputop record")
+            self.app.say("the browser cannot record: use gputop record")
             return
         recorder = self.app.feed.recorder
         if recorder is None:
-            self.app.say("this is a recording already: it is only read")
+            self.app.say("this is a recording already")
             return
         if self.app.feed.recording() is not None:
             self.app.say("ending the recording ...")

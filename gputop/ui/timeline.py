@@ -13,7 +13,7 @@ from gputop.ui.model.timeblocks import Picture
 from gputop.ui.pane import Heading, Pane, quiet_key
 from gputop.ui.time_keys import TimeScreen
 
-NO_LANES = "no lane yet: the first seconds are still being looked at"
+NO_LANES = "no lane yet: the first seconds are still being analysed"
 
 
 class TimelinePane(Pane):

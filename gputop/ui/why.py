@@ -29,7 +29,7 @@ class Why(Pane):
     def _why(self) -> why.Why:
         frame, explained = self.view.frame, self.view.explained
         if self._told_of is None or self._told_of[0] is not explained or self._told_of[1] is not frame:
-            told = why.why_of(explained, frame) if frame else why.Why(said="nothing was seen yet")
+            told = why.why_of(explained, frame) if frame else why.Why(said="no data yet")
             self._told_of = explained, frame, told
         return self._told_of[2]
 

@@ -78,10 +78,10 @@ class Guard:
                 token; the page itself holds nothing.
         """
         if headers.get("Host", "") not in self.names:
-            return "this server is not called that"
+            return "unknown host name for this server"
         origin = headers.get("Origin", "")
         if (origin or socket) and origin not in {f"http://{name}" for name in self.names}:
-            return "this page is not of this server"
+            return "the request comes from another site"
         if socket and not self._is_told(headers.get("Sec-WebSocket-Protocol", "")):
             return "open the whole address that gputop web printed, with its token"
         return ""

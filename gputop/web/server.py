@@ -95,7 +95,7 @@ class WebServer:
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """One browser, from its first look to its last."""
         if self._browsers >= MOST_BROWSERS:
-            raise web.HTTPServiceUnavailable(text=f"{MOST_BROWSERS} browsers look at it already\n")
+            raise web.HTTPServiceUnavailable(text=f"{MOST_BROWSERS} browsers are connected already\n")
         self._browsers += 1
         websocket = web.WebSocketResponse(
             heartbeat=15, max_msg_size=MOST_MESSAGE_BYTES, protocols=(PROTOCOL,)

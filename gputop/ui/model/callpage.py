@@ -66,11 +66,7 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
     axis = _Axis(row.histogram, width)
     levels = max(height - 2, 1)
     if not axis.bars:
-        return [
-            fit_line(
-                [(" no call of it has ended in the last window", "dim")], width, ellipsis=glyphs.ellipsis
-            )
-        ]
+        return [fit_line([(" no call ended in the last window", "dim")], width, ellipsis=glyphs.ellipsis)]
     blocks = _BLOCKS_ASCII if glyphs.ascii else _BLOCKS
     highest, solid = max(axis.bars), max(axis.slot - 1, 1)
     lines: list[Line] = []
@@ -169,7 +165,7 @@ def call_page(row: CallRow | None, window_ns: int, width: int, glyphs: Glyphs) -
         ((" ", ""),),
     ]
     if row.count < FEW:
-        out.append(((f" ~: of {row.count} calls a percentile is one of the slowest", "unsure"),))
+        out.append(((f" ~: of {row.count} calls a percentile is one of the slowest calls", "unsure"),))
     return out + _buckets(row, width, glyphs)
 
 

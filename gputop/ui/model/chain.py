@@ -111,7 +111,7 @@ class ChainPage:
             text.add(said, "", 1)
         if self._explained.detail_age_ns >= OLD_NS:
             age = format_ns(self._explained.detail_age_ns)
-            text.add(f"chains, steps and what a fix saves are {age} older than the figures", "dim", 1)
+            text.add(f"chains, steps and savings are {age} older than the figures", "dim", 1)
         text.blank()
         for place, finding in enumerate(report.findings):
             text.lines.append(_row(place, finding, report, place == self.index, width, glyphs))

@@ -130,7 +130,9 @@ def _read(path: Path) -> str | None:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
-            raise _UnsafeError(f"{path} is not used: it is no regular file of at most {MOST_BYTES >> 10} KiB")
+            raise _UnsafeError(
+                f"{path} is not used: it is not a regular file of at most {MOST_BYTES >> 10} KiB"
+            )
         if root:
             _check_owner(path, path, facts)
         return file.read(MOST_BYTES).decode()
@@ -185,7 +187,7 @@ class _Reading:
             if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns"):
                 self._say(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
-            self._say("hide: one of the panes has to stay")
+            self._say("hide: at least one pane must stay")
             made = replace(made, hide=())
         return replace(made, problems=tuple(self._problems))
 

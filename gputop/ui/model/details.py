@@ -17,10 +17,8 @@ from gputop.ui.model.processes import short_api
 from gputop.ui.model.table import Column, Context, Table
 
 NO_CALLS = ("No CUDA call ended in the last window.",)
-NO_CUDA = (
-    "This process has not used CUDA so far: no call of it was seen, and no GPU is known to have its memory.",
-)
-NO_CALLS_KNOWN = ("Which CUDA calls it makes is not known without eBPF.", "The first problem says why: [!]")
+NO_CUDA = ("This process has not used CUDA so far: no calls were seen, and no GPU memory of it is known.",)
+NO_CALLS_KNOWN = ("Its CUDA calls are not known without eBPF.", "The first problem says why: [!]")
 LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
 _LAYER_WIDTH = 7  # for a word in place of a letter

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gputop.engine.frame import ProcessRow, ThreadRow
 from gputop.ui.model.patience import TooLongError, within
 
-SLOW = "this expression takes too long: repeat no (...)+ or .* inside of a repetition"
+SLOW = "this expression takes too long: avoid (...)+ or .* inside a repetition"
 HINT = "text, !regex, gpu:0 user:x call:Memcpy state:blocked"
 STATES = ("running", "runnable", "blocked", "exited", "storm")
 _PATIENCE_S = 0.1  # of a CPU, for one process: a usual expression takes microseconds
@@ -103,7 +103,7 @@ def _regex(pattern: str) -> Search:
             warnings.simplefilter("ignore")
             return Search(re.compile(pattern, re.IGNORECASE))
     except (re.error, RecursionError, OverflowError) as error:
-        raise FilterError(f"no regular expression: {error}") from None
+        raise FilterError(f"not a regular expression: {error}") from None
 
 
 def _word(word: str) -> Test:
@@ -112,7 +112,7 @@ def _word(word: str) -> Test:
         wanted = word.lower()
         return lambda row, _: wanted in words_of(row).lower()
     if name.lower() not in FIELDS:
-        raise FilterError(f"no field {name!r}: {', '.join(FIELDS)}; !{word} looks for the text")
+        raise FilterError(f"no field {name!r}: {', '.join(FIELDS)}; !{word} searches for the text")
     values = [part.lower() for part in value.split(",") if part]
     if not values:
         raise FilterError(f"{name}: needs a value behind the colon")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gputop.format import clip, escape_text, fit, format_count, format_ns, format_percent
+from gputop.format import clip, escape_text, fit, format_count, format_percent
 from gputop.ui.model.flametree import Kind, Node, Path
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 
@@ -143,12 +143,12 @@ def move(tree: Node, selected: Path, way: Way) -> Path:
 
 
 def told(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
-    """What a node stands for: ``train.py:88 main()``, ``512ms a second, 31 % of all, 1.2k calls/s``."""
+    """A node's name and its figures: ``51 % of wall time, 31 % of all, 1.2k calls+waits/s``."""
     path, node = tree.at(path)
     seconds = max(window_ns, 1) / 1e9
     share = f", {format_percent(100 * node.ns / max(tree.ns, 1))} % of all" if path else ""
     return (
         escape_text(node.name),
-        f"{format_ns(node.ns / seconds)} a second{share}, "
-        f"{format_count(node.count / seconds)} calls and waits/s",
+        f"{format_percent(100 * node.ns / max(window_ns, 1))} % of wall time{share}, "
+        f"{format_count(node.count / seconds)} calls+waits/s",
     )

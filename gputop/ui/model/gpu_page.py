@@ -11,7 +11,7 @@ from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, paragraph
 
 _SECTION, _LABEL, _CELL_MIN = 10, 17, 34
-_HELD_WIDE = "clocks held by"  # may be long: it has a line of its own
+_HELD_WIDE = "clock limit"  # may be long: it has a line of its own
 _NO_PROCESS = "no process has a context on this GPU"
 _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TENS%", 7), ("DRAM%", 7))
 
@@ -48,7 +48,7 @@ def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
     if trouble := gpu_text.trouble(gpu, glyphs):
         return ((" ", ""), trouble)
     if all(value is None for value in gpu.utilization_history):
-        return ((" no utilisation was told so far", "unknown"),)
+        return ((" no utilisation reported so far", "unknown"),)
     room = max(width - 26, 8)
     shown = min(room, len(gpu.utilization_history))
     seconds = shown / frame.rate_hz if frame.rate_hz > 0 else 0
@@ -101,7 +101,7 @@ def instances(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
         return []
     title: Line = ((f" Instances (MIG) {len(gpu.mig)}", "title"),)
     if not gpu.mig:
-        return [title, ((" MIG is on, but no instance was made: nothing can run on this GPU", "dim"),)]
+        return [title, ((" MIG is on without an instance: nothing can run on this GPU", "dim"),)]
     return [title, _heads(_MIG_HEADS, "NAME"), *(_instance(row, glyphs) for row in gpu.mig)]
 
 

@@ -77,10 +77,10 @@ def slowed(gpu: GpuRow) -> bool:
 
 
 def held_text(gpu: GpuRow) -> str:
-    """Why the clocks are as they are: ``power limit, temperature``; ``nothing`` holds free clocks."""
+    """The limits of the clocks: ``power limit, temperature``; ``none``: no limit is active."""
     if gpu.clock_events is None:
         return NA
-    return escape_text(", ".join(gpu.clock_events)) or "nothing"
+    return escape_text(", ".join(gpu.clock_events)) or "none"
 
 
 def _count(value: int | None) -> str:
@@ -186,7 +186,7 @@ SECTIONS: tuple[tuple[str, tuple[Figure, ...]], ...] = (
                 ("memory_clock_mhz", "memory_clock_max_mhz"),
                 lambda g, _: _clock_of(g.memory_clock_mhz, g.memory_clock_max_mhz),
             ),
-            Figure("clocks held by", ("clock_event_reasons",), lambda g, _: held_text(g)),
+            Figure("clock limit", ("clock_event_reasons",), lambda g, _: held_text(g)),
         ),
     ),
     (
@@ -245,6 +245,6 @@ def idle_holders(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
             named = escape_text(f"{who} ({row.pid})", ascii_only=glyphs.ascii)
             size = format_bytes(row.memory_bytes)
             said.append(
-                f"{named} holds {size} and has given it no work for {format_ns(row.idle_ns)} at least"
+                f"{named} holds {size} and has submitted no work to it for at least {format_ns(row.idle_ns)}"
             )
     return said

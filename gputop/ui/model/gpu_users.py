@@ -74,7 +74,7 @@ def _line(use: Use, columns: Sequence[_Column], user: int, glyphs: Glyphs) -> Li
     who = clip(_user(row, glyphs), user, glyphs.ellipsis)
     inside = f"[{escape_text(row.container, ascii_only=glyphs.ascii)}] " if row.container else ""
     command = _without_folder(row.command) or row.name
-    shown = escape_text(command, ascii_only=glyphs.ascii) or "not known: /proc tells nothing of it"
+    shown = escape_text(command, ascii_only=glyphs.ascii) or "unknown: not visible in /proc"
     return (
         (f" {cells}", "" if row.watched else "dim"),
         (f"  {fit(who, user)}  ", "dim"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gputop.engine.frame import Frame, GpuRow
-from gputop.format import bar, brief, escape_text, fit, format_percent, sparkline
+from gputop.format import bar, brief, escape_text, fit, format_counted, format_percent, sparkline
 from gputop.ui.model import gpu_text as text
 from gputop.ui.model.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
@@ -52,7 +52,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("TEMP", 6, text.temperature_text),
     _percent("FAN%", "fan_percent", 8),
     Column("CLOCK", 9, text.clock_text),
-    Column("HELD BY", 26, lambda gpu, _: text.held_text(gpu), 6),
+    Column("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
     Column(
         "PCIe RX/TX", 14,
         lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
@@ -135,14 +135,14 @@ def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
     if trouble := text.trouble(gpu, glyphs):
         return fit(trouble[0].replace(" the ", " "), width, ellipsis=glyphs.ellipsis), trouble[1]
     if gpu.mig_enabled and gpu.utilization_percent is None:
-        return fit(f"MIG: {len(gpu.mig)} instances", width, ellipsis=glyphs.ellipsis), "dim"
+        return fit(f"MIG: {format_counted(len(gpu.mig), 'instance')}", width, ellipsis=glyphs.ellipsis), "dim"
     return sparkline(gpu.utilization_history, width, ascii_only=glyphs.ascii), "busy"
 
 
 def _token(column: Column, gpu: GpuRow, shown: str) -> str:
     if shown == NA:
         return "unknown"
-    held = column.title in ("CLOCK", "HELD BY") and text.slowed(gpu)
+    held = column.title in ("CLOCK", "THROTTLE") and text.slowed(gpu)
     return "warn" if held else ""
 
 

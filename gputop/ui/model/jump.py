@@ -34,7 +34,7 @@ def jump_target(text: str, transport: Transport, frame: Frame) -> int:
         return min(max(target, start), end)
     if match := re.fullmatch(r"(\d+(?:\.\d*)?)\s*%", text):
         if float(match[1]) > 100:
-            raise ValueError(f"{text} is more than there is: type 0% to 100%")
+            raise ValueError("Enter 0% to 100%")
         return start + round((end - start) * float(match[1]) / 100)
     if match := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d*)?))?", text):
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3] or 0)
@@ -43,10 +43,12 @@ def jump_target(text: str, transport: Transport, frame: Frame) -> int:
         origin = frame.start_ns if 0 <= start - frame.start_ns <= _EDGE_NS else start
         target = origin + round(float(match[1]) * _UNITS[match[2]] * NS_PER_S)
     else:
-        raise ValueError(f"{text or 'nothing'} is no time: type {HINT}")
+        raise ValueError(
+            f"{text!r} is not a time; for example {HINT}" if text else f"Enter a time, for example {HINT}"
+        )
     if not start - _EDGE_NS <= target <= end + _EDGE_NS:
         clocks = [format_clock(ns - frame.time_ns + frame.wall_ns, frame.utc_offset_s) for ns in (start, end)]
-        raise ValueError(f"outside: there is {clocks[0]} to {clocks[1]}, {format_duration(end - start)}")
+        raise ValueError(f"outside the range {clocks[0]} to {clocks[1]}, {format_duration(end - start)}")
     return min(max(target, start), end)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
 from gputop.engine.lines import Line as SourceLine
-from gputop.format import escape_text, format_count, format_ns, format_percent
+from gputop.format import escape_text, format_count, format_counted, format_ns, format_percent
 from gputop.ui.model.look import Span
 from gputop.ui.model.processes import short_api, unselected
 from gputop.ui.model.table import Column, Context, Table
@@ -93,11 +93,11 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
     if row is None:
         return unselected(frame, "lines")
     if not frame.calls_observed:
-        return ("Which lines make CUDA calls is not known without eBPF.",)
+        return ("The lines that make CUDA calls are not known without eBPF.",)
     if frame.lines == "off":
         return NOT_ASKED[mode]
     if row.unknown_lines:
-        calls = f"{format_count(row.unknown_lines)} calls, and the line of none is known"
-        return (f"{calls}: gputop check says which Pythons' lines are known, and why others' are not.",)
+        calls = f"{format_counted(row.unknown_lines, 'call')} of unknown lines"
+        return (f"{calls}: gputop check lists the supported Python interpreters.",)
     which = "call" if frame.lines == "all" else "sync, copy, allocation or graph call"
     return (f"No {which} ended in the last window.",)

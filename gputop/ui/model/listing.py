@@ -72,7 +72,7 @@ class Listing:
         if row is None or any(one.pid == row.pid for one in frame.processes):
             return ""
         self.followed = None
-        return f"{row.pid} {escape_text(row.name)} was followed: it has ended and left the list"
+        return f"the followed process {row.pid} {escape_text(row.name)} has ended"
 
     def _listed(self, row: ProcessRow, storms: set[int]) -> bool:
         if self.followed is not None and row.pid == self.followed.pid:
@@ -153,4 +153,7 @@ class Listing:
         if not frame.processes or not self.filtered:
             return ()
         what = f"filter {escape_text(self.filter.text)!s}" if self.filter.text else f"GPU {self.gpu}"
-        return (f"None of {len(frame.processes)} processes passes: {what}.", "[/] another filter, [Esc] all")
+        return (
+            f"No process matches {what} ({len(frame.processes)} hidden).",
+            "[/] another filter, [Esc] all",
+        )

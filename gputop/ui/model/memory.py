@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.explain.answer.memory_output import BEFORE, KINDS, leak_line, shortage_lines
 from gputop.explain.answer.report import Report
-from gputop.format import escape_text, format_bytes, format_count
+from gputop.format import escape_text, format_bytes, format_count, format_counted
 from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 
 
@@ -30,7 +30,7 @@ def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
     if not held.whole:
         head += f", and {BEFORE}"
     if held.strangers:
-        head += f"; it freed {format_count(held.strangers)} pieces from before it was watched"
+        head += f"; it freed {format_counted(held.strangers, 'allocation')} from before it was watched"
     lines += _wrapped(head, width, glyphs, "value")
     if held.lines:
         lines.append(((f" {'HELD':>6} {'PIECES':>6} {'TOOK':>6} {'TIMES':>6}  {'KIND':<11} LINE", "head"),))

@@ -22,7 +22,7 @@ FILTER_HELP = (
 COLUMNS_HELP = {
     "CALLS/s": "CUDA calls a second; of a process those that no other call made",
     "TOP CALL": "the API with most time",
-    "TIME/s": "time inside of it, a second",
+    "TIME/s": "time in that API per second",
     "p50": "half of its calls are faster",
     "p95": "95 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
     "p99": "99 % of its calls are faster; ~: of fewer than 100 calls one of the slowest",
@@ -37,14 +37,14 @@ COLUMNS_HELP = {
     "LAYER": "runtime, driver, NCCL (R, D, N where it is narrow); a nested call (n) ran within another one",
     "C": "the thread made a CUDA call",
     "HISTOGRAM": "how long its calls took, from short to long; all rows share one range",
-    "PREEMPTED BY": "who ran while it waited for a CPU",
+    "PREEMPTED BY": "threads that ran while it waited for a CPU",
 }
 _OTHER_HELP = (
     ("+8 python", "a folded branch: it and its 8 descendants, with sums; BLK% and p99 are of one of them"),
-    ("SM% TENS%", "GPUs: time in which SMs had work, in which tensor cores had (from Hopper on)"),
+    ("SM% TENS%", "GPUs: time with work on SMs, on tensor cores (from Hopper on)"),
     ("DRAM%", "GPUs: part of the memory's bandwidth that was used (from Hopper on)"),
-    ("HELD BY", "GPUs: why the clocks are not higher; with a sign where heat or supply is the reason"),
-    ("-  n/a", "could not be known; never shown as 0"),
+    ("HELD BY", "GPUs: the limit of the clocks; marked where it is heat or power supply"),
+    ("-  n/a", "unknown; never shown as 0"),
 )
 _MOUSE_HELP = (
     ("click", "a heading sorts by it, again reverses; a row is selected; a tab opens"),

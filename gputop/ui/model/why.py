@@ -168,7 +168,7 @@ def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
     if first_look:
         return f"first look at {span}, still reading"
     if age_ns < 0:
-        return f"{span} up to {format_ns(-age_ns)} later"
+        return f"{span} window ending {format_ns(-age_ns)} after this moment"
     return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
 
 

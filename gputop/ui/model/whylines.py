@@ -313,7 +313,7 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     """What to change, and at its end what that saves at most; where there is room, in full and with why."""
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    older = f", {fix.older_ns / NS_PER_S:.0f} s older" if fix.older_ns else ""
+    older = f" (from {fix.older_ns / NS_PER_S:.0f} s ago)" if fix.older_ns else ""
     saves = f" saves up to {most}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
     text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
