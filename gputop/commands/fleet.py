@@ -130,7 +130,7 @@ def _ingest(options: argparse.Namespace) -> int:
     for row in done.problems[:_TOLD]:
         say(f"{row['path']}: {row['what']}: {row['text']}")
     if len(done.problems) > _TOLD:
-        say(f"more problems are in the lake's table problems")
+        say(f"{format_count(len(done.problems) - _TOLD)} more: see the lake's table problems")
     unread = sum(row["what"] == "unreadable" for row in done.problems)
     say(
         f"{shown(options.into)}: {format_counted(done.explained, 'session')} explained, "
