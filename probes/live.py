@@ -30,10 +30,11 @@ from probes.proc.open_files import OpenFiles
 from probes.proc.roster import Roster
 from probes.process import in_time, privileges
 from probes.process.latch import Latch
+from probes.samples import told
 from probes.scanner import Scanner
 from probes.scope import Scope
 from probes.shapes import notice_shapes
-from probes.source import APIS, GPUS, MARK, NOTE, PROBLEM, Item, Sample
+from probes.source import APIS, GPUS, MARK, NOTE, PLACES, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
 from probes.stacks.lines import Lines
 
@@ -320,10 +321,13 @@ class LiveSource:
             yield from self._drain_until(mark_ns, later)
         yield from self._scope.at_mark(states)
         yield from self._roster.facts(states, mark_ns)
+        if self._lines is not None:
+            for sample in self._lines.drain(mark_ns, last=last):
+                if (places := told(sample, PLACES)) is not None:
+                    self._files.notice_samples(places)
+                yield sample
         yield from self._files.tell(states, mark_ns)
         yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)
-        if self._lines is not None:
-            yield from self._lines.drain(mark_ns, last=last)
         yield from cut_lists(mark_ns)
         while self._reader is not None and self._reader.problems:
             yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})

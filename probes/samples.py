@@ -166,11 +166,14 @@ class ShapesData(TypedDict, total=False):
 
 
 class PlacesData(TypedDict, total=False):
-    """``places``: where threads were on a CPU; lists of equal length."""
+    """``places``: where threads were on a CPU; lists of equal length. Older files have the first three."""
 
     time: list[int]
     tid: list[int]
     stack: list[int]
+    pid: list[int]
+    syscall: list[int]  # ``NO_SYSCALL`` outside of one
+    argument: list[int]  # the first one of the system call, its lower half
 
 
 class ApisData(TypedDict, total=False):

@@ -31,6 +31,8 @@ WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
 CODE = 1 << 62 | 1  # a stack
 AUTOGRAD = 900  # by its name the program is one of PyTorch
 STEPS, STEP_US, BUSY_US = 40, 12_000, 4_000
+GIL_ADDRESS = 0x1000
+NANOSLEEP = 35
 FAULT, MUNMAP = 0xFFFF, 11  # no system call; one that changes the address space
 IRQ, FORCED = int(OffFlag.WAKER_IRQ), int(OffFlag.QUEUED)
 Between = Callable[[Program, int], None]
@@ -183,14 +185,6 @@ def late() -> Program:
     return program
 
 
-def locked() -> Program:
-    """Another thread of the process holds the GIL."""
-    program = loop(stays(FUTEX, waker_pid=MAIN, waker_tid=HOLDER))
-    program.thread(HOLDER)
-    program.samples.append(items.names(START, {HOLDER: "logger"}))
-    return program
-
-
 def inside(*calls: str) -> Program:
     """CUDA calls of 3 ms each between the wait and the next launch."""
 
@@ -322,6 +316,41 @@ def anomalies() -> Program:
     return program
 
 
+def peer(does: Between, waker: int = WORKER) -> Program:
+    """A process of the program prepares the answer that the next launch needs; ``does``: for 7 ms."""
+
+    def waits(program: Program, at: int) -> None:
+        program.off(at + 10, at + 7900, op=RECVFROM, waker_pid=waker, waker_tid=waker)
+        does(program, at + 500)
+
+    program = loop(waits)
+    program.starts(WORKER, maker=MAIN)
+    program.samples.append(items.names(START, {WORKER: "tokenizer"}, pid=WORKER))
+    return program
+
+
+def unwatched() -> Program:
+    """A process that is not watched answers."""
+    program = loop(stays(RECVFROM, waker_pid=STRANGER, waker_tid=STRANGER))
+    program.samples.append(items.process(STRANGER, name="features", watched=False))
+    return program
+
+
+def by_turns() -> Program:
+    """Two threads of Python take turns: each waits for the GIL while the other computes, 5 ms at a time."""
+
+    def between(program: Program, at: int) -> None:
+        late = {"op": FUTEX, "argument": GIL_ADDRESS}
+        program.off(at + 10, at + 5_020, flags=IRQ, **late)
+        program.off(at + 5_030, at + 7_000, waker_pid=MAIN, waker_tid=HOLDER, **late)
+        program.off(at + 7_010, at + 7_900, tid=HOLDER, waker_pid=MAIN, waker_tid=MAIN, **late)
+
+    program = loop(between)
+    program.thread(HOLDER)
+    program.samples.append(items.names(START, {HOLDER: "logger"}))
+    return program
+
+
 STORIES: dict[str, Callable[[], Program]] = {
     "C01": scalar,
     "C03": lambda: loop(nothing, DEVICE_SYNC),
@@ -333,10 +362,14 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C13": preempted,
     "C14": lambda: loop(throttled),
     "C15": late,
-    "C16": locked,
+    "C16": by_turns,
     "C17": lambda: loop(stays(MUNMAP)),
     "C18": lambda: loop(stays(FSYNC)),
-    "C19": lambda: loop(stays(RECVFROM, waker_pid=STRANGER, waker_tid=STRANGER)),
+    "C19": unwatched,
+    "C29": lambda: peer(nothing),
+    "C30": lambda: peer(stays(PREAD, pid=WORKER)),
+    "C31": lambda: peer(stays(NANOSLEEP, flags=IRQ, pid=WORKER)),
+    "C32": lambda: loop(stays(NANOSLEEP, flags=IRQ)),
     "C20": lambda: inside("cudaMalloc", "cudaFree"),
     "C21": lambda: inside("cudaHostAlloc", "cudaFreeHost"),
     "C22": lambda: inside("cudaGraphInstantiate", "cudaLibraryLoadData"),

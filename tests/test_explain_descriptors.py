@@ -48,10 +48,18 @@ def test_a_file_is_the_disk_and_is_named() -> None:
     assert "waited for file /srv/data.bin 100 %" in found.evidence
 
 
-def test_a_socket_is_the_network() -> None:
-    found = finding(reading((0, "socket")))
+@pytest.mark.parametrize(
+    ("what", "title", "level"),
+    [
+        ("socket", "waits for a peer that is not watched", "strong"),
+        ("socket:remote", "waits for another machine, over the network", "proved"),
+    ],
+)
+def test_another_machine_is_named_where_the_address_says_so(what: str, title: str, level: str) -> None:
+    found = finding(reading((0, what)))
     assert found is not None
-    assert (found.cause, found.title) == ("C19", "the step waits for the network")
+    assert (found.cause, found.title) == ("C19", title)
+    assert (found.idle_level, found.name_level, found.level) == ("proved", level, level)
 
 
 @pytest.mark.parametrize("what", ["pipe", "eventfd", "device:/dev/pts/3", "device:/dev/tty1"])

@@ -74,13 +74,15 @@ def test_loops_that_nobody_waits_for_are_told_apart(step: list[Deed], kind: str)
     assert "%" in diagnosis.evidence[0]
 
 
-def requests(syscall: int, **woken: int) -> Program:
-    """A program that works for 4 ms and then sleeps for 8 ms, until somebody wakes it."""
+def requests(syscall: int, times: int = 1, **woken: int) -> Program:
+    """A program that works for 4 ms and then sleeps for 8 ms, until it is woken; so often in that time."""
     program = started()
     for begin in range(0, STEPS * STEP_US, STEP_US):
         program.call(LAUNCH, begin, begin + 10)
         program.call(SYNC, begin + 20, begin + 4_000)
-        program.off(begin + 4_010, begin + STEP_US - 10, op=syscall, **woken)
+        for part in range(times):
+            low = begin + 4_010 + part * 7_980 // times
+            program.off(low, low + 7_980 // times - 10, op=syscall, **woken)
     program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
     return program
 
@@ -91,7 +93,6 @@ def requests(syscall: int, **woken: int) -> Program:
         pytest.param(ACCEPT, {"flags": ASKED}, id="a connection"),
         pytest.param(ACCEPT4, {"waker_pid": STRANGER, "waker_tid": STRANGER}, id="of a client"),
         pytest.param(POLL, {"waker_pid": STRANGER, "waker_tid": STRANGER}, id="a client's message"),
-        pytest.param(NANOSLEEP, {"flags": ASKED}, id="the program sleeps"),
     ],
 )
 def test_idle_because_nobody_asks_is_no_fault(syscall: int, woken: dict[str, int]) -> None:
@@ -102,25 +103,38 @@ def test_idle_because_nobody_asks_is_no_fault(syscall: int, woken: dict[str, int
 
 
 @pytest.mark.parametrize(
-    ("syscall", "word", "advised"),
+    ("syscall", "times", "advised"),
     [
-        pytest.param(NANOSLEEP, "asleep", True, id="a loop that looks again later"),
-        pytest.param(ACCEPT, "waiting", False, id="a server"),
+        pytest.param(NANOSLEEP, 4, True, id="a loop that looks again later"),
+        pytest.param(ACCEPT, 1, False, id="a server"),
     ],
 )
-def test_the_line_at_which_nobody_asks_is_named(syscall: int, word: str, advised: bool) -> None:
-    program = requests(syscall, flags=ASKED, stack=5)
+def test_the_line_at_which_nobody_asks_is_named(syscall: int, times: int, advised: bool) -> None:
+    program = requests(syscall, times, flags=ASKED, stack=5)
     told = {"pid": [MAIN], "stack": [5], "frames": [[["/app/server.py", 28, "serve"]]]}
     program.samples.append(Sample(FRAMES, START, told))
     report = program.report()
-    assert f", {word} at server.py:28 in serve(). GPU 0 was idle" in report.verdict
+    assert ", waiting at server.py:28 in serve(). GPU 0 was idle" in report.verdict
     assert any("Queue.get" in text for text in diagnosed(report).advice) is advised
 
 
+def test_one_sleep_before_each_work_is_the_program_s_own() -> None:
+    program = requests(NANOSLEEP, flags=ASKED, stack=5)
+    frames = {"pid": [MAIN], "stack": [5], "frames": [[["/app/train.py", 28, "epoch"]]]}
+    program.samples.append(Sample(FRAMES, START, frames))
+    report = program.report()
+    (found,) = report.findings
+    assert (diagnosed(report).kind, found.cause, found.name_level) == ("host", "C32", "proved")
+    assert "sleeps in the loop at train.py:28 in epoch()" in report.verdict
+    assert found.loss.lower == pytest.approx(STEPS * 7_970 * US, rel=0.01)
+    assert found.loss.lower <= found.max_gain_ns <= 1.5 * found.loss.lower
+
+
 def crowded(pid: int) -> Program:
-    """The submitting thread wants a CPU, which a worker of its own, or a stranger, has meanwhile."""
+    """The submitting thread wants a CPU, which a loader's worker, or a stranger, has meanwhile."""
     program = started()
     program.starts(WORKER, maker=MAIN)
+    program.samples.append(items.names(START, {WORKER: "pt_data_worker"}, pid=WORKER))
     if pid == STRANGER:
         program.samples.append(items.process(STRANGER, watched=False))
     for begin in range(0, STEPS * STEP_US, STEP_US):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain import causes
 from gputop.explain.causes import CATALOGUE, CAUSES
 from scripts.cause_pages import finding, with_excerpts
 from tests.cause_stories import STORIES
@@ -31,13 +30,7 @@ PARTS = (
     "Tested",
 )
 QUOTED = sorted(set(re.findall(r"`(\w+)\.(_?[A-Z_]+)`\s+\((\d[\d.]*)\)", INDEX + "".join(PAGES.values()))))
-LONGEST, SHORTEST_PAGE = 118, 50
-
-
-def sources() -> str:
-    """The code of all causes."""
-    folder = Path(causes.__file__).parent
-    return "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+LONGEST = 118
 
 
 def scenarios_of(number: str) -> list[str]:
@@ -61,9 +54,7 @@ def test_the_index_lists_the_pages_and_the_order_in_which_causes_are_asked() -> 
 
 @pytest.mark.parametrize("number", sorted(PAGES))
 def test_every_page_says_what_how_sure_and_what_to_do(number: str) -> None:
-    page = PAGES[number]
-    assert tuple(re.findall(r"^## (.+)$", page, re.MULTILINE)) == PARTS
-    assert len(page.splitlines()) >= SHORTEST_PAGE
+    assert tuple(re.findall(r"^## (.+)$", PAGES[number], re.MULTILINE)) == PARTS
 
 
 @pytest.mark.slow
@@ -115,10 +106,3 @@ def test_the_table_of_classes_is_that_of_the_registry() -> None:
 @pytest.mark.parametrize(("name", "constant", "value"), QUOTED)
 def test_quoted_thresholds_are_those_of_the_code(name: str, constant: str, value: str) -> None:
     assert getattr(module(name), constant) == pytest.approx(float(value))
-
-
-def test_thresholds_of_the_causes_are_quoted() -> None:
-    quoted = {constant for _name, constant, _value in QUOTED}
-    pattern = re.compile(r"^([A-Z_]+(?:, [A-Z_]+)*) = [\d.]", re.MULTILINE)
-    inside = {one for names in pattern.findall(sources()) for one in names.split(", ")}
-    assert inside - quoted - {"MOMENTS", "H2D", "D2H", "_NAMED"} == set()

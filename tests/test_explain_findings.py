@@ -292,8 +292,10 @@ def test_the_json_has_what_is_promised() -> None:
     assert sum(gpu["account_ns"].values()) == gpu["span_ns"]
     assert set(told["steps"]) >= {"count", "median_ns"}
     assert told["lost"] == {"events": 0}
-    promised = "cause kind title level loss_ns pid tid api chain advice max_gain_ns moments_ns"
+    promised = (
+        "cause kind title level idle_level name_level loss_ns pid tid api chain advice max_gain_ns moments_ns"
+    )
     (finding,) = told["findings"]
     assert set(promised.split()) <= set(finding)
-    assert set(finding["chain"][0]) == {"layer", "pid", "tid", "text", "ns", "events", "line"}
+    assert set(finding["chain"][0]) == {"layer", "pid", "tid", "text", "ns", "events", "role", "line"}
     assert len(finding["moments_ns"]) == 3

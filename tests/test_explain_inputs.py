@@ -17,7 +17,7 @@ CALLS, MET = (1 << 62 | number for number in (1, 2))
     ("files", "pytorch", "title"),
     [
         (("/app/data.py",), True, "input prepared on the main thread"),
-        (("/app/data.py",), False, "input prepared on the main thread (`num_workers=0`)"),
+        (("/app/data.py",), False, "input prepared on the main thread"),
         (
             ("/app/data.py", f"{TORCH}/utils/data/_utils/fetch.py"),
             True,

@@ -78,12 +78,13 @@ def test_a_servers_wait_is_no_fault_whatever_it_waits_in(syscall: int) -> None:
     assert report.diagnosis.kind == "unasked"
 
 
-@pytest.mark.parametrize("stack", [LOADER, PLAIN])
-def test_the_same_wait_of_another_program_is_one(stack: int) -> None:
+@pytest.mark.parametrize(("stack", "kind", "cause"), [(LOADER, "input", "C10"), (PLAIN, "host", "C30")])
+def test_the_same_wait_is_input_only_within_a_loader(stack: int, kind: str, cause: str) -> None:
     report = waiting(stack).report()
-    assert report.findings
+    assert report.findings[0].cause == cause
     assert report.diagnosis is not None
-    assert report.diagnosis.kind == "input"
+    assert report.diagnosis.kind == kind
+    assert ("DataLoader" in report.verdict) == (stack == LOADER)
 
 
 # -- what comes between launches, and copies that are staged ----------------------------------------

@@ -8,6 +8,7 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.report import Finding
 from gputop.explain.evidence.samples import places_of
 from probes.source import FRAMES, PLACES, Sample
+from tests import items
 from tests.items import START
 from tests.programs import COPY_ASYNC, FSYNC, FUTEX, H2D, LAUNCH, MAIN, PREAD, SYNC, US, Program, started
 
@@ -88,6 +89,7 @@ def blocked(*waits: tuple[int, int, int, int], worker: int = 0, by: int = WORKER
     program = started()
     if by == WORKER:
         program.starts(WORKER, maker=MAIN)
+        program.samples.append(items.names(START, {WORKER: "pt_data_worker"}, pid=WORKER))
     for begin in range(0, (steps + 1) * STEP, STEP):
         program.call(COPY_ASYNC, begin, begin + 500, kind=H2D, bytes=1 << 20)
         program.call(LAUNCH, begin + 510, begin + 520)
@@ -106,10 +108,11 @@ def place(line: Line | None) -> tuple[str, int] | None:
     return (line.file.rpartition("/")[2], line.line) if line is not None else None
 
 
-def test_who_waits_for_a_loader_is_at_the_line_that_asks_for_the_next_batch() -> None:
+def test_a_wait_for_a_loader_is_at_the_line_of_its_worker_and_the_chain_has_that_of_the_loop() -> None:
     found = finding(blocked((10_010, 19_960, FUTEX, NEXT), worker=DECODE))
     assert found.cause == "C10"
-    assert place(found.line) == ("train.py", 5)
+    assert place(found.line) == ("data.py", 7)
+    assert [link.role for link in found.chain] == ["", "submitter", "submitter", "loader"]
     waiter, segment = found.chain[-2:]
     assert waiter.text.endswith("waited for a lock at train.py:5 in main()")
     assert segment.text.endswith("waited for the disk at data.py:7 in decode()")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.explain.causes import CATALOGUE
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
+from gputop.explain.findings.attribution import owners
 from probes.schema import OffFlag
 from tests import programs as p
 from tests.gap_pieces import pieces
@@ -96,10 +98,12 @@ def test_waits_in_different_calls_are_no_row() -> None:
     assert states(program, WORKER)["BLOCKED"] == 3000
 
 
-def test_sockets_between_a_loader_and_its_workers_are_no_network() -> None:
+def test_what_a_worker_waits_for_outside_is_told_apart_from_what_its_threads_hand_each_other() -> None:
     program = waiting()
     program.off(3500, 9000, pid=WORKER, tid=HOLDER, waker_tid=99, waker_pid=99, op=p.RECVFROM)
     program.off(3200, 14_000, pid=WORKER, waker_tid=HOLDER, waker_pid=WORKER, op=p.RECVFROM)
     scene = Scene(program.analysis())
-    assert set(scene.segments.state[scene.over_network]) == {State.OUTSIDE}
-    assert int(scene.ns[scene.over_network].sum()) == 5500 * p.US
+    outside = scene.segments.state == State.OUTSIDE
+    assert int(scene.ns[outside].sum()) == 5500 * p.US
+    taken = owners(scene)[outside]
+    assert {CATALOGUE[row].number for row in taken.tolist()} == {"C19"}

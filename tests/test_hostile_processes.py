@@ -27,7 +27,7 @@ from probes.code.mmap_events import Mapped
 from probes.code.thread_states import NoSlotError, NotYetError
 from probes.proc import open_files, procfs
 from probes.proc.late_attach import Latecomers
-from probes.proc.sockets import Sockets
+from probes.proc.sockets import ACCEPTED, Sockets
 from probes.schema import ALIASED, Kind
 from probes.stacks.mappings import Mappings
 from tests.fuzz import interpreter_memory
@@ -232,7 +232,7 @@ def test_sockets_of_one_network_are_read_once_and_long_tables_in_part(tmp_path: 
     def ask() -> float:
         """Returns how many turns two hundred questions cost, of some 30,000 rows."""
         sockets, begun = Sockets(tmp_path), time.process_time()
-        accepted = [number for number in range(10, 210) if sockets.is_accepted(1, number)]
+        accepted = [number for number in range(10, 210) if sockets.kind(1, number) == ACCEPTED]
         spent = time.process_time() - begun
         assert accepted == list(range(12, 210, 3))
         return spent / turn_s()

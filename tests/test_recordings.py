@@ -167,7 +167,7 @@ def test_json_and_its_documentation_agree(name: str) -> None:
     [
         ("storm", "C15", "stories.py", "cuda.synchronize(stream)"),
         ("dataloader-direct", "C04", "loaders.py", "next(batches)"),
-        ("dataloader-workers", "C08", "loaders.py", "next(batches)"),
+        ("dataloader-workers", "C08", "loaders.py", "np.stack(labels)"),
         ("redundant-to-device", "C05", "transfers.py", "torch.cuda(np.array("),
     ],
 )

@@ -25,9 +25,9 @@ STORIES = {
         "C12",
         "input-bound",
         "loaders.py:40",
-        "prepare the next batch in a worker process",
+        "prepare the next one in another process",
     ),
-    "dataloader-workers": ("C08", "input-bound", "loaders.py:97", "fetch whole batches"),
+    "dataloader-workers": ("C08", "input-bound", "loaders.py:57", "fetch whole batches"),
     "numpy-sync": ("C02", "sync-bound", "transfers.py:29", "do it in a kernel"),
     "redundant-to-device": ("C05", "copy-bound", "transfers.py:60", "create the data there"),
 }

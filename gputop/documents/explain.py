@@ -78,6 +78,7 @@ class LinkJson(TypedDict):
     text: str
     ns: int
     events: int
+    role: str
     line: LineJson | None
 
 
@@ -101,6 +102,8 @@ class FindingJson(TypedDict):
     kind: FindingKind
     title: str
     level: Sureness
+    idle_level: Sureness
+    name_level: Sureness
     loss_ns: RangeJson
     pid: int
     tid: int

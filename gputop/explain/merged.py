@@ -34,6 +34,7 @@ from gputop.explain.answer.report import (
     StepFacts,
     StormCost,
     WhatIf,
+    least_sure,
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
@@ -45,7 +46,6 @@ MOST_EVENTS = 200  # the longest are told; the others are small gaps
 MOST_NOTES = 32
 TOO_LONG = "the recording is too long to be explained at once"
 _WEAK = 0.05  # of a loss: so much of it decides how sure all of it is
-_ORDER = (Level.PROVED, Level.STRONG, Level.HINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class Lost:
         worst: The finding of the part that lost most.
         at: That part, ns since the start of the recording.
         parts: In so many parts.
-        levels: Its loss by how sure it is there, ns.
+        levels: Its loss by how sure that is there, ns.
+        names: Its loss by how sure it is there that this cause took it, ns.
     """
 
     worst: Finding
@@ -66,13 +67,11 @@ class Lost:
     gain_ns: int
     gaps: int
     levels: Mapping[Level, float]
+    names: Mapping[Level, float]
 
     def joined(self, other: Lost) -> Lost:
         """This and another one together."""
         first = self if self.worst.loss.middle >= other.worst.loss.middle else other
-        levels = dict(self.levels)
-        for level, ns in other.levels.items():
-            levels[level] = levels.get(level, 0.0) + ns
         return Lost(
             first.worst,
             first.at,
@@ -80,14 +79,29 @@ class Lost:
             _sum_of(self.loss, other.loss),
             self.gain_ns + other.gain_ns,
             self.gaps + other.gaps,
-            levels,
+            _added(self.levels, other.levels),
+            _added(self.names, other.names),
         )
 
     @property
-    def level(self) -> Level:
-        """The least sure one that makes up more than a trifle of it."""
-        least = _WEAK * sum(self.levels.values())
-        return next((one for one in reversed(_ORDER) if self.levels.get(one, 0.0) > least), self.worst.level)
+    def idle_level(self) -> Level:
+        """How sure it is that the time was lost."""
+        return _weakest(self.levels, self.worst.idle_level)
+
+    @property
+    def name_level(self) -> Level:
+        """How sure it is that this cause took it."""
+        return _weakest(self.names, self.worst.name_level)
+
+
+def _added(one: Mapping[Level, float], other: Mapping[Level, float]) -> dict[Level, float]:
+    return {level: one.get(level, 0.0) + other.get(level, 0.0) for level in {*one, *other}}
+
+
+def _weakest(levels: Mapping[Level, float], otherwise: Level) -> Level:
+    """The least sure one that makes up more than a trifle of the time."""
+    least = _WEAK * sum(levels.values())
+    return next((one for one in reversed(list(Level)) if levels.get(one, 0.0) > least), otherwise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +157,14 @@ def part_of(report: Report, begin_ns: int) -> Partial:
     at = (low, low + report.duration_ns)
     lost: dict[tuple[str, str, int], Lost] = {
         (one.cause, one.kind, one.pid): Lost(
-            one, at, 1, one.loss, one.max_gain_ns, one.gaps, {one.level: one.loss.middle}
+            one,
+            at,
+            1,
+            one.loss,
+            one.max_gain_ns,
+            one.gaps,
+            {one.idle_level: one.loss.middle},
+            {one.name_level: one.loss.middle},
         )
         for one in report.findings
     }
@@ -368,7 +389,9 @@ def _finding(one: Lost, partial: Partial, steps: StepFacts | None) -> Finding:
     loss = format_ns(int(worst.loss.middle))
     return replace(
         worst,
-        level=one.level,
+        level=least_sure(one.idle_level, one.name_level),
+        idle_level=one.idle_level,
+        name_level=one.name_level,
         loss=one.loss,
         evidence=(
             f"{one.gaps} times in {one.parts} of {partial.parts} parts of the recording; what follows is of "

@@ -24,6 +24,7 @@ from gputop.explain.answer.report import (
     Level,
     Range,
     Report,
+    least_sure,
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CATALOGUE
@@ -273,10 +274,13 @@ def _new(now: Now, key: tuple[int, int]) -> Finding | None:
 def _measured(finding: Finding, now: Now, key: tuple[int, int], loss_ns: int) -> Finding:
     """The same with what it takes now."""
     sure = now.sums.get(OfCause(*key, Row.PROVED), 0)
-    level = finding.level if sure >= 0.5 * loss_ns or finding.level is not Level.PROVED else Level.STRONG
+    level = finding.idle_level
+    if sure < 0.5 * loss_ns and level is Level.PROVED:
+        level = Level.STRONG
     return replace(
         finding,
-        level=level,
+        level=least_sure(level, finding.name_level),
+        idle_level=level,
         loss=Range(min(now.certain(key), loss_ns), loss_ns),
         gaps=now.sums.get(OfCause(*key, Row.GAPS), 0),
     )

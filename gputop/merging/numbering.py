@@ -248,7 +248,7 @@ class Numbering:
         return self._columns(data, shape=self.shape)
 
     def _places(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, time=self.time, tid=self.pid, stack=self.stack)
+        return self._columns(data, time=self.time, tid=self.pid, pid=self.pid, stack=self.stack)
 
     def _gpus(self, data: Mapping[str, Any]) -> dict[str, Any]:
         rows = [self._gpu(row) for row in data.get("gpus") or () if isinstance(row, dict)]

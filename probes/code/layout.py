@@ -247,9 +247,10 @@ LINE: tuple[Field, ...] = (
     Field("kind", "u32", "<u4", "LINE_RECORD"),
     Field("pid", "u32", "<u4", ""),
     Field("tid", "u32", "<u4", ""),
-    Field("unused", "u32", "<u4", "fills up to eight bytes"),
+    Field("syscall", "u32", "<u4", "the system call that it was in, NO_SYSCALL outside of one"),
     Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
     Field("stack", "u64", "<u8", "where the thread was between two calls"),
+    Field("argument", "u64", "<u8", "the first argument of that system call"),
 )
 
 

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from probes.distinct import distinct
 from probes.proc import syscalls
 from probes.proc.sockets import Sockets
+from probes.samples import PlacesData
 from probes.schema import ALIASED, Kind, Records, select
 from probes.source import FILES, Sample
 
 ASKED_PER_MARK = 200
 ASKING_S = 0.02  # a mark may be late by that; one is asked for in any case
-ACCEPTED = "socket:accepted"  # the server's end of a connection
 FRESH_NS = 1_000_000_000
 _KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
 _OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
@@ -49,6 +49,13 @@ class OpenFiles:
         if chosen.any():
             rows = select(records, chosen).view(ALIASED)
             self._add(rows["pid"], rows["argument"])
+
+    def notice_samples(self, places: PlacesData) -> None:
+        """Takes the descriptors of threads that a timer met in a system call."""
+        columns = (places.get(name, ()) for name in ("pid", "argument", "syscall"))
+        pid, argument, syscall = (np.array(column, np.uint32) for column in columns)
+        chosen = self._takes.take(syscall, mode="clip")
+        self._add(pid[chosen], argument[chosen])
 
     def _add(self, pids: npt.NDArray[np.uint32], arguments: npt.NDArray[np.uint32]) -> None:
         inside = arguments < _LARGEST
@@ -94,8 +101,8 @@ def _what(pid: int, descriptor: int, sockets: Sockets) -> str:
     except OSError:
         return ""
     kind, _, number = link.partition(":")
-    if kind == "socket" and number[1:-1].isdigit() and sockets.is_accepted(pid, int(number[1:-1])):
-        return ACCEPTED
+    if kind == "socket" and number[1:-1].isdigit():
+        return sockets.kind(pid, int(number[1:-1]))
     return describe(link)
 
 
@@ -103,7 +110,7 @@ def describe(link: str) -> str:
     """What /proc says that a descriptor is -> its kind, with a path where it has one.
 
     The kinds are ``pipe``, ``socket``, ``eventfd``, ``device:PATH``, ``file:PATH`` and ``anon:NAME``;
-    ``socket:accepted`` (``ACCEPTED``) is told by more than the link.
+    what more is known of a socket is ``probes.proc.sockets``' to say.
     """
     if link.startswith("/dev/") and not link.startswith(("/dev/shm/", "/dev/hugepages/")):
         return f"device:{link}"

@@ -36,5 +36,6 @@ def places_samples(records: list[bytes], now_ns: int, number: Callable[[int], in
     rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
     for start in range(0, len(rows), _PLACES_A_SAMPLE):
         part = rows[start : start + _PLACES_A_SAMPLE]
-        data = {name: part[name].tolist() for name in ("time", "tid")}
+        data = {name: part[name].tolist() for name in ("time", "tid", "pid", "syscall")}
+        data["argument"] = (part["argument"] & 0xFFFFFFFF).tolist()
         yield Sample(PLACES, now_ns, {**data, "stack": [number(stack) for stack in part["stack"].tolist()]})

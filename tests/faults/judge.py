@@ -14,7 +14,7 @@ UNEXPLAINED = 0.02  # of the proved idle time
 SLACK_NS = 2 * MS  # no sum is held to less
 SPINNING_LOSS_NS = 2 * MS  # what may be certain of a late return that cannot be
 MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its return
-PLACES = {"C08": "do_recv", "C09": "do_recv", "C19": "do_net"}  # where script.py waits for others, if it does
+PLACES = {"C08": "do_burn", "C19": "do_net"}  # where script.py is when the GPU waits for it
 # what a negative control may lose to others: its program was ready to run, or between two of its operations
 QUIET_NS = 10 * MS
 
@@ -167,7 +167,7 @@ def _place(run: Run, found: dict[str, Any]) -> str:
     wanted = PLACES.get(found["cause"])
     if wanted is None or run.scenario.language != "python" or run.scenario.attached:
         return ""
-    links = [link["line"] for link in found["chain"] if link["pid"] == found["pid"]]
+    links = [link["line"] for link in found["chain"]]
     if found["line"] is None or found["line"] not in links:
         return f"{found['cause']} is at {found['line']}, its chain at {links}"
     function = found["line"]["function"].rpartition(".")[2]

@@ -147,6 +147,8 @@ def _finding_json(finding: Finding) -> FindingJson:
         "kind": finding.kind,
         "title": finding.title,
         "level": str(finding.level),
+        "idle_level": str(finding.idle_level),
+        "name_level": str(finding.name_level),
         "loss_ns": range_json(finding.loss),
         "pid": finding.pid,
         "tid": finding.tid,
@@ -171,6 +173,7 @@ def _link_json(link: Link) -> LinkJson:
         "text": link.text,
         "ns": link.ns,
         "events": link.events,
+        "role": link.role,
         "line": line_json(link.line),
     }
 

@@ -25,6 +25,11 @@ class Level(str, Enum):
     __str__ = str.__str__
 
 
+def least_sure(*levels: Level) -> Level:
+    """The least sure of some levels."""
+    return max(levels, key=list(Level).index)
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """A duration that lies between two bounds, in ns; ``estimate`` is where, as far as one can tell."""
@@ -48,7 +53,9 @@ class Link:
     """One link of a chain, from the GPU down to what is to blame.
 
     ``ns`` is this link's time, ``events`` how many records say so,
-    ``line`` where its thread was for most of it, None when that is not known.
+    ``line`` where its thread was for most of it, None when that is not known. ``role`` is that of its
+    thread: ``submitter``, ``loader``, ``pinning``, ``autograd``, ``thread``, ``child``, ``process``, or
+    ``unknown``; empty where the link is no thread's.
     """
 
     layer: Layer
@@ -58,6 +65,7 @@ class Link:
     ns: int
     events: int
     line: Line | None = None
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class Finding:
 
     Attributes:
         kind: ``idle`` (the GPU had nothing to do) or ``waste`` (time inside calls that costs the host).
+        level: The lesser of ``idle_level`` and ``name_level``.
         loss: What it costs.
         api: The call to look at.
         evidence: Sentences with their figures.
@@ -74,8 +83,10 @@ class Finding:
         moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
-        line: Where in the program the call to look at is made, or the submitting thread waits for
-            others; None when that is not known.
+        line: Where the thread at the end of the chain was, or the call to look at is made; None when that
+            is not known.
+        idle_level: How sure it is that the time was lost.
+        name_level: How sure it is that this cause took it.
     """
 
     cause: str
@@ -95,6 +106,8 @@ class Finding:
     gaps: int
     per_step_ns: int | None
     line: Line | None = None
+    idle_level: Level = Level.PROVED
+    name_level: Level = Level.PROVED
 
 
 @dataclass(frozen=True, slots=True)

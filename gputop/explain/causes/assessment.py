@@ -60,6 +60,8 @@ def assessed(
         count,
         middle // steps.count if steps is not None and steps.count else None,
         line,
+        level,
+        level,
     )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from gputop.explain.answer.report import DiagnosisKind
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.loaders import behind_workers, others, workers_of
+from gputop.explain.causes.loaders import behind_workers, workers_of
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
+from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask, covered, intersect, union
 
@@ -17,7 +18,7 @@ LARGE = 0.2  # part of the time that workers wait for each other (docs/causes/C0
 
 def _computing(scene: Scene, free: Mask) -> Mask:
     works = scene.does(State.RUN, State.BLOCKED) | behind_workers(scene)
-    return free & others(scene) & works
+    return free & of_loader(scene) & works
 
 
 def _cpu_taken(claim: Claim) -> int:
@@ -67,7 +68,7 @@ COMPUTING = register(
         _computing,
         _advise_computing,
         more=_cpu_taken,
-        culprit="waiter",
+        culprit="end",
         crowded=True,
         kind=DiagnosisKind.INPUT,
         family="D",

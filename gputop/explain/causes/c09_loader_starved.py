@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from gputop.explain.answer.report import DiagnosisKind
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.loaders import behind_workers, others, workers_of
+from gputop.explain.causes.loaders import behind_workers, workers_of
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
+from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask
 
 
 def _starved(scene: Scene, free: Mask) -> Mask:
-    return free & others(scene) & scene.does(State.QUEUED) & ~behind_workers(scene)
+    return free & of_loader(scene) & scene.does(State.QUEUED) & ~behind_workers(scene)
 
 
 def _advise_starved(claim: Claim) -> tuple[str, ...]:
@@ -31,7 +32,7 @@ STARVED = register(
         "DataLoader is starved of CPU",
         _starved,
         _advise_starved,
-        culprit="waiter",
+        culprit="end",
         kind=DiagnosisKind.INPUT,
         family="D",
         rank=120,

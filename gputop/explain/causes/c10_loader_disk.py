@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gputop.explain.answer.report import DiagnosisKind
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.loaders import others
 from gputop.explain.causes.registry import register
+from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask
 from gputop.explain.evidence.waits import Wait
 
 
 def _on_disk(scene: Scene, free: Mask) -> Mask:
-    return free & others(scene) & scene.waits(Wait.DISK, Wait.READ)
+    return free & of_loader(scene) & scene.waits(Wait.DISK, Wait.READ)
 
 
 def _advise_disk(_claim: Claim) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ ON_DISK = register(
         "DataLoader waits for the disk",
         _on_disk,
         _advise_disk,
-        culprit="waiter",
+        culprit="end",
         kind=DiagnosisKind.INPUT,
         family="D",
         rank=100,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from gputop.explain.answer.report import DiagnosisKind, Level
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.loaders import others
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
+from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask
 from gputop.explain.evidence.waits import Wait
 
 
 def _faults(scene: Scene, free: Mask) -> Mask:
-    return free & others(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting())
+    return free & of_loader(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting())
 
 
 def _fault_level(claim: Claim) -> Level:
@@ -36,7 +36,7 @@ FAULTS = register(
         _faults,
         _advise_faults,
         _fault_level,
-        culprit="waiter",
+        culprit="end",
         kind=DiagnosisKind.INPUT,
         family="D",
         rank=110,

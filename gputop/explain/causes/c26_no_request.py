@@ -9,12 +9,14 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.lineage import any_on_the_way, led_by
+from gputop.explain.chains.locks import Futex
+from gputop.explain.chains.peers import Peer, peers
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.descriptors import numbers_of
 from gputop.explain.evidence.ranges import Mask
 from gputop.explain.evidence.waits import Wait
-from probes.proc.open_files import ACCEPTED
+from probes.proc.sockets import ACCEPTED
 
 # parts of the paths of code that waits for requests: Python's own servers, and those that people use
 SERVERS = (
@@ -37,12 +39,25 @@ SERVERS = (
 def _unasked(scene: Scene, free: Mask) -> Mask:
     from_outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(Wait.POLL), int(Wait.REQUEST)])
     waits = (free & scene.does(State.BLOCKED)) | from_outside
-    sleeps = waits & scene.own & scene.waits(Wait.SLEEP) & scene.inside(Group.OTHER)
+    polls = free & scene.own & scene.polling & scene.inside(Group.OTHER)
     asked = scene.wait == Wait.REQUEST
     stopped = waits & scene.waits(Wait.STOPPED)
     serving = (_serving(scene) | _answering(scene)) & (waits | scene.does(State.OUTSIDE))
-    unasked: Mask = (waits & asked) | from_outside | sleeps | stopped | serving
+    unasked: Mask = (waits & asked) | from_outside | polls | stopped | serving | idle_client(scene, free)
     return unasked
+
+
+def idle_client(scene: Scene, free: Mask) -> Mask:
+    """A thread or process that is no helper of the submitter sleeps, and then sends it the next work.
+
+    Not behind a lock: who sleeps with a lock in its hands keeps others from their work.
+    """
+    client = np.isin(peers(scene), [Peer.THREAD, Peer.PROCESS]) & (scene.futex == Futex.UNKNOWN)
+    sleeps = client & scene.waits(Wait.SLEEP)
+    # what it does between two sleeps, in a gap that it mostly sleeps through, is no work for the GPU either
+    mostly = 2 * scene.gap_ns(sleeps) > scene.gaps.end - scene.gaps.begin
+    idle: Mask = free & client & (sleeps | mostly[scene.segments.gap])
+    return idle
 
 
 def _serving(scene: Scene) -> Mask:
@@ -70,7 +85,7 @@ UNASKED = register(
         _unasked,
         _advise,
         lambda _claim: Level.STRONG,
-        culprit="waiter",
+        culprit="end",
         fault=False,
         kind=DiagnosisKind.UNASKED,
         family="U",

@@ -15,10 +15,10 @@ from gputop.explain.causes.drains import (
 )
 from gputop.explain.causes.own_work import long_work, not_waited, own_work
 from gputop.explain.causes.registry import register
-from gputop.explain.chains.scene import SCALAR_BYTES, Scene
+from gputop.explain.chains.scene import BIG_COPY, SCALAR_BYTES, Scene
 from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints, Mask
-from gputop.format import format_ns
+from gputop.format import format_bytes, format_ns
 
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
 
@@ -32,6 +32,7 @@ def _other_work(scene: Scene, free: Mask) -> Mask:
     works = scene.gap_ns(own_work(scene))
     alone = (source < 0) | not_waited(scene) | (works >= OUTWAITS * _waited(scene, source))
     alone &= (source < 0) | (source == np.arange(len(source)))  # within a loop of reads it is theirs
+    alone |= scene.gap_facts.sent_bytes >= BIG_COPY  # it makes what it sends, and not of a scalar alone
     alone &= long_work(scene) & (read_between(scene) <= SCALAR_BYTES)
     return free & own_work(scene) & alone[scene.segments.gap]
 
@@ -55,8 +56,21 @@ def _waited(scene: Scene, source: Ints) -> Ints:
     return np.where(known, total[wait] - total[since], np.iinfo(np.int64).max // OUTWAITS)
 
 
+def _title(claim: Claim) -> str:
+    sent = claim.sent_bytes
+    if sent < BIG_COPY:
+        return OTHER_WORK.title
+    return f"the submitting thread works on the host before each copy of {format_bytes(sent)} to the GPU"
+
+
 def _advise(claim: Claim) -> tuple[str, ...]:
     usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+    if claim.sent_bytes >= BIG_COPY:
+        return (
+            f"{format_ns(usual)} of host work come before each copy: if it does not depend on what the GPU "
+            "has just computed, let a worker process prepare it while the GPU works on the step before",
+            "else do that work on the GPU, or make it faster",
+        )
     return (
         f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
         "another process, do it less often, or do it after the launches of the next step",
@@ -70,6 +84,7 @@ OTHER_WORK = register(
         _other_work,
         _advise,
         culprit="refilled_by",
+        titled=_title,
         # what is long once in such a loop is no recurring stall
         beside=frozenset({"C01", "C03", "C06", "C27"}),
         kind=DiagnosisKind.HOST,

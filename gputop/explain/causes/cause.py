@@ -15,8 +15,8 @@ from gputop.explain.chains.steps import Steps
 from gputop.explain.evidence.ranges import Ints, Mask, distinct
 
 # the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
-# with the line at which the submitting thread was blocked after
-Culprit = Literal["drained_by", "refilled_by", "inside", "waiter"]
+# with the line at which the submitting thread was blocked after; that, with the line of the thread at the end
+Culprit = Literal["drained_by", "refilled_by", "inside", "waiter", "end"]
 
 
 @dataclass(frozen=True, slots=True)

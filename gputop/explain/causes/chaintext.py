@@ -8,6 +8,8 @@ from gputop.engine.lines import Line
 from gputop.explain.answer.report import Layer, Link
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chains.chain import DEPTH, State
+from gputop.explain.chains.peers import WORDS as WORDS_OF
+from gputop.explain.chains.peers import Peer, peer_of, peers, process_title
 from gputop.explain.chains.places import hot_line, longest, waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.traced import returned
@@ -34,14 +36,19 @@ def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
     total, gaps = int(ns.sum()), len(claim.gaps)
     links = [
         Link("gpu", 0, 0, f"{device} was idle", total, gaps),
-        Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps),
+        Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps, role=WORDS_OF[Peer.SUBMITTER]),
     ]
-    for thread, wait in _waits(scene, leader):
+    for thread, wait, poll in _waits(scene, leader):
         pid, tid = _ids(scene, thread)
         through = rows[_passes(scene, rows, thread)]
-        line = waiting_line(scene, through, thread)
-        text = _at(f"{_name(scene, thread)} waited {WORDS[Wait(wait)]}", line)
-        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line))
+        if poll >= 0:
+            line = scene.evidence.facts.stacks.line(int(scene.analysis.polls.stack[poll]))
+            text = _at(f"{_name(scene, thread)} polled", line)
+        else:
+            line = waiting_line(scene, through, thread)
+            text = _at(f"{_name(scene, thread)} {_waited(wait)}", line)
+        role = "submitter" if thread == submitter else _role_of_thread(scene, through, thread)
+        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line, role))
     return (*links, _last(claim, rows, states, leader))
 
 
@@ -80,7 +87,7 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
         line = hot.line
         text += f", most often at {hot.text()}"
     if (states != scene.segments.state[rows]).any():
-        text += ", or waited while other workers of its loader ran"
+        text += ", or waited while other workers ran"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was runnable but not running"
         shares = scene.occupants(claim.segments)
@@ -97,29 +104,38 @@ def _last(claim: Claim, rows: Ints, states: Ints, leader: int) -> Link:
                 "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
             )
             line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
-            text = _at(f"{name} waited {WORDS[wait]}", line)
+            text = _at(f"{name} {_waited(wait)}", line)
     elif state == State.OUTSIDE:
-        text = (
-            f"woken by a thread that is not watched, after it waited {WORDS[Wait(int(scene.wait[leader]))]}"
-        )
+        text = f"woken by a thread that is not watched, after it {_waited(scene.wait[leader])}"
     if others > 0:
         text += f" (and {others} more process{'es' * (others > 1)} likewise)"
         alike = rows
-    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line)
+    role = WORDS_OF[Peer(int(peers(scene)[leader]))]
+    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line, role)
+
+
+def _waited(kind: int) -> str:
+    """``waited for a lock``; a sleep is none."""
+    wait = Wait(int(kind))
+    return "was sleeping" if wait is Wait.SLEEP else f"waited {WORDS[wait]}"
+
+
+def _role_of_thread(scene: Scene, through: Ints, thread: int) -> str:
+    """The role of a thread on the way."""
+    return WORDS_OF[peer_of(scene, int(scene.gaps.thread[scene.segments.gap[through[0]]]), thread)]
 
 
 def _at(text: str, line: Line | None) -> str:
     return f"{text} at {line.text()}" if line is not None else text
 
 
-def _waits(scene: Scene, segment: int) -> list[tuple[int, int]]:
-    """(thread, kind of wait) of each link from the submitter down to the segment."""
-    found: list[tuple[int, int]] = []
+def _waits(scene: Scene, segment: int) -> list[tuple[int, int, int]]:
+    """(thread, kind of wait, row of ``Polls`` or -1) of each link from the submitter down to the segment."""
+    found: list[tuple[int, int, int]] = []
     link = int(scene.segments.link[segment])
-    slices = scene.evidence.slices
+    kinds = scene.links.of_slices(scene.evidence.slices["wait"], Wait.YIELD)
     while link >= 0 and len(found) < DEPTH:
-        kind = int(slices["wait"][int(scene.links.slice[link])])
-        found.append((int(scene.links.thread[link]), kind))
+        found.append((int(scene.links.thread[link]), int(kinds[link]), int(scene.links.poll[link])))
         link = int(scene.links.above[link])
     return found[::-1]
 
@@ -182,6 +198,12 @@ def occupants(claim: Claim) -> str:
     return f"preempted by {', '.join(named)}: " if named else ""
 
 
+def occupants_of(claim: Claim) -> str:
+    """`` (preempted by stress-ng (12) 80 %)``; "" where nobody ran on its CPU."""
+    named = [f"{name} {100 * share:.0f} %" for name, share in claim.scene.occupants(claim.segments)[:_NAMED]]
+    return f" (preempted by {', '.join(named)})" if named else ""
+
+
 def usual_api(scene: Scene, rows: Ints) -> str:
     """The most frequent function among calls; rows of -1 do not count."""
     return _usual(scene, rows)
@@ -196,5 +218,8 @@ def _name(scene: Scene, thread: int) -> str:
     if thread < 0:
         return "a thread that is not watched"
     pid, tid = _ids(scene, thread)
-    name = scene.evidence.facts.thread_name(tid)
-    return f"{name} ({tid})" if pid == tid else f"{name} ({tid} of {pid})"
+    return (
+        process_title(scene, pid)
+        if pid == tid
+        else f"{scene.evidence.facts.thread_name(tid)} ({tid} of {pid})"
+    )

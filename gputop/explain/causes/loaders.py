@@ -6,14 +6,9 @@ import numpy as np
 
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.chain import State
+from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask, covered, union
-
-
-def others(scene: Scene) -> Mask:
-    """Segments on threads that are not the submitter."""
-    watched: Mask = scene.segments.thread >= 0
-    return ~scene.own & watched
 
 
 def behind_workers(scene: Scene) -> Mask:
@@ -24,7 +19,7 @@ def behind_workers(scene: Scene) -> Mask:
     """
     segments, on_cpu = scene.segments, scene.evidence.on_cpu
     behind = np.zeros(scene.size, np.bool_)
-    queued = np.flatnonzero(others(scene) & scene.does(State.QUEUED) & (segments.slice >= 0))
+    queued = np.flatnonzero(of_loader(scene) & scene.does(State.QUEUED) & (segments.slice >= 0))
     cpu = scene.evidence.slices["queue_cpu"][segments.slice[queued]]
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]

@@ -8,6 +8,7 @@ import numpy as np
 
 from gputop.engine.intervals import expand
 from gputop.explain.chains.chain import Links, Segments, Walk
+from gputop.explain.chains.polling import Polls
 from gputop.explain.chains.traced import Traced
 from gputop.explain.estimates.estimate import WORTH_NS, Estimate, estimates
 from gputop.explain.evidence.effort import WHOLE, Effort
@@ -36,6 +37,7 @@ class Analysis:
     gaps: Gaps
     segments: Segments
     links: Links
+    polls: Polls
     estimates: tuple[Estimate, ...] = ()
     traced: Traced | None = None
 
@@ -59,15 +61,15 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
         give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
     estimated = () if exact else tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
-    segments, links = walk(evidence, gaps)
+    segments, links, polls = walk(evidence, gaps)
     if not exact:
-        return Analysis(evidence, gpu, gaps, segments, links, estimated)
+        return Analysis(evidence, gpu, gaps, segments, links, polls, estimated)
     traced = Traced(evidence)
-    return Analysis(evidence, gpu, gaps, traced.cut(segments), links, traced=traced)
+    return Analysis(evidence, gpu, gaps, traced.cut(segments), links, polls, traced=traced)
 
 
-def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links]:
-    """Where each instant of some gaps went.
+def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links, Polls]:
+    """Where each instant of some gaps went, the waits on the way, and the threads that polled.
 
     Raises:
         AccountingError: The segments of a gap do not sum up to it.
@@ -82,7 +84,7 @@ def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links]:
             f"the parts of {len(wrong)} of {len(gaps)} gaps do not add up: "
             f"{int(sums[row])} of {int(gaps.end[row] - gaps.begin[row])} ns at {int(gaps.begin[row])}"
         )
-    return made.segments, made.links
+    return made.segments, made.links, made.polls
 
 
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.intervals import expand
+from gputop.explain.chains.polling import find_polls
 from gputop.explain.chains.wakers import NOBODY, UNWATCHED, find_wakers
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints
@@ -71,11 +72,25 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Waits that led down a chain: ``slice`` is the waiting thread's, ``above`` the link before it."""
+    """Waits that led down a chain, a row each.
+
+    Attributes:
+        above: The link before it; -1 on the submitter.
+        thread: Row of the thread that waits.
+        slice: Row of its stay off the CPU; -1 where it polls.
+        poll: Row of ``Polls`` where it polls, else -1.
+    """
 
     above: Ints
     thread: Ints
     slice: Ints
+    poll: Ints
+
+    def of_slices(self, column: Column, polled: int) -> Column:
+        """A column of the stays off the CPU for each link; ``polled`` where there is none."""
+        if not len(column):
+            return np.full(len(self.slice), polled, column.dtype)
+        return np.where(self.slice >= 0, column[np.maximum(self.slice, 0)], column.dtype.type(polled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +126,13 @@ class Walk:
         self._slices = evidence.slices
         self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
         self._wakers = find_wakers(evidence, self._begin_key)
+        self.polls = find_polls(evidence)
+        self._known = np.flatnonzero(self.polls.target >= 0)
+        self._polled = self.polls.take(self._known)
+        self._poll_begins = evidence.key(self._polled.thread, self._polled.begin)
+        self._poll_ends = evidence.key(self._polled.thread, self._polled.end)
         self._found: list[tuple[Ints, ...]] = []
-        self._link_parts: list[tuple[Ints, Ints, Ints]] = []
+        self._link_parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         self._link_count = 0
         empty = np.full(len(gap), _NONE, np.int64)
         front = _Front(gap, thread, begin, end, empty, call, np.full((len(gap), DEPTH), _NONE, np.int64))
@@ -122,17 +142,15 @@ class Walk:
             front = self._descend(front, depth)
         self._segment(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
         self.segments = self._segments()
-        self.links = (
-            Links(*(_joined(parts) for parts in zip(*self._link_parts, strict=True)))
-            if (self._link_parts)
-            else Links(empty[:0], empty[:0], empty[:0])
-        )
+        parts = zip(*self._link_parts, strict=True) if self._link_parts else [[empty[:0]]] * 4
+        self.links = Links(*(np.concatenate(list(part)) for part in parts))
 
     # -- one level ----------------------------------------------------------------------------------
 
     def _descend(self, front: _Front, depth: int) -> _Front:
         """Writes the segments of this level; returns what the next one has to explain."""
         alive, others = self._clip(front, depth)
+        alive, polling = self._poll(alive, depth)
         owner, item = self._overlapping(alive)
         self._running(alive, owner, item, depth)
         slices = self._slices
@@ -152,7 +170,7 @@ class Walk:
             alive.call[owner],
             alive.path[owner],
         )
-        return _concatenate([others, self._follow(sleeping, item, depth)])
+        return _concatenate([others, polling, self._follow(sleeping, item, depth)])
 
     def _clip(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
         """Splits at birth and end of the threads: (within their known life, what their makers take over)."""
@@ -180,6 +198,43 @@ class Walk:
             within.gap, within.thread, begin[rows], end[rows], within.link, within.call, within.path
         )
         return alive, handed
+
+    def _poll(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
+        """Splits at the stretches in which a thread polls: (outside of them, handed to whom it polls for)."""
+        key, polls = self._evidence.key, self._polled
+        if not len(polls):
+            return front, front.take(np.zeros(0, np.int64))
+        first = np.searchsorted(self._poll_ends, key(front.thread, front.begin), side="right")
+        last = np.searchsorted(self._poll_begins, key(front.thread, front.end), side="left")
+        owner, item = expand(first, last)
+        path = front.path[owner]
+        loops = ((path == polls.target[item][:, None]) | (path == front.thread[owner][:, None])).any(axis=1)
+        owner, item = owner[~loops], item[~loops]
+        begin = np.maximum(front.begin[owner], polls.begin[item])
+        end = np.minimum(front.end[owner], polls.end[item])
+        path = front.path[owner].copy()
+        path[:, depth] = front.thread[owner]
+        none = np.full(len(owner), _NONE, np.int64)
+        link = self._linked(front.link[owner], front.thread[owner], none, self._known[item])
+        handed = _Front(front.gap[owner], polls.target[item], begin, end, link, front.call[owner], path)
+        # what is left: before each of them, and behind the last
+        head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+        before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
+        rest = front.begin.copy()
+        np.maximum.at(rest, owner, end)
+        rows = np.concatenate([owner, np.arange(len(front.gap))])
+        low, high = np.concatenate([before, rest]), np.concatenate([begin, front.end])
+        keep = high > low
+        left = front.take(rows[keep])
+        outside = _Front(left.gap, left.thread, low[keep], high[keep], left.link, left.call, left.path)
+        return outside, handed
+
+    def _linked(self, above: Ints, thread: Ints, item: Ints, poll: Ints) -> Ints:
+        """Writes links; returns their rows."""
+        link = self._link_count + np.arange(len(item))
+        self._link_count += len(item)
+        self._link_parts.append((above, thread, item, poll))
+        return link
 
     def _overlapping(self, front: _Front) -> tuple[Ints, Ints]:
         key = self._evidence.key
@@ -220,9 +275,9 @@ class Walk:
             rows = np.flatnonzero(chosen)
             self._cut(front, rows, front.begin[rows], front.end[rows], state, depth, item[rows])
         rows = np.flatnonzero(~own & ~unknown & ~loops)
-        link = self._link_count + np.arange(len(rows))
-        self._link_count += len(rows)
-        self._link_parts.append((front.link[rows], front.thread[rows], item[rows]))
+        link = self._linked(
+            front.link[rows], front.thread[rows], item[rows], np.full(len(rows), _NONE, np.int64)
+        )
         thread = np.where(waker[rows] == UNWATCHED, _NONE, waker[rows])
         return _Front(
             front.gap[rows],
@@ -278,10 +333,6 @@ class Walk:
         columns = [np.concatenate(parts) for parts in zip(*self._found, strict=True)]
         order = np.lexsort((columns[3], columns[0]))
         return Segments(*(column[order] for column in columns))
-
-
-def _joined(parts: tuple[Ints, ...]) -> Ints:
-    return np.concatenate(parts)
 
 
 def _concatenate(fronts: list[_Front]) -> _Front:

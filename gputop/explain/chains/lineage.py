@@ -26,7 +26,7 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
     found: Mask = own & chosen[np.maximum(segments.slice, 0)]
     if not len(links.slice):
         return found
-    above, reached = links.above, chosen[links.slice]
+    above, reached = links.above, links.of_slices(chosen, 0)
     for _ in range(DEPTH):
         reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
     linked = segments.link >= 0

@@ -23,11 +23,11 @@ _FEW = 2  # one sample may have met anything
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """The line at which a thread was met most often.
+    """The function in which a thread was met most often, with the line of it where it was met most often.
 
     Attributes:
         line: The line.
-        samples: How often it was met there.
+        samples: How often it was met in that function.
         of: How often it was met at all, at lines that are known.
     """
 
@@ -49,9 +49,27 @@ def hot_line(scene: Scene, rows: Ints) -> Hot | None:
             samples[line] = samples.get(line, 0) + count
     if not samples:
         return None
+    functions: dict[tuple[str, str], int] = {}
+    for line, count in samples.items():  # a loop over many lines is its function
+        functions[line.file, line.function] = functions.get((line.file, line.function), 0) + count
     # a deep stack is cut off before it comes to the program: what is known of others says more
-    line = max(samples, key=lambda one: (not is_library(one.file), samples[one], one))
-    return Hot(line, samples[line], sum(samples.values())) if samples[line] >= _FEW else None
+    function = max(functions, key=lambda one: (not is_library(one[0]), functions[one], one))
+    if functions[function] < _FEW:
+        return None
+    line = max(
+        (one for one in samples if (one.file, one.function) == function), key=lambda one: (samples[one], one)
+    )
+    return Hot(line, functions[function], sum(samples.values()))
+
+
+def end_line(scene: Scene, rows: Ints) -> Line | None:
+    """Where the threads at the end of these segments' chains were: running, or else blocked."""
+    segments = scene.segments
+    asleep = segments.state[rows] == State.BLOCKED
+    if 2 * int(scene.ns[rows][asleep].sum()) > int(scene.ns[rows].sum()):
+        return waiting_line(scene, rows[asleep], segments.thread[rows[asleep]])
+    hot = hot_line(scene, rows)
+    return hot.line if hot is not None else None
 
 
 def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import numpy as np
 from gputop.engine.occupancy import SEGMENT, match, split
 from gputop.explain.chains.analysis import Analysis
 from gputop.explain.chains.chain import DEPTH, State
+from gputop.explain.chains.locks import Futex, find_locks
 from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.steps import Steps, find_steps
 from gputop.explain.evidence.activity import OPERATOR, RANGE
@@ -64,7 +65,10 @@ class Scene:
         in_refill: Whether it lies in the call that gives the GPU work again.
         estimated: Whether its gap is estimated, not proved.
         throttled: Whether the cgroup's quota was used up.
-        over_network: Whether a wait for a socket led out of the family (workers have sockets, too).
+        locks: ``Futex`` of each stay off the CPU.
+        futex: ``Futex`` of the submitter's own sleep that led down the chain.
+        polled_for: Whether a thread on the way polls: the chain follows work, no wakeup.
+        polling: Whether the segment's thread polls there, and it is not known for whom.
     """
 
     def __init__(self, analysis: Analysis, *, steps_of: Scene | None = None, with_steps: bool = True) -> None:
@@ -82,6 +86,7 @@ class Scene:
             self.steps = find_steps(self.evidence, analysis.gpu.stretch)
         self._steps_of: dict[int, Steps | None] = {}
         self._kept: dict[str, Ints] = {}
+        self._roots: dict[int, int] | None = None
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.segments)
         self.ns: Ints = self.segments.ns
@@ -96,7 +101,8 @@ class Scene:
         pid = np.where(watched, threads.pid[segments.thread], -1)
         self.pid: Ints = pid
         self.same_process: Mask = pid == threads.pid[submitter]
-        self.family: Mask = np.isin(pid, self._family())
+        self._descendants = self._family()
+        self.family: Mask = np.isin(pid, self._descendants)
         in_call = segments.call >= 0
         groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
         self.group: Column = np.where(in_call, groups[segments.call], Group.OTHER)
@@ -113,15 +119,28 @@ class Scene:
         first, last = self._ends_of_chains()
         linked = segments.link >= 0
         size = len(self.links.slice)
-        of_link = kinds[self.links.slice] if size else np.zeros(1, np.uint8)
+        of_link = self.links.of_slices(slices["wait"], Wait.YIELD) if size else np.zeros(1, np.uint8)
         via = np.where(linked, of_link[first], 255)
         behind = np.where(linked, of_link[last], Wait.OTHER)
         sleeps = asleep & (segments.state == State.BLOCKED)
         self.wait: Column = np.where(sleeps, kinds[segments.slice], behind)
         self.via: Column = via
-        self.over_network: Mask = (
-            self._any_link(of_link == Wait.SOCKET) & ~self.family if size else np.zeros(self.size, np.bool_)
-        )
+        self.locks: Ints = find_locks(evidence)
+        self.futex: Ints = np.zeros(self.size, np.int64)
+        if size:
+            self.futex = np.where(linked, self.links.of_slices(self.locks, Futex.UNKNOWN)[first], 0)
+        self.polled_for: Mask = self._any_link(self.links.poll >= 0) if size else self.mask()
+        self.polling: Mask = self._polling()
+
+    def _polling(self) -> Mask:
+        polls, segments, key = self.analysis.polls, self.segments, self.evidence.key
+        if not len(polls):
+            return self.mask()
+        begins = key(polls.thread, polls.begin)
+        place = np.searchsorted(begins, key(np.maximum(segments.thread, 0), segments.begin), side="right") - 1
+        near = np.maximum(place, 0)
+        inside: Mask = (place >= 0) & (polls.thread[near] == segments.thread)
+        return inside & (polls.end[near] > segments.begin)
 
     def _ends_of_chains(self) -> tuple[Ints, Ints]:
         """(first, last) link of each segment's chain; 0 where there is none."""
@@ -160,6 +179,30 @@ class Scene:
             if not more:
                 return np.array(sorted(family), np.int64)
             family |= more
+
+    def related(self, chosen: Column) -> Mask:
+        """Whether the process of each chosen segment is of one watched family with its submitter's."""
+        if self._roots is None:
+            threads, facts = self.evidence.threads, self.evidence.facts.processes
+            parent = {pid: int(one.get("parent_pid", 0)) for pid, one in facts.items()}
+            maker = threads.pid[np.maximum(threads.parent, 0)]
+            known = threads.parent >= 0
+            parent |= dict(zip(threads.pid[known].tolist(), maker[known].tolist(), strict=True))
+            self._roots = {}
+            for pid in {*threads.pid.tolist(), *parent}:
+                root, seen = pid, {pid}
+                while parent.get(root) in parent and parent[root] not in seen and parent[root] != root:
+                    root = parent[root]
+                    seen.add(root)
+                self._roots[pid] = root
+        roots = self._roots
+        submitter = self.evidence.threads.pid[self.gaps.thread[self.segments.gap[chosen]]]
+        pairs = zip(self.pid[chosen].tolist(), submitter.tolist(), strict=True)
+        return np.array([roots.get(pid, pid) == roots.get(one, one) for pid, one in pairs], np.bool_)
+
+    def is_family(self, pid: int) -> bool:
+        """Whether a process is one that gives a GPU work, or descends from one."""
+        return pid in self._descendants
 
     def steps_of(self, pid: int) -> Steps | None:
         """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
@@ -212,7 +255,7 @@ class Scene:
         served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
         asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
         known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
-        family = np.setdiff1d(self._family(), feeders)
+        family = np.setdiff1d(self._descendants, feeders)
         return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
@@ -225,6 +268,13 @@ class Scene:
 
     def occupant_shares(self, chosen: Column) -> dict[int, float]:
         """The same by process number; of a thread that belongs to none, by its own."""
+        by_process: dict[int, float] = {}
+        for (pid, tid), part in self.thread_shares(chosen).items():
+            by_process[pid or tid] = by_process.get(pid or tid, 0.0) + part
+        return by_process
+
+    def thread_shares(self, chosen: Column) -> dict[tuple[int, int], float]:
+        """The same by (process, thread); the process is 0 where it is not known."""
         rows = np.flatnonzero(chosen & (self.segments.state == State.QUEUED) & (self.segments.slice >= 0))
         slices = self.evidence.slices
         item = self.segments.slice[rows]
@@ -232,14 +282,13 @@ class Scene:
         waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
         waits["begin"], waits["end"] = self.segments.begin[rows], self.segments.end[rows]
         total = int((waits["end"] - waits["begin"]).sum())
-        by_process: dict[int, float] = {}
+        by_thread: dict[tuple[int, int], float] = {}
         if len(rows) and len(self.evidence.on_cpu):
             for (_tid, occupant, pid), ns in match(
                 split(waits, self.evidence.moves), self.evidence.on_cpu
             ).items():
-                key = pid if pid else occupant
-                by_process[key] = by_process.get(key, 0.0) + ns / total
-        return by_process
+                by_thread[pid, occupant] = by_thread.get((pid, occupant), 0.0) + ns / total
+        return by_thread
 
     def _occupant(self, pid: int) -> str:
         if not pid:

@@ -24,7 +24,8 @@ class Wakers:
     Attributes:
         thread: Row of the thread that ended it; ``NOBODY``: not known, ``UNWATCHED``: not a watched one.
         own: Whether the wait is the thread's own: for the clock, the disk, a page.
-        queued: When it was ready to run, counted from the moment it was woken.
+        queued: When it was ready to go on, counted from the moment it was woken; never within a row of waits
+            for one thing.
     """
 
     thread: Ints
@@ -45,7 +46,9 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
     own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
     own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
-    queued = np.where(own | repeated, slices["queued"], _sent(evidence, direct, begin_key))
+    queued = np.where(own, slices["queued"], _sent(evidence, direct, begin_key))
+    # who looks once more and sleeps again had nothing to run for: a CPU would not have ended its wait
+    queued = np.where(repeated, slices["end"], queued)
     return Wakers(direct[tells], own, queued)
 
 

@@ -14,7 +14,7 @@ from probes.proc.syscalls import of_files
 from probes.samples import FilesData
 
 if TYPE_CHECKING:
-    from gputop.explain.evidence.evidence import Columns
+    from gputop.explain.evidence.evidence import Columns, Table
 
 UNKNOWN = 0  # the number of what is not known
 _MOST = 65_536  # names, and descriptors; a program that opens more files has the later ones unnamed
@@ -59,12 +59,12 @@ class Descriptors:
             self.names.append(what)
         return UNKNOWN if number is None else number
 
-    def tell(self, slices: Columns) -> None:
-        """Fills the column ``file`` in, as told up to now."""
+    def tell(self, slices: Columns | Table) -> None:
+        """Fills the column ``file`` of stays off the CPU or of samples in, as reported up to now."""
         slices["file"][:] = self.of(slices)
 
-    def of(self, slices: Columns) -> npt.NDArray[np.int32]:
-        """What each slice's thread blocked on, by number, as told up to now; ``UNKNOWN`` where it is not."""
+    def of(self, slices: Columns | Table) -> npt.NDArray[np.int32]:
+        """What the system call of each row was given, by number, as reported up to now; else ``UNKNOWN``."""
         files = np.zeros(len(slices), np.int32)
         if not self._now:
             return files

@@ -187,6 +187,8 @@ class Gatherer:
         self.held.mark(mark.time_ns, self.gpus[-1] if self.gpus else None)
         for part in self.ticks[-1].slices:
             self.descriptors.tell(part)
+        for table in self.ticks[-1].places:
+            self.descriptors.tell(table)
         if self._hole:
             self.losses.miss(self._marked_ns, mark.time_ns)
         if self._unkept:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.explain.evidence.descriptors import UNKNOWN
-from probes.proc.syscalls import name
+from probes.proc.syscalls import machine_of, name
 from probes.schema import NO_SYSCALL, OffFlag
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Wait(IntEnum):
     REQUEST = 11  # a connection that somebody else makes
     DATA = 12  # what a pipe, an eventfd or a terminal gives or takes: somebody else's work
     STOPPED = 13  # whatever it was in: a signal or a debugger stopped it
+    YIELD = 14  # it gave its CPU away, and is ready to run
 
 
 _KINDS: dict[Wait, str] = {
@@ -48,6 +49,7 @@ _KINDS: dict[Wait, str] = {
     Wait.DISK: "pread64 preadv preadv2 pwrite64 pwritev pwritev2 fsync fdatasync sync_file_range sync syncfs "
     "msync readahead io_getevents io_uring_enter getdents64 copy_file_range fallocate ftruncate open openat "
     "openat2 newfstatat statx unlink unlinkat rename renameat renameat2",
+    Wait.YIELD: "sched_yield",
     Wait.SLEEP: "nanosleep clock_nanosleep pause rt_sigtimedwait rt_sigsuspend",
     Wait.DRIVER: "ioctl",
     Wait.CHILD: "wait4 waitid",
@@ -61,7 +63,7 @@ WORDS: dict[Wait, str] = {
     Wait.READ: "for data",
     Wait.SOCKET: "for a socket",
     Wait.DISK: "for the disk",
-    Wait.SLEEP: "in a sleep of its own",
+    Wait.SLEEP: "in a sleep",
     Wait.DRIVER: "in the GPU driver",
     Wait.FAULT: "for a page fault",
     Wait.CHILD: "for a child process",
@@ -69,6 +71,7 @@ WORDS: dict[Wait, str] = {
     Wait.REQUEST: "for a request",
     Wait.DATA: "for data",
     Wait.STOPPED: "until it was continued: a signal or a debugger had stopped it",
+    Wait.YIELD: "for a CPU after sched_yield",
 }
 OWN = frozenset(
     {Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED}
@@ -105,6 +108,12 @@ def _of_descriptor(name: str) -> Wait:
     if name == "anon:timerfd":
         return Wait.SLEEP
     return {"": Wait.READ, "socket": Wait.SOCKET, "file": Wait.DISK}.get(kind, Wait.DATA)
+
+
+def is_yield(syscalls: npt.NDArray[np.uint16], header: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Which of these system calls give the CPU away."""
+    yields: npt.NDArray[np.bool_] = _wait_table(machine_of(header))[syscalls] == Wait.YIELD
+    return yields
 
 
 @cache

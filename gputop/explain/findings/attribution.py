@@ -7,17 +7,13 @@ import numpy as np
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.traced_owners import traced_owners
 
 
 def owners(scene: Scene) -> Ints:
     """The row of ``CATALOGUE`` of each segment, -1 where no cause takes it."""
-    free = np.isin(scene.segments.state, [State.RUN, State.QUEUED, State.BLOCKED])
-    free |= scene.over_network
-    inside = np.isin(scene.group, [Group.ALLOC, Group.FREE, Group.HOST, Group.GRAPH, Group.MODULE])
-    free |= inside & (scene.segments.state == State.OUTSIDE)
+    free = np.isin(scene.segments.state, [State.RUN, State.QUEUED, State.BLOCKED, State.OUTSIDE])
     free |= scene.unrecorded
     owner, settled = traced_owners(scene)
     free &= ~settled

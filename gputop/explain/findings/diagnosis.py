@@ -16,11 +16,14 @@ from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
 from gputop.explain.causes import CATALOGUE, CAUSES
 from gputop.explain.causes.c23_straggler import of_lateness
+from gputop.explain.causes.c26_no_request import idle_client
+from gputop.explain.causes.cause import Claim
 from gputop.explain.causes.launched import elementwise_among, small_among
-from gputop.explain.chains.places import waiting_line
+from gputop.explain.causes.peer_causes import who
+from gputop.explain.chains.peers import loader_helpers
+from gputop.explain.chains.places import end_line, waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.evidence.waits import Wait
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.traced_class import class_of_traced
 from gputop.explain.proofs.kernels import KernelTime
@@ -31,7 +34,7 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.INPUT: "input-bound",
     DiagnosisKind.SYNC: "sync-bound",
     DiagnosisKind.LAUNCH: "launch-bound (CPU overhead)",
-    DiagnosisKind.HOST: "host-bound (CPU work between launches)",
+    DiagnosisKind.HOST: "host-bound",
     DiagnosisKind.COPY: "copy-bound",
     DiagnosisKind.COMPUTE: "compute-bound",
     DiagnosisKind.MEMORY: "memory-bound",
@@ -44,10 +47,7 @@ TITLES: dict[DiagnosisKind, str] = {
 }
 _OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
 MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
-POLLS = (
-    "it sleeps by itself there: if work may arrive meanwhile, wait for it (queue.Queue.get, Condition.wait) "
-    "in place of looking again later"
-)
+POLLS = "it looks for work again and again there: wait for it instead (queue.Queue.get, Condition.wait)"
 # rows of the catalogue that are no fault: no work is requested
 UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 LEAST = 0.1  # of the span: what a class of causes must take, or its first one's change win, to be the answer
@@ -97,13 +97,20 @@ def _where_unasked(scene: Scene, outcome: Outcome, found: Diagnosis) -> Diagnosi
     if found.kind is not DiagnosisKind.UNASKED:
         return found
     rows = np.flatnonzero(np.isin(outcome.cause, UNASKED_ROWS))
-    line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
-    if line is None:
-        return found
-    asleep = scene.waits(Wait.SLEEP)[rows] & scene.own[rows]
-    slept = scene.ns[rows][asleep].sum() > MOSTLY * scene.ns[rows].sum()
-    said = f"{found.evidence[0]}, {'asleep' if slept else 'waiting'} at {line.text()}"
-    return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,) if slept else found.advice)
+    submitters = scene.gaps.thread[scene.segments.gap[rows]]
+    line = waiting_line(scene, rows, submitters)
+    said = found.evidence[0] + (f", waiting at {line.text()}" if line is not None else "")
+    asleep = rows[idle_client(scene, np.ones(scene.size, np.bool_))[rows]]
+    if scene.ns[asleep].sum() > MOSTLY * scene.ns[rows].sum():
+        chosen = np.zeros(scene.size, np.bool_)
+        chosen[asleep] = True
+        gaps = np.flatnonzero(scene.gap_ns(chosen))
+        client, where = who(Claim(scene, chosen, gaps)), end_line(scene, asleep)
+        said += f"; {client} sends none, it sleeps{f' at {where.text()}' if where is not None else ''}"
+    polls = (scene.polling & scene.own)[rows]
+    if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():
+        return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,))
+    return replace(found, evidence=(said, *found.evidence[1:]))
 
 
 def by_losses(
@@ -160,7 +167,7 @@ def _taken(
 
 def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:
     """Findings of threads that want a CPU on which mostly their own loader's workers run."""
-    helpers = set(scene.helpers().tolist())
+    helpers = set(loader_helpers(scene).tolist())
     found = set()
     for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
         if helpers and class_of(finding) is DiagnosisKind.CPU:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.answer.report import Event, Finding, Level, Range
+from gputop.explain.answer.report import Event, Finding, Level, Range, least_sure
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import chain, usual_api
@@ -164,7 +164,7 @@ def _event(cause: Cause, claim: Claim, *, coverage: bool) -> Event:
     scene = claim.scene
     gap = int(claim.gaps[0])
     none = np.zeros(len(scene.gaps), np.int64)
-    level, _loss_ns = _loss(cause, claim, np.array([claim.ns]), none, 0, coverage=coverage)
+    level, _loss_ns = _loss(claim, np.array([claim.ns]), none, 0, coverage=coverage)
     thread = int(scene.gaps.thread[gap])
     rows = np.flatnonzero(claim.segments)
     hot, done = hot_line(scene, rows), done_once(scene, rows)
@@ -172,7 +172,7 @@ def _event(cause: Cause, claim: Claim, *, coverage: bool) -> Event:
         int(scene.gaps.begin[gap]) - _start(scene),
         claim.ns,
         cause.number,
-        level,
+        least_sure(level, cause.level(claim)),
         f"first use: {done}" if done else cause.name(claim),
         int(scene.evidence.threads.pid[thread]),
         chain(cause, claim),
@@ -204,7 +204,9 @@ def finding_of(scene: Scene, cause: Cause, mine: Column) -> Finding:
 def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
     scene, gaps = claim.scene, claim.gaps
     per_gap = scene.gap_ns(claim.segments)[gaps]
-    level, loss = _loss(cause, claim, per_gap, slack_ns, short_ns, coverage=coverage)
+    idle_level, loss = _loss(claim, per_gap, slack_ns, short_ns, coverage=coverage)
+    name_level = cause.level(claim)
+    level = least_sure(idle_level, name_level)
     leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
     # what is called proved names no moment that is estimated
     named = scene.gaps.proved[gaps] if level == Level.PROVED else np.ones(len(gaps), np.bool_)
@@ -227,24 +229,24 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         len(gaps),
         _told(loss) // claim.steps.count if claim.steps is not None and claim.steps.count else None,
         line_of(cause, claim),
+        idle_level,
+        name_level,
     )
 
 
 def _loss(
-    cause: Cause, claim: Claim, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
+    claim: Claim, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
 ) -> tuple[Level, Range]:
-    """How sure the loss is, and how large; the lower bound is what is proved of it."""
+    """How sure it is that so much was lost, whatever took it; the lower bound is what is proved of it."""
     scene, gaps = claim.scene, claim.gaps
     whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
     guessed = scene.gaps.estimated[gaps]
     slack = int((slack_ns[gaps] * (per_gap / whole))[~guessed].sum())
     assumed, total = int(per_gap[~guessed].sum()), claim.ns + short_ns
     sure = int(per_gap[scene.gaps.proved[gaps]].sum())
-    level, lower = cause.level(claim), assumed
+    level, lower = Level.PROVED, sure
     if not coverage or sure < 0.5 * total:
-        level = Level.STRONG if level == Level.PROVED else level
-    elif level == Level.PROVED:
-        lower = sure
+        level, lower = Level.STRONG, assumed
     estimates = [
         one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
     ]

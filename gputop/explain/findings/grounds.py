@@ -7,7 +7,7 @@ import numpy as np
 from gputop.engine.lines import Line
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.chains.chain import State
-from gputop.explain.chains.places import hot_line, line_shares, waiting_line
+from gputop.explain.chains.places import end_line, hot_line, line_shares, waiting_line
 from gputop.explain.chains.traced_words import in_words, line_in
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
@@ -25,7 +25,9 @@ def line_of(cause: Cause, claim: Claim) -> Line | None:
         return line_in(scene, rows)
     if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
         line = hot.line
-    if cause.culprit == "waiter":
+    if cause.culprit == "end":
+        line = end_line(scene, rows)
+    if cause.culprit == "waiter" or (cause.culprit == "end" and line is None):
         line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
     shares = _lines(cause, claim)
     return line or (shares[0][0] if shares and shares[0][1] >= _LINE else None)

@@ -48,14 +48,14 @@ def possible(scene: Scene) -> Possible:
     before = np.where(calls["row"][before] == thread, before, -1)
     never = np.zeros(len(rows), np.bool_)
     early = Gaps(begin[rows], end[rows], gaps.device[rows], before, drained_by, thread, never, never)
-    segments, links = walk(scene.evidence, early)
-    other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, segments, links), steps_of=scene)
+    walked = walk(scene.evidence, early)
+    other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, *walked), steps_of=scene)
     owner = owners(other)
     claimed = owner >= 0
-    pids = scene.evidence.threads.pid[thread[segments.gap]]
+    pids = scene.evidence.threads.pid[thread[other.segments.gap]]
     by_cause: dict[tuple[int, int], int] = {}
     for number, pid, ns in zip(
-        owner[claimed].tolist(), pids[claimed].tolist(), segments.ns[claimed].tolist(), strict=True
+        owner[claimed].tolist(), pids[claimed].tolist(), other.ns[claimed].tolist(), strict=True
     ):
         by_cause[number, pid] = by_cause.get((number, pid), 0) + ns
     slack[rows] -= other.gap_ns(claimed)

@@ -161,7 +161,17 @@ int on_timer(void *ctx)
 	struct thread *t = OTHERS(THREADS_FD, &tid);
 	if (!t || t->depth || is_stopped())
 		return 0;
-	struct line_record r = {.kind = LINE_RECORD, .pid = id >> 32, .tid = tid};
+	struct line_record r = {.kind = LINE_RECORD, .pid = id >> 32, .tid = tid, .syscall = NO_SYSCALL};
+	struct {
+		u64 argument;
+		SYSCALL_TYPE number;
+	} frame = {0, -1};
+	void *user = task_registers(get_current_task_btf());
+	bpf_probe_read_kernel(&frame, sizeof(frame.argument) + sizeof(frame.number), (char *)user + SYSCALL_FRAME);
+	if (frame.number >= 0 && frame.number < NO_SYSCALL) { /* an interrupt of the program itself has none */
+		r.syscall = frame.number;
+		r.argument = frame.argument;
+	}
 	r.time = bpf_ktime_get_ns();
 	r.stack = python_stack(r.pid, tid, 0, SAMPLED);
 	if (r.stack == NO_PYTHON) {

@@ -2,6 +2,7 @@
 #include "script.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 struct role roles[MOST_ROLES];
@@ -161,6 +162,8 @@ int main(int argc, char **argv) {
   for (int i = 0; i < MOST_CHANNELS; i++) must(pipe2(channels[i], O_CLOEXEC) == 0, "pipe");
   for (int i = 1; i < role_count; i++)
     if (strcmp(roles[i].kind, "process") == 0 && (children[i] = fork()) == 0) {
+      /* as PyTorch names the workers of its DataLoader */
+      prctl(PR_SET_NAME, strcmp(roles[i].name, "loader") == 0 ? "pt_data_worker" : roles[i].name);
       run_role(&roles[i]);
       exit(0);
     }

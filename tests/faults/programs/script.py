@@ -318,6 +318,8 @@ def main(path: str) -> None:
             children[role.name] = os.fork()
             if children[role.name] == 0:
                 signal.signal(signal.SIGUSR1, _over)
+                if role.name == "loader":
+                    Path("/proc/self/comm").write_text("pt_data_worker")  # as PyTorch names its DataLoader's
                 if role.kind == "rank":
                     machine.begin(1)
                 Runner(machine, role).run()

@@ -1,0 +1,172 @@
+"""C29 to C31: the GPU waits for another thread or process, and what that one does meanwhile.
+
+The chain of wakeups (or of polling) leads from the submitter to it. A worker of PyTorch's DataLoader has
+causes of its own (C08 to C11), and so has the holder of a lock (C16).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.explain.answer.report import DiagnosisKind, Level
+from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.chaintext import occupants_of
+from gputop.explain.causes.registry import register
+from gputop.explain.chains.chain import State
+from gputop.explain.chains.locks import Futex
+from gputop.explain.chains.peers import Peer, others, peers, process_title, thread_title
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.ranges import Ints, Mask
+from gputop.explain.evidence.waits import WORDS, Wait
+
+TRIFLE = 0.05  # of the time: whose part is smaller is not counted
+MOSTLY = 0.8  # of the time is one process's, for it to be the one that is named
+
+
+def behind_other(scene: Scene) -> Mask:
+    """Segments on another thread than the submitter, no loader's, and not behind a lock of the process."""
+    locked = scene.same_process & (scene.futex != Futex.UNKNOWN)
+    behind: Mask = others(scene) & ~locked
+    return behind
+
+
+def _works(scene: Scene, free: Mask) -> Mask:
+    return free & behind_other(scene) & scene.does(State.RUN, State.QUEUED)
+
+
+def _disk(scene: Scene, free: Mask) -> Mask:
+    return free & behind_other(scene) & scene.waits(Wait.DISK, Wait.READ, Wait.FAULT, Wait.MEMORY)
+
+
+def _asleep(scene: Scene, free: Mask) -> Mask:
+    return free & behind_other(scene) & scene.does(State.BLOCKED)
+
+
+def level_of_chain(claim: Claim) -> Level:
+    """Wakeups are the kernel's word; who is polled for is inferred, from processes of one family or not."""
+    scene = claim.scene
+    rows = np.flatnonzero(claim.segments)
+    polled = scene.polled_for[rows]
+    if 2 * int(scene.ns[rows][polled].sum()) < claim.ns:
+        return Level.PROVED
+    return Level.STRONG if scene.related(rows[polled]).mean() >= MOSTLY else Level.HINT
+
+
+def who(claim: Claim) -> str:
+    """``process front.py (21613)``, ``thread prefetcher (812)``, ``8 processes, most for env.py (77)``."""
+    scene, rows = claim.scene, np.flatnonzero(claim.segments)
+    ns = scene.ns[rows]
+    threads = scene.segments.thread[rows]
+    pid, share_of_it, several = _main(scene.pid[rows], ns)
+    if share_of_it < MOSTLY:
+        return f"{several} processes, most for {process_title(scene, pid)}"
+    if pid != claim.pid:
+        return f"process {process_title(scene, pid)}"
+    here = scene.pid[rows] == pid
+    thread, share_of_it, several = _main(threads[here], ns[here])
+    if share_of_it < MOSTLY:
+        return f"{several} threads of its process, most for {thread_title(scene, thread)}"
+    return f"thread {thread_title(scene, thread)} of its process"
+
+
+def _main(numbers: Ints, ns: Ints) -> tuple[int, float, int]:
+    """(the number with most of the time, its share, how many have more than a trifle)."""
+    names, which = np.unique(numbers, return_inverse=True)
+    shares = np.bincount(which.reshape(-1), weights=ns) / max(int(ns.sum()), 1)
+    return int(names[np.argmax(shares)]), float(shares.max()), int(np.count_nonzero(shares >= TRIFLE))
+
+
+def share(claim: Claim, chosen: Mask) -> float:
+    """The part of a claim's time that is chosen."""
+    return float(claim.scene.ns[claim.segments & chosen].sum() / max(claim.ns, 1))
+
+
+def _title(claim: Claim) -> str:
+    several = who(claim).split(" ", 1)[0].isdigit()
+    starved = share(claim, claim.scene.does(State.QUEUED)) > 0.5
+    does = ("have no CPU" if several else "has no CPU") if starved else "compute" if several else "computes"
+    polls = 2 * share(claim, claim.scene.polled_for) > 1
+    return f"{'polls' if polls else 'waits'} for {who(claim)}, which {does}"
+
+
+def _title_disk(claim: Claim) -> str:
+    pages = share(claim, claim.scene.waits(Wait.FAULT, Wait.MEMORY)) > 0.5
+    return f"waits for {who(claim)}, blocked {'by page faults' if pages else 'by the disk'}"
+
+
+def _title_asleep(claim: Claim) -> str:
+    scene = claim.scene
+    waits = scene.wait[claim.segments]
+    kind = Wait(int(np.argmax(np.bincount(waits, weights=scene.ns[claim.segments]))))
+    return f"waits for {who(claim)}, " + ("which sleeps" if kind is Wait.SLEEP else f"blocked {WORDS[kind]}")
+
+
+def _advise(claim: Claim) -> tuple[str, ...]:
+    scene = claim.scene
+    roles = np.unique(peers(scene)[claim.segments])
+    apart = "let it prepare the next answer while the GPU works, or several at once, or make it faster"
+    if set(roles.tolist()) == {int(Peer.THREAD)}:
+        apart = "let it work ahead of the thread that launches, or in a process of its own, or make it faster"
+    advice = [f"the GPU gets work only when {who(claim)} is done: {apart}"]
+    starved = share(claim, scene.does(State.QUEUED))
+    if starved > 0.2:
+        advice.append(
+            f"for {100 * starved:.0f} % of this time it was runnable and had no CPU"
+            f"{occupants_of(claim)}: give it one (fewer threads, taskset, nice)"
+        )
+    return tuple(advice)
+
+
+def _advise_disk(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"{who(claim)} reads or writes a file while the GPU waits for it: keep the data in memory, read "
+        "ahead, or write after the answer",
+    )
+
+
+def _advise_asleep(claim: Claim) -> tuple[str, ...]:
+    return (f"{who(claim)} is asleep while the GPU waits for it: shorten or remove that wait",)
+
+
+WORKS = register(
+    Cause(
+        "C29",
+        "waits for another thread or process",
+        _works,
+        _advise,
+        level_of_chain,
+        culprit="end",
+        titled=_title,
+        kind=DiagnosisKind.HOST,
+        family="H",
+        rank=132,
+    )
+)
+DISK = register(
+    Cause(
+        "C30",
+        "waits for another thread or process, which waits for the disk",
+        _disk,
+        _advise_disk,
+        level_of_chain,
+        culprit="end",
+        titled=_title_disk,
+        kind=DiagnosisKind.HOST,
+        family="K",
+        rank=131,
+    )
+)
+ASLEEP = register(
+    Cause(
+        "C31",
+        "waits for another thread or process, which sleeps",
+        _asleep,
+        _advise_asleep,
+        level_of_chain,
+        culprit="end",
+        titled=_title_asleep,
+        kind=DiagnosisKind.HOST,
+        family="H",
+        rank=133,
+    )
+)

@@ -1,0 +1,225 @@
+"""Threads that poll: they look again and again, yielding the CPU or sleeping for a moment between two looks.
+
+``sched_yield`` leaves a thread runnable: the kernel counts its switch as a preemption, and makes none where
+no other thread wants that CPU. The system call of switches and of samples tells them apart. Nothing wakes a
+thread that polls, so there is no wakeup to follow: the time is handed to the thread that works meanwhile,
+and stops when the other one has found what it looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import Ints, Mask, covered, union
+from gputop.explain.evidence.waits import Wait, is_yield
+from probes.schema import OffFlag
+
+LEAST_LOOKS = 3  # fewer yields or sleeps in a row are no polling
+LOOK_NS = 300_000  # between two sleeps: a look takes no longer
+SLEEP_NS = 50_000_000  # longer sleeps are no polling
+LONG_NS = 1_000_000  # what lies between two calls is polling without a sample of its own from this length on
+MOSTLY, LEAST_SAMPLES = 0.7, 5  # of the samples between calls, if they are so many, for that
+SOMETIMES = 0.2  # of a function's samples are in sched_yield, for all of it to be a loop that polls
+STOPS_NS = 2_000_000  # who has been polled for stops within this time after it was found
+WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
+OFTEN = 0.5  # of the polls, in which that must hold
+LEAST_POLLS = 3
+# threads that are looked at: those that poll for longest, and that stop most often
+_POLLERS, _OTHERS = 4, 64
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """A row for each stretch in which a thread polls, by thread and begin.
+
+    Attributes:
+        thread: Row of the thread that polls.
+        begin, end: The stretch.
+        target: Row of the thread that it polls for, as far as one can tell; ``NOBODY`` where one cannot.
+        stack: A stack of the loop that polls; 0 where none is known.
+    """
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    target: Ints
+    stack: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+    def take(self, rows: Ints) -> Polls:
+        """Some rows."""
+        return Polls(self.thread[rows], self.begin[rows], self.end[rows], self.target[rows], self.stack[rows])
+
+
+def find_polls(evidence: Evidence) -> Polls:
+    """The stretches of polling of all threads."""
+    slices = evidence.slices
+    looks = _yields(evidence) | _short_sleeps(evidence)
+    found = [*_by_sleeping(evidence, looks), *_by_yielding(evidence, looks)]
+    if not found:
+        none = np.zeros(0, np.int64)
+        return Polls(none, none, none, none, none.astype(np.uint64))
+    thread, begin, end, stack = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((begin, thread))
+    thread, begin, end = thread[order].astype(np.int64), begin[order], end[order]
+    rest = ((slices["flags"] & OffFlag.QUEUED) == 0) | looks  # runnable counts as at work
+    return Polls(thread, begin, end, _targets(evidence, rest, thread, begin, end), stack[order])
+
+
+_Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
+
+
+def _yields(evidence: Evidence) -> Mask:
+    slices = evidence.slices
+    given: Mask = (slices["wait"] == Wait.YIELD) & ((slices["flags"] & OffFlag.QUEUED) != 0)
+    return _outside_calls(evidence, given)
+
+
+def _short_sleeps(evidence: Evidence) -> Mask:
+    slices = evidence.slices
+    asleep = (slices["wait"] == Wait.SLEEP) & ((slices["flags"] & OffFlag.WAKER_IRQ) != 0)
+    return _outside_calls(evidence, asleep & (slices["end"] - slices["begin"] <= SLEEP_NS))
+
+
+def _outside_calls(evidence: Evidence, chosen: Mask) -> Mask:
+    """Those that lie in no CUDA call of their thread: a call that yields or sleeps waits for the GPU."""
+    calls, slices, rows = evidence.calls, evidence.slices, np.flatnonzero(chosen)
+    if len(calls) and len(rows):
+        order = evidence.key(calls["row"], calls["begin"])
+        thread, begin = slices["row"][rows], slices["begin"][rows]
+        place = np.maximum(np.searchsorted(order, evidence.key(thread, begin), side="right") - 1, 0)
+        inside = (calls["row"][place] == thread) & (calls["begin"][place] <= begin)
+        chosen = chosen.copy()
+        chosen[rows[inside & (calls["end"][place] > begin)]] = False
+    return chosen
+
+
+def _by_sleeping(evidence: Evidence, looks: Mask) -> list[_Found]:
+    """Rows of short sleeps with next to nothing between them."""
+    slices = evidence.slices
+    asleep = looks & (slices["wait"] == Wait.SLEEP)
+    rows = np.flatnonzero(asleep)
+    if len(rows) < LEAST_LOOKS:
+        return []
+    preempted = ((slices["flags"] & OffFlag.QUEUED) != 0) & ~asleep
+    away = np.cumsum(np.where(preempted, slices["end"] - slices["begin"], 0))
+    before, after = rows[:-1], rows[1:]
+    ran = slices["begin"][after] - slices["end"][before] - (away[after] - away[before])
+    other = np.cumsum(~asleep & ~preempted)  # a wait of another kind between two looks ends the polling
+    apart = (slices["row"][before] != slices["row"][after]) | (ran > LOOK_NS)
+    apart |= other[before] != other[after]
+    calls = evidence.calls
+    if len(calls):
+        order = evidence.key(calls["row"], calls["begin"])
+        low = np.searchsorted(order, evidence.key(slices["row"][before], slices["end"][before]), side="left")
+        high = np.searchsorted(order, evidence.key(slices["row"][after], slices["begin"][after]), side="left")
+        apart |= high > low
+    first = np.flatnonzero(np.append(True, apart))
+    last = np.append(first[1:], len(rows)) - 1
+    long = last - first + 1 >= LEAST_LOOKS
+    first, last = rows[first[long]], rows[last[long]]
+    stack = slices["stack"][last].astype(np.uint64)
+    return [(slices["row"][first].astype(np.int64), slices["begin"][first], slices["end"][last], stack)]
+
+
+def _by_yielding(evidence: Evidence, looks: Mask) -> list[_Found]:
+    """What lies between two calls or waits of a thread that was met in ``sched_yield`` there."""
+    slices, places, threads = evidence.slices, evidence.places, evidence.threads
+    yields = looks & (slices["wait"] == Wait.YIELD)
+    met = is_yield(places["syscall"], evidence.header)
+    tids = np.unique(np.append(slices["tid"][yields].astype(np.int64), places["tid"][met]))
+    found = []
+    for tid, thread in zip(tids.tolist(), threads.row(tids).tolist(), strict=True):
+        if thread >= 0:
+            found += _of_thread(evidence, yields, met, thread, tid)
+    return found
+
+
+def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: int) -> list[_Found]:
+    slices, places = evidence.slices, evidence.places
+    low, high = np.searchsorted(slices["row"], [thread, thread + 1])
+    rows = np.arange(low, high)
+    given = yields[rows]
+    waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~given]
+    first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
+    calls = evidence.calls
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][first:last]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][first:last], calls["begin"][first:last] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
+    if not len(begin):
+        return []
+    mine = np.flatnonzero(places["tid"] == tid)
+    time, stack = places["time"][mine], places["stack"][mine]
+    functions = [evidence.facts.stacks.line(number) for number in stack.tolist()]
+    names = np.array([hash((line.file, line.function)) if line else 0 for line in functions], np.int64)
+    loop = met[mine].copy()
+    for name in np.unique(names[loop & (names != 0)]).tolist():
+        if met[mine][names == name].mean() >= SOMETIMES:
+            loop |= names == name
+    at = np.searchsorted(begin, time, side="right") - 1
+    between = (at >= 0) & (time < end[np.maximum(at, 0)])
+    looked = np.bincount(at[between & loop], minlength=len(begin))
+    other = np.bincount(at[between & ~loop], minlength=len(begin))
+    switched = np.searchsorted(begin, slices["begin"][rows[given]], side="right") - 1
+    inside = (switched >= 0) & (slices["begin"][rows[given]] < end[np.maximum(switched, 0)])
+    gave = np.bincount(switched[inside], minlength=len(begin))
+    polls = (looked > other) | ((gave >= LEAST_LOOKS) & (other == 0))
+    if looked.sum() + other.sum() >= LEAST_SAMPLES and looked.sum() >= MOSTLY * (looked.sum() + other.sum()):
+        polls |= (other == 0) & (end - begin >= LONG_NS)
+    polls &= end > begin
+    chosen = np.flatnonzero(polls)
+    shown = stack[loop]
+    usual = np.unique(shown, return_counts=True) if len(shown) else None
+    number = usual[0][np.argmax(usual[1])] if usual is not None else 0
+    one = np.full(len(chosen), thread, np.int64)
+    return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
+
+
+def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Ints) -> Ints:
+    """For each stretch who is polled for: at work for most of the stretches, and done when they end.
+
+    ``rest`` are stays off the CPU of threads that want none.
+    """
+    target = np.full(len(thread), NOBODY, np.int64)
+    pollers, times = np.unique(thread, return_counts=True)
+    spent = np.bincount(thread, weights=end - begin)[pollers]
+    pollers = pollers[times >= LEAST_POLLS][np.argsort(-spent[times >= LEAST_POLLS])][:_POLLERS]
+    slices = evidence.slices
+    numbers = np.bincount(slices["row"][rest], minlength=len(evidence.threads.tid))
+    others = np.argsort(-numbers, kind="stable")[:_OTHERS]
+    others = others[numbers[others] >= LEAST_POLLS]
+    best = {int(poller): (OFTEN, NOBODY) for poller in pollers}
+    for other in others.tolist() if len(pollers) else ():
+        low, high = np.searchsorted(slices["row"], [other, other + 1])
+        rows = np.arange(low, high)[rest[low:high]]
+        for poller in pollers[pollers != other].tolist():
+            mine = thread == poller
+            often = _answers(evidence, rows, other, begin[mine], end[mine])
+            best[poller] = max(best[poller], (often, other))
+    for poller, (_often, other) in best.items():
+        target[thread == poller] = other
+    return target
+
+
+def _answers(evidence: Evidence, rows: Ints, other: int, begin: Ints, end: Ints) -> float:
+    """The share of stretches, by time, through which a thread is at work, and at whose end it stops.
+
+    ``rows`` are its stays off the CPU in which it does not want one.
+    """
+    slices, threads = evidence.slices, evidence.threads
+    seen = (begin >= threads.known[other]) & (end <= threads.ended[other])
+    away = union(slices["begin"][rows], slices["end"][rows])
+    works = (end - begin) - covered(away, begin, end) >= WORKS * (end - begin)
+    place = np.searchsorted(slices["begin"][rows], end - (end - begin) // 10, side="left")
+    at = slices["begin"][rows[np.minimum(place, len(rows) - 1)]]
+    stops = (place < len(rows)) & (at <= end + STOPS_NS)
+    return float(((end - begin) * (seen & works & stops)).sum() / max((end - begin).sum(), 1))
