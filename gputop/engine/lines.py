@@ -33,15 +33,22 @@ class Line:
         return self.line == 0 and not self.file.endswith(".py") and not self.file.startswith("<")
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is no line at all, but an operator or a built-in function that a profiler recorded."""
+        return self.line == 0 and self.file in ("<torch>", "<built-in>")
+
+    @property
     def place(self) -> str:
         """Without the function: ``train.py:42``, ``libcopy.so``; ``train.py:?`` if its table is too long."""
         name = self.file.rpartition("/")[2]
+        if self.is_operator:
+            return name.strip("<>")
         return name if self.is_native else f"{name}:{self.line or '?'}"
 
     @property
     def brief(self) -> str:
         """Where there is room for one of the two: ``train.py:42``, or of native code ``copy+0x41``."""
-        return self.function if self.is_native else self.place
+        return self.function if self.is_native or self.is_operator else self.place
 
     def text(self) -> str:
         """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
@@ -52,6 +59,8 @@ class Line:
         return self._of(self.file)
 
     def _of(self, file: str) -> str:
+        if self.is_operator:
+            return f"{self.function} in {self.place}"
         if not self.is_native:
             return f"{file}:{self.line or '?'} in {self.function}()"
         # without symbols the function is called after its file

@@ -121,7 +121,7 @@ def examine(
         unknown_ns=gpu.voided_ns,
         coverage=coverage,
         lost_events=evidence.lost_events,
-        notes=_notes(evidence, gpu, accounts, coverage=coverage, shared=bool(shared)),
+        notes=_notes(scene, accounts, coverage=coverage, shared=bool(shared)),
         failures=tuple(
             one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
         ),
@@ -174,10 +174,8 @@ def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(costs.items()))
 
 
-def _notes(
-    evidence: Evidence, gpu: GpuTime, accounts: Sequence[Account], *, coverage: bool, shared: bool
-) -> tuple[str, ...]:
-    notes = []
+def _notes(scene: Scene, accounts: Sequence[Account], *, coverage: bool, shared: bool) -> tuple[str, ...]:
+    notes, evidence, gpu = [], scene.evidence, scene.analysis.gpu
     if not coverage:
         notes.append(
             "NVML saw the GPU busy while every known stream was empty: some work reaches it by a way that is "
@@ -213,4 +211,4 @@ def _notes(
         )
     notes += about_ends(evidence.facts, int(evidence.header.get("start_ns", 0)))
     figures = about_figures(accounts, evidence.lost_events, gpu.voided_ns)
-    return (*notes, *figures, *told_by_rows(evidence, gpu.gaps))
+    return (*notes, *figures, *told_by_rows(scene))

@@ -20,6 +20,7 @@ import gputop
 from gputop.explain.build import examine
 from gputop.explain.evidence.activity import COPY, FILL, GRAPH, KERNEL, WAIT, Activities, ActivityGatherer
 from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.ranges import Ints, covered, intersect, length, union
 from gputop.library.session import reader_of
@@ -61,6 +62,8 @@ class Blind:
         span_ns: From its first launch to the end of what is known, without its kernels.
         idle: The truth in that time, by the kernels; a share, as the next ones.
         nothing: The time in which nothing was left to do: what was launched had ended.
+        started: The time without what had been launched and waited to run, beside that which ran.
+        error: How far the estimate may be off by itself.
         proved, most, estimate: What gputop says: bounds, and the estimate where there is one.
         overlap_ns: The longest time within proved idle time in which a kernel or copy ran.
     """
@@ -71,9 +74,11 @@ class Blind:
     span_ns: int
     idle: float
     nothing: float
+    started: float
     proved: float
     most: float
     estimate: float | None
+    error: float
     source: str
     overlap_ns: int
 
@@ -84,9 +89,14 @@ class Blind:
 
     @property
     def apart(self) -> float | None:
-        """By how much the estimate is off, where there must be one that is near."""
+        """By how much the estimate is off, where there must be one that is near.
+
+        Work that was launched and did not start is idle time to NVML, and work to calls alone: what lies
+        between the two is not off.
+        """
         told = self.estimate is not None and self.source and self.span_ns > LONG_NS
-        return abs((self.estimate or 0.0) - self.idle) if told else None
+        said = self.estimate or 0.0
+        return max(said - self.idle, self.started - said, 0.0) if told else None
 
 
 def blinded(session: Path, name: str) -> Iterator[Blind]:
@@ -138,12 +148,26 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
                 span.span_ns,
                 1 - ran / span.span_ns,
                 1 - left / span.span_ns,
+                1 - length(*intersect(_returned(evidence, own), whole)) / span.span_ns,
                 idle.lower / span.span_ns,
                 idle.upper / span.span_ns,
                 None if idle.estimate is None else idle.estimate / span.span_ns,
+                (told.account.error_ns or 0) / span.span_ns,
                 told.account.source or "",
                 int(over.max(initial=0)),
             )
+
+
+def _returned(evidence: Evidence, rows: Table) -> tuple[Ints, Ints]:
+    """From the return of the call that gave each work to that work's end, as one."""
+    calls = evidence.calls
+    keys = evidence.key(calls["row"], calls["begin"])
+    thread = evidence.threads.row(rows["call_tid"])
+    place = np.minimum(
+        np.searchsorted(keys, evidence.key(np.maximum(thread, 0), rows["call_begin"])), len(keys) - 1
+    )
+    given = np.minimum(calls["end"][place], rows["begin"]).astype(np.int64)
+    return union(given, rows["end"].astype(np.int64))
 
 
 def _linked_from(rows: Table) -> int | None:
@@ -198,7 +222,7 @@ def _utilisation(
     """What NVML would have told of each GPU, four times a second."""
     kernels = rows[np.isin(np.array(activities.texts)[rows["what"]], [KERNEL, GRAPH])]
     first, last = int(rows["begin"].min()), int(rows["end"].max())
-    times = np.arange(first + EVERY_NS, last + 1, EVERY_NS)
+    times = np.append(np.arange(first + EVERY_NS, last, EVERY_NS), last)  # and when the recording ends
     shares: dict[int, Ints] = {}
     for gpu in facts:
         own = kernels[kernels["device"] == gpu["index"]]

@@ -35,7 +35,7 @@ kernels with windows of 1/6 s and of 1 s (the worse one is shown). So this is wh
 and estimates on real hardware. *Ran into* is the longest time within proved idle time in which a kernel
 ran; clocks of host and GPU are apart by up to 20 us in such files. The bounds hold if what is proved is
 no more than the time in which nothing ran, and the upper bound no less than the time in which nothing
-was left to do. An estimate is asked for where a file lasts for more than two seconds. Files whose
+was left to do. An estimate must be within 5 points where a file lasts for more than two seconds. Files whose
 launches are not in them are left out. Events have no identity in such files, so waits for them prove
 nothing here.
 
@@ -113,7 +113,9 @@ def worst(blind: Sequence[Blind]) -> list[Blind]:
 
 def blind_row(one: Blind) -> str:
     """A line of the second table."""
-    estimate = "-" if one.estimate is None or not one.source else f"{100 * one.estimate:.1f}"
+    estimate = "-"
+    if one.estimate is not None and one.source:
+        estimate = f"{100 * one.estimate:.1f} ± {100 * one.error:.1f}"
     if one.apart is not None and one.apart > NEAR:
         estimate += " ✗"
     return _row(

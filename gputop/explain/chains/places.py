@@ -75,7 +75,8 @@ def end_line(scene: Scene, rows: Ints) -> Line | None:
 def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
     """(stack, how often it was met) of these segments' threads while they were running."""
     places, threads, segments = scene.evidence.places, scene.evidence.threads, scene.segments
-    rows = rows[(segments.state[rows] == State.RUN) & (segments.thread[rows] >= 0)]
+    ran = (segments.state[rows] == State.RUN) | scene.unrecorded[rows]  # a sample met it on a CPU
+    rows = rows[ran & (segments.thread[rows] >= 0)]
     if not len(places) or not len(rows):
         return []
     key = scene.evidence.key(segments.thread[rows], segments.begin[rows])

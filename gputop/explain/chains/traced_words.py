@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from gputop.engine.lines import Line
+from gputop.explain.chains.places import hot_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints, union
 from gputop.format import format_percent
@@ -50,6 +51,8 @@ def line_in(scene: Scene, rows: Ints) -> Line | None:
     own = own_line(scene, rows)
     if own is not None and own[1] >= _LINE:
         return own[0]
+    if (met := hot_line(scene, rows)) is not None and not is_library(met.line.file):
+        return met.line
     whole, found = max(int(scene.ns[rows].sum()), 1), places(scene, rows)
     name = max(found, key=lambda one: (found[one], one), default="")
     if not name or found[name] < _MOST * whole:

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.activity import OFF_CPU, OPERATOR, RANGE
+from gputop.explain.chains.scene import Scene
+from gputop.explain.chains.traced_words import places
+from gputop.explain.evidence.activity import OFF_CPU, OVERHEAD
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, intersect, length, union
-from gputop.explain.proofs.gaps import Gaps
 from gputop.format import format_bytes, format_count, format_ns, format_percent
 from probes.activities import Table
 
@@ -27,13 +28,14 @@ _SHOWN: Final = 4
 _LONGEST: Final = 80  # characters of a name
 
 
-def told_by_rows(evidence: Evidence, gaps: Gaps) -> list[str]:
+def told_by_rows(scene: Scene) -> list[str]:
     """Sentences about an imported trace; none about a recording of gputop's own."""
+    evidence = scene.evidence
     if evidence.header.get("source", "gputop") == "gputop":
         return []
     return [
         *_kernels(evidence),
-        *_in_gaps(evidence, gaps),
+        *_in_gaps(scene),
         *_first_calls(evidence),
         *_copies(evidence),
         *_off_cpu(evidence),
@@ -59,27 +61,22 @@ def _kernels(evidence: Evidence) -> Iterator[str]:
     yield f"{format_count(len(rows))} kernels ran for {format_ns(whole)}: {', '.join(parts)}"
 
 
-def _in_gaps(evidence: Evidence, gaps: Gaps) -> Iterator[str]:
-    """What the submitting threads were in while the GPU was idle: the profiler's operators, and calls."""
-    rows, calls = evidence.activities.of(OPERATOR, RANGE), evidence.calls
-    found: dict[str, int] = {}
+def _in_gaps(scene: Scene) -> Iterator[str]:
+    """What the submitting threads were in while the GPU was idle: innermost operators, and calls."""
+    evidence, gaps = scene.evidence, scene.gaps
     idle = int((gaps.end - gaps.begin).sum())
-    for thread in np.unique(gaps.thread).tolist():
-        mine = gaps.thread == thread
-        empty = union(gaps.begin[mine], gaps.end[mine])
-        own = rows[rows["tid"] == evidence.threads.tid[thread]]
-        for name in np.unique(own["name"]).tolist():
-            inside = length(*intersect(union(*_times(own[own["name"] == name])), empty))
-            text = evidence.activities.texts[name][:_LONGEST]
-            found[text] = found.get(text, 0) + inside
-        away = evidence.activities.of(OFF_CPU)
-        inside = length(*intersect(union(*_times(away[away["tid"] == evidence.threads.tid[thread]])), empty))
-        found[OFF_CPU] = found.get(OFF_CPU, 0) + inside
-        made = np.flatnonzero(calls["row"] == thread)
-        for op in np.unique(calls["op"][made]).tolist():
-            part = made[calls["op"][made] == op]
-            inside = length(*intersect(union(calls["begin"][part], calls["end"][part]), empty))
-            found[evidence.apis.name(op)] = found.get(evidence.apis.name(op), 0) + inside
+    found = places(scene, np.arange(scene.size))
+    inside = np.flatnonzero(scene.segments.call >= 0)
+    ops = evidence.calls["op"][scene.segments.call[inside]]
+    spent = np.bincount(ops, weights=scene.ns[inside])
+    found |= {evidence.apis.name(op): int(spent[op]) for op in np.flatnonzero(spent).tolist()}
+    for what, words in ((OFF_CPU, OFF_CPU), (OVERHEAD, "the profiler's own work")):
+        rows = evidence.activities.of(what)
+        for thread in np.unique(gaps.thread).tolist() if len(rows) else ():
+            mine = gaps.thread == thread
+            own = rows[np.isin(rows["tid"], [evidence.threads.tid[thread], -1])]
+            shared = intersect(union(*_times(own)), union(gaps.begin[mine], gaps.end[mine]))
+            found[words] = found.get(words, 0) + length(*shared)
     parts = [
         f"{name} {format_percent(100 * ns / idle)} %"
         for name, ns in sorted(found.items(), key=lambda one: -one[1])[:_SHOWN]
