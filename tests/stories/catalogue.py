@@ -23,7 +23,8 @@ class Story:
         needs_wheel: It does not run on the shim.
         what, fix: What is wrong and what its author did about it, as patterns of a person's words.
         folder: Where the program lies.
-        python: Who runs it: ``torch``, ``plain`` (this Python: ctypes on libcudart) or ``numba``.
+        python: Who runs it: ``torch``, ``plain`` (this Python: ctypes on libcudart), ``numba``, or
+            ``native``: g++ compiles it.
         end: Where the chain ends: ``tokenize()`` for any line of that function, else a pattern of the line's
             text; alternatives apart by `` | ``.
         loads: Frameworks that its processes load, of those in foreign.py; their words may be used.
@@ -60,7 +61,9 @@ class Story:
         text = self.program.read_text()
         found: set[int] = set()
         for one in filter(None, self.end.split(" | ")):
-            if one.endswith("()"):
+            if self.program.suffix == ".cpp":
+                found |= {0}  # of native code no line is known, only the function
+            elif one.endswith("()"):
                 found |= _lines_of(text, one.removesuffix("()"))
             else:
                 found |= {row for row, line in enumerate(text.splitlines(), 1) if re.search(one, line)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.stories.catalogue import PROGRAMS, Pair, Story
 
-_PLAIN = {"folder": PROGRAMS, "python": "plain", "loads": ("python",)}
+_PLAIN: dict[str, object] = {"folder": PROGRAMS, "python": "plain", "loads": ("python",)}
 STORIES: dict[str, Story] = {}
 _PAIRS: list[Pair] = []
 
@@ -12,6 +12,7 @@ _PAIRS: list[Pair] = []
 def _add(name: str, command: str, classes: str, what: str, end: str, **more: object) -> None:
     """A program before and after its fix."""
     settled = _PLAIN | more
+    removes = bool(classes)
     STORIES[f"{name}-before"] = Story(
         f"{name}-before",
         f"{command} before",
@@ -22,7 +23,7 @@ def _add(name: str, command: str, classes: str, what: str, end: str, **more: obj
     )
     healthy = {key: value for key, value in settled.items() if key not in ("fix", "hint")}
     STORIES[f"{name}-after"] = Story(f"{name}-after", f"{command} after", (), **healthy)  # type: ignore[arg-type]
-    _PAIRS.append(Pair(f"{name}-before", f"{name}-after", removes_cause=True))
+    _PAIRS.append(Pair(f"{name}-before", f"{name}-after", removes_cause=removes))
 
 
 _PEER = "wait.* process"
@@ -31,5 +32,89 @@ for _way in ("pipe", "unix", "tcp", "http", "eventfd", "futex", "flock"):
     for _does, _end in _DOES.items():
         _add(f"{_way}-{_does}", f"peers.py {_way} {_does}", "host", _PEER, _end)
 _add("exits", "peers.py exits computes", "host", "process", "# <- ends")
+
+_LOADS = ("numba", "python")  # of an environment that has Numba and zmq
+_NUMBA: dict[str, object] = {"python": "numba", "loads": _LOADS}
+_TORCH: dict[str, object] = {"python": "torch", "loads": ("torch", "triton", "python"), "needs_wheel": True}
+_GUESS: dict[str, object] = {"hint": True}
+
+# a slow reader of what the GPU's process writes; polling, of which no wakeup tells who is waited for
+_add("reader-computes", "between.py pipe_computing", "host", _PEER, "read_computing()")
+_add("reader-sleeps", "between.py pipe_sleeping", "host", _PEER, "read_sleeping()")
+_add("reader-socket", "between.py socket_computing", "host", _PEER, "read_computing()")
+_add("reader-writes", "between.py pipe_writing", "host", _PEER, "read_writing()")
+for _way in ("yield", "sleep", "spin"):
+    _add(f"poll-{_way}", f"between.py poll_{_way}", "host", "polls|process", "schedule()", **_GUESS)
+
+# its own process
+for _kind in ("nap_step", "nap_backoff", "nap_event"):
+    _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host", "sleep", f"{_kind}()")
+for _kind in ("compute", "sleep"):
+    _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", f"{_kind}_holding()")
+_add("lock-gpu", "waits.py gpu_holding", "host cpu sync", "lock", "gpu_holding()")
+for _kind in ("gil_loop", "gil_json", "gil_regex"):
+    _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host cpu", "GIL", f"{_kind}()")
+for _kind in ("start_run", "start_pool", "start_fork"):
+    _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host", "process", f"# <- starts | {_kind}()")
+for _kind in ("write_synced", "write_database", "read_uncached"):
+    _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host input", "disk|file", f"{_kind}()")
+for _kind in ("crowd_hash", "crowd_zip", "crowd_crc"):
+    _add(
+        _kind.replace("_", "-"),
+        f"waits.py {_kind}",
+        "cpu",
+        "threads of its own|own threads",
+        f"{_kind}() | gil_loop()",
+    )
+
+# serving
+_add("serve-pipe", "serving.py pipe", "host", _PEER, "tokenize()")
+_add("serve-socket", "serving.py unix_socket", "host", _PEER, "tokenize()")
+_add("serve-zmq", "serving.py zmq", "host", _PEER, "tokenize()", **_NUMBA)
+_add("serve-asyncio", "serving.py asyncio", "host cpu", "", "blocked_loop()")
+_add("serve-pool", "serving.py pool", "host", "process", "tokenize()")
+_add("serve-broadcast", "serving.py broadcast", "host", "polls|process", "schedule()", **_GUESS)
+_add("serve-timer", "serving.py timer", "host unasked", "sleep|timer|time-out", "batch_timer()")
+_add("serve-detokenize", "serving.py detokenizing", "host sync", "", "detokenize()")
+_add("serve-slow-client", "serving.py slow_client", "host", _PEER, "slow_client()")
+_add("serve-few", "serving.py few_requests", "", "", "")
+
+# no Python
+for _kind, _end in (("mutex", "simulate()"), ("condition", "simulate()"), ("pipe", "simulate()")):
+    _add(f"native-{_kind}", f"native.cpp {_kind}", "host cpu", "", _end, python="native", loads=())
+
+# Numba
+for _kind in ("arguments_three", "arguments_one", "arguments_many"):
+    _add(
+        f"numba-{_kind.rpartition('_')[2]}",
+        f"within_numba.py {_kind}",
+        "copy sync",
+        "host arrays",
+        "# <- copies",
+        **_NUMBA,
+    )
+_add("numba-anew", "within_numba.py made_anew", "host", "compiles", "# <- compiles", **_NUMBA)
+
+# what PyTorch does by itself
+for _kind in ("switch", "context", "convolution"):
+    _add(f"anomaly-{_kind}", f"within_torch.py anomaly_{_kind}", "sync", "anomaly", "# <- backward", **_TORCH)
+for _kind in ("fork", "pinned", "slow"):
+    _add(f"workers-{_kind}", f"within_torch.py workers_{_kind}", "input", "anew", "# <- loader", **_TORCH)
+for _kind in ("table", "list", "mask"):
+    _add(
+        f"index-{_kind}",
+        f"within_torch.py index_{_kind}",
+        "sync",
+        "read|index|scalar|size",
+        "# <- reads",
+        **_TORCH,
+    )
+for _kind in ("model", "both", "list"):
+    _add(f"save-{_kind}", f"within_torch.py save_{_kind}", "sync host", "torch.save", "# <- saves", **_TORCH)
+_add("empty-cache", "within_torch.py cache_each_step", "sync launch", "empty_cache", "# <- empties", **_TORCH)
+for _kind in ("shapes", "number", "anew"):
+    _add(
+        f"compile-{_kind}", f"within_torch.py compile_{_kind}", "host", "compiles", "# <- compiles", **_TORCH
+    )
 
 PAIRS = tuple(_PAIRS)

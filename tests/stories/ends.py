@@ -79,7 +79,10 @@ class Told:
     @property
     def end_right(self) -> bool:
         """The line is one at which the chain ends."""
-        story = self.run.story
+        story, line = self.run.story, self.first.get("line")
+        if story.python == "native":
+            functions = [one.removesuffix("()") for one in story.end.split(" | ")]
+            return line is not None and any(one in line["function"] for one in functions)
         return self.place is not None and self.place[0] == story.program.name and self.place[1] in story.ends
 
     @property

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,7 +105,27 @@ def environment(story: Story, seed: int, seconds: float, folder: Path, backend: 
 
 def _command(command: str, backend: str, story: Story) -> list[str]:
     name, *arguments = command.split()
+    if story.python == "native":
+        return [str(_compiled(story.folder / name)), *arguments]
     return [python_of(backend, story.python), str(story.folder / name), *arguments]
+
+
+def _compiled(source: Path) -> Path:
+    """A program of C++, linked with the simulated runtime, beside the libraries that it was linked with."""
+    runtime = Path(simulated({})["LD_LIBRARY_PATH"].partition(":")[0])
+    made = Path(tempfile.gettempdir()) / f"gputop-stories-{os.getpid()}" / source.stem
+    if not made.exists():
+        made.parent.mkdir(exist_ok=True)
+        command = ["g++", "-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", str(made), str(source)]
+        done = subprocess.run(
+            [*command, f"-L{runtime}", "-l:libcudart.so.12", "-Wl,--allow-shlib-undefined"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise StoryError(f"{source.name} does not compile: {done.stderr[-600:]}")
+    return made
 
 
 @contextlib.contextmanager
