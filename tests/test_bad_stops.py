@@ -33,7 +33,7 @@ def test_the_time_in_which_a_program_is_stopped_is_nobodys_fault(state: int, sys
     report = pausing(state, syscall).report()
     assert report.findings == ()
     assert report.diagnosis is not None
-    assert report.diagnosis.kind == "unasked"
+    assert report.diagnosis.kind == "no-requests"
 
 
 def test_a_program_that_waits_for_a_page_is_told_to() -> None:

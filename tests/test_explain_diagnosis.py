@@ -98,7 +98,7 @@ def requests(syscall: int, times: int = 1, **woken: int) -> Program:
 def test_idle_because_nobody_asks_is_no_fault(syscall: int, woken: dict[str, int]) -> None:
     report = requests(syscall, **woken).report()
     diagnosis = diagnosed(report)
-    assert diagnosis.kind == "unasked"
+    assert diagnosis.kind == "no-requests"
     assert (report.findings, diagnosis.lead) == ((), None)
 
 

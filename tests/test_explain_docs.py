@@ -97,7 +97,7 @@ def module(name: str) -> object:
 
 
 def test_the_table_of_classes_is_that_of_the_registry() -> None:
-    rows = re.findall(r"^\| [^|]*\(`(\w+)`\) \| (C[^|;]+)", INDEX, re.MULTILINE)
+    rows = re.findall(r"^\| [^|]*\(`([\w-]+)`\) \| (C[^|;]+)", INDEX, re.MULTILINE)
     listed = {kind: re.findall(r"C\d\d", causes) for kind, causes in rows}
     kinds = {str(cause.kind) for cause in CAUSES if cause.kind is not None}
     assert listed == {kind: [cause.number for cause in CAUSES if cause.kind == kind] for kind in kinds}

@@ -75,7 +75,7 @@ def test_a_servers_wait_is_no_fault_whatever_it_waits_in(syscall: int) -> None:
     report = waiting(SERVER, syscall=syscall, waker=CLIENT).report()
     assert report.findings == ()
     assert report.diagnosis is not None
-    assert report.diagnosis.kind == "unasked"
+    assert report.diagnosis.kind == "no-requests"
 
 
 @pytest.mark.parametrize(("stack", "kind", "cause"), [(LOADER, "input", "C10"), (PLAIN, "host", "C30")])

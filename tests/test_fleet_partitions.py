@@ -176,6 +176,16 @@ def test_a_session_of_two_jobs_is_in_the_part_of_each(tmp_path: Path) -> None:
     assert [len(of_part(lake, Part(job))["findings"]) for job in ("a", "b", "c")] == [1, 1, 0]
 
 
+def test_a_class_by_its_former_name_is_read_by_its_present_one(tmp_path: Path) -> None:
+    needed("pyarrow")
+    lake = str(tmp_path / "lake")
+    rows = [session(1, **{"class": "unasked"}), session(2, **{"class": "input"}), session(3)]
+    with adding_to(lake):
+        add_piece(lake, {"sessions": rows})
+    found = asked(lake, "SELECT class FROM sessions ORDER BY session_id")
+    assert found == [("no-requests",), ("input",), (None,)]
+
+
 @pytest.mark.long
 def test_an_older_lake_stays_readable_and_may_grow(whole: Path, ranks: Path, tmp_path: Path) -> None:
     old = tmp_path / "old"
@@ -206,4 +216,4 @@ def test_a_list_of_a_newer_gputop_and_one_that_leads_elsewhere_are_refused(lake:
 
 def test_a_day_that_is_none_is_refused(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["fleet", "overview", str(lake), "--date", "yesterday"]) == 2
-    assert "is no day" in capfd.readouterr().err
+    assert "is not a day" in capfd.readouterr().err

@@ -27,7 +27,7 @@ CLASSES = (
     "communication",
     "cpu",
     "shared",
-    "unasked",
+    "no-requests",
     "queue",
     "startup",
 )

@@ -416,5 +416,5 @@ def _diagnosis(partial: Partial, findings: list[Finding], scale: int) -> Diagnos
     taken = sum(one.loss.middle for one in findings if class_of(one) is kind)
     if taken < LEAST * scale:
         return None
-    said = f"{format_percent(100 * min(taken / max(scale, 1), 1))} % of the time goes to this"
+    said = f"accounts for {format_percent(100 * min(taken / max(scale, 1), 1))} % of the time"
     return Diagnosis(kind, TITLES[kind], findings[lead].level, (said,), (), lead)

@@ -13,7 +13,7 @@ from gputop.ask.database import LockedDatabase
 from gputop.errors import GputopError
 from gputop.fleet.pieces import LISTS, Part, Piece, known_of, partitioned, recordings_of, unpacked
 from gputop.fleet.places import UNFINISHED, Place, place_of
-from gputop.fleet.tables import COLUMNS, INT, NEW, REAL, TEXT, Row, write_table
+from gputop.fleet.tables import COLUMNS, FORMER, INT, NEW, REAL, TEXT, Row, write_table
 from gputop.fleet.urls import shown
 from gputop.format import escape_text
 
@@ -184,7 +184,8 @@ def _insert(
 ) -> None:
     """Rows of files, without those of some sessions; the communicators say which members are theirs."""
     names = ", ".join(
-        f'NULL AS "{name}"' if not is_new and (table, name) in NEW else f'"{name}"' for name in COLUMNS[table]
+        f'NULL AS "{name}"' if not is_new and (table, name) in NEW else FORMER.get((table, name), f'"{name}"')
+        for name in COLUMNS[table]
     )
     text = f'INSERT INTO "{table}" SELECT {names} FROM read_parquet(?, hive_partitioning=false)'
     if not but:

@@ -39,6 +39,10 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "before_collectives": {"member": INT, "seq": INT, "cause": TEXT, "ns": INT},
     "problems": {"session_id": TEXT, "path": TEXT, "what": TEXT, "text": TEXT},
 }  # fmt: skip
+# values that had another name in older lakes
+FORMER: Final = {
+    ("sessions", "class"): 'CASE "class" WHEN \'unasked\' THEN \'no-requests\' ELSE "class" END AS "class"'
+}
 # columns that lakes before version 3 do not have
 NEW: Final = frozenset({("sessions", "session_job"), ("sessions", "calls"), ("sessions", "unkept_ns")})
 

@@ -161,7 +161,7 @@ STORIES: dict[str, Story] = {
         _story("train-checkpoint", "trainer.py checkpoint", "compute"),
         # what a large segment costs on a real GPU: its pages are mapped
         _story("train-churn", "trainer.py churn", "sync launch", "C20", "cause churn", settings=_SLOW_MEMORY),
-        _story("server", "server.py", "unasked", beside="client.py 10"),
+        _story("server", "server.py", "no-requests", beside="client.py 10"),
         _story("shared", "trainer.py plain", "shared", "C25", beside="busy.py fp32"),
         _story("ranks-straggler", "ranks.py straggler", "communication", "C23", ranks=2, needs_wheel=True),
         _story("ranks-even", "ranks.py even", "compute", ranks=2, needs_wheel=True),

@@ -65,7 +65,7 @@ STORIES = {
         _story("20-front", "20_server_front.py front", "host", "process", "tokenize()", **_PLAIN),
         _story("20-decode", "20_server_front.py decode", "host", "", "detokenize()", **_PLAIN),
         _story("21", "21_spin_on_shared_memory.py", "host", "poll", "schedule()", hint=True, **_PLAIN),
-        _story("22", "22_queue_and_sleep.py 10", "unasked host", "sleep|request", "client()", **_PLAIN),
+        _story("22", "22_queue_and_sleep.py 10", "no-requests host", "sleep|request", "client()", **_PLAIN),
         _story("23", "23_lock_held_in_sleep.py 10", "host", "lock", r"time\.sleep", **_PLAIN),
     )
 }

@@ -220,7 +220,7 @@ class DiagnosisKind(str, Enum):
     COMMUNICATION = "communication"
     CPU = "cpu"
     SHARED = "shared"
-    UNASKED = "unasked"
+    UNASKED = "no-requests"
     QUEUE = "queue"  # work was there and did not start
     STARTUP = "startup"  # contexts, code and memory, for the first time
 

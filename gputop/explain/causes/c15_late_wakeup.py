@@ -48,7 +48,7 @@ def _finding(scene: Scene, pid: int, rows: Ints, hidden: Ints, total: int) -> Fi
     return assessed(
         scene,
         LATE_RETURN,
-        title="possible late wakeup after a sync",
+        title="late wakeup after a sync (upper bound)",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),

@@ -48,8 +48,8 @@ ADVICE: dict[Form, tuple[str, ...]] = {
         "shape fixed instead: torch.where(mask, x, 0), x * mask, or nonzero_static(size=n)",
     ),
     "read": (
-        "{size} come back {times} (.cpu(), .numpy(), .tolist()), and the host works on them while the GPU "
-        "is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run there)",
+        "{size} are copied to the host {times} (.cpu(), .numpy(), .tolist()), and the host works on them "
+        "while the GPU is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run there)",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     ),
@@ -136,7 +136,8 @@ PLAIN_ADVICE: dict[Form, tuple[str, ...]] = {
     "item": _PLAIN_ITEM,
     "size": _PLAIN_ITEM,
     "read": (
-        "{size} come back {times}, and the host works on them while the GPU is idle: do it in a kernel",
+        "{size} are copied to the host {times}, and the host works on them while the GPU is idle: do it in "
+        "a kernel",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     ),

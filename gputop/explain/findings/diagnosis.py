@@ -141,7 +141,7 @@ def by_losses(
     if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
-    said = f"{format_percent(100 * min(taken[kind] / longest, 1))} % of the time goes to this"
+    said = f"accounts for {format_percent(100 * min(taken[kind] / longest, 1))} % of the time"
     return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
 
 

@@ -86,8 +86,8 @@ def _gaps_text(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     steps = claim.steps
     if steps is not None and steps.count:
         facts.append(
-            f"{len(most) / steps.count:.1f} {'such gaps' if few else 'times'} a step; {steps.count} steps of "
-            f"{format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
+            f"{len(most) / steps.count:.1f} {'of these gaps per' if few else 'times a'} step; {steps.count} "
+            f"steps of {format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
         )
     if apart:
         facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
