@@ -49,7 +49,8 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     ),
     "read": (
         "{size} are copied to the host {times} (.cpu(), .numpy(), .tolist()), and the host works on them "
-        "while the GPU is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run there)",
+        "while the GPU is idle: do it on the GPU, without .cpu() and .numpy() (masking, sorting, scatter run "
+        "there)",
         "what must stay on the host: gather it and copy once per step, or work on the step before while "
         "this one runs",
     ),
