@@ -109,7 +109,9 @@ class LiveSource:
             pages = SharedPages()
             if plan.also_needs is not None:  # before any file or memory of others' is looked at
                 needed = privileges.OBSERVING | plan.also_needs
-                if kept := privileges.confine_process(needed | self._attachments.beyond(needed)):
+                if kept := privileges.confine_process(
+                    needed | self._attachments.beyond(needed), daemon=plan.daemon
+                ):
                     self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": kept}))
             if reduced := self._attachments.reduced:
                 self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))

@@ -28,6 +28,7 @@ class LivePlan:
         problems: What cannot be observed, as far as it is known before: sentences.
         also_needs: Capabilities that this process needs for something else than observing; it gives up all
             others, for ever. None where it is not gputop's own process: then it keeps what it has.
+        daemon: Nothing but observing and answering is done here: other system calls are refused, for ever.
         poll_s: How often the ring is read; the kernel never wakes us (docs/probes.md).
     """
 
@@ -42,4 +43,5 @@ class LivePlan:
     lines: str = "slow"
     lines_later: bool = False
     also_needs: frozenset[Capability] | None = None
+    daemon: bool = False
     poll_s: float = POLL_S

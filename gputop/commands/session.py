@@ -177,7 +177,7 @@ def open_session(
     With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
     With ``limits`` it is recorded in segments, and ``record_to`` is their folder.
     With ``chooses`` a person will choose what to write, and where, and whom to send signals; with ``keeps``
-    files will be written without being asked for.
+    it is a daemon that writes files without being asked for, and does nothing else.
     ``poll_s`` is how often the ring of events is read.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
@@ -215,6 +215,7 @@ def open_session(
                 rate_hz,
                 lines_later=lines_later,
                 also_needs=also_needs,
+                daemon=keeps,
                 poll_s=poll_s,
             )
     except Interrupted as interrupt:
@@ -261,6 +262,7 @@ def _start_source(
     *,
     lines_later: bool,
     also_needs: frozenset[privileges.Capability],
+    daemon: bool,
     poll_s: float,
 ) -> tuple[Observer, str]:
     pids = options.pid
@@ -277,6 +279,7 @@ def _start_source(
         lines=options.lines or "slow",
         lines_later=lines_later,
         also_needs=also_needs if options.own_process else None,
+        daemon=daemon,
         poll_s=poll_s,
     )
     return start_observer(plan, own_command(options))

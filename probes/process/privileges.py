@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 
 from probes.process import in_time, sandbox
-from probes.process.syscall_numbers import POWERS, parsed
+from probes.process.syscall_numbers import POWERS, of_a_daemon, parsed
 
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 
@@ -61,9 +61,10 @@ FILES = frozenset({Capability.DAC_OVERRIDE, Capability.CHOWN, Capability.FOWNER}
 # NVIDIA's driver takes it for "administrator", without which some figures are not told
 DRIVER = frozenset({Capability.SYS_ADMIN})
 _POWERS = frozenset(parsed(POWERS, os.uname().machine))
+_OF_A_DAEMON = of_a_daemon(os.uname().machine)
 
 
-def confine_process(needed: Collection[int]) -> str:
+def confine_process(needed: Collection[int], *, daemon: bool = False) -> str:
     """For the first thread, while the others that are to be confined have not begun.
 
     Afterwards no program that is started has more rights, no other user's process may look into this one,
@@ -71,10 +72,14 @@ def confine_process(needed: Collection[int]) -> str:
 
     Args:
         needed: Capabilities that are kept, as far as there are any.
+        daemon: Only those system calls are left that a daemon makes, and what it starts.
 
     Returns:
         Why rights are kept that are not needed, in a sentence; "" where none are.
     """
+    if daemon:
+        with suppress(OSError):  # as below, whose words for a call that is forbidden hold before these
+            sandbox.allow_only(_OF_A_DAEMON, refused=sandbox.Refused.UNKNOWN)
     refused = confine_thread({*needed, *_beyond_limits()})
     if os.geteuid() == 0:  # of who is not root the kernel has seen to it where there is something to hide
         with suppress(OSError):

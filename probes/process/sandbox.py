@@ -38,7 +38,7 @@ _CAPABILITY_VERSION = 0x20080522
 _MOST_CAPABILITIES = 64
 # linux/audit.h; linux/seccomp.h; linux/filter.h
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_FILTER, _ALLOW, _REFUSE, _KILL = 2, 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+_FILTER, _ALLOW, _REFUSE, _KILL = 2, 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _LOAD, _EQUAL, _NOT_LESS, _RETURN = 0x20, 0x15, 0x35, 0x06
 _X32 = 0x40000000
@@ -59,7 +59,8 @@ LOADING = frozenset(_LOADING.split())
 class Refused(Enum):
     """What happens at a system call that is not allowed."""
 
-    FAILS = _REFUSE  # with EPERM: the program may go on without it
+    FAILS = _REFUSE | errno.EPERM  # the program may go on without it
+    UNKNOWN = _REFUSE | errno.ENOSYS  # as of an older kernel: C libraries then go another way
     KILLS = _KILL
 
 

@@ -43,6 +43,29 @@ QUICK = """
     getcpu 309 168; get_mempolicy 239 236; arch_prctl 158 -; set_tid_address 218 96;
     set_robust_list 273 99; rseq 334 293; getrandom 318 278; setitimer 38 103; uretprobe 335 -; uprobe 336 -
 """
+# Others that a daemon makes, which observes, answers, keeps files and has children.
+SERVING = """
+    alarm 37 -; bind 49 200; bpf 321 280; capget 125 90; capset 126 91; chdir 80 49; chmod 90 -; chown 92 -;
+    close_range 436 436; creat 85 -; epoll_create 213 -; epoll_create1 291 20; epoll_ctl 233 21;
+    eventfd 284 -; eventfd2 290 19; fadvise64 221 223; fchdir 81 50; fchmod 91 52; fchmodat 268 53;
+    fchmodat2 452 452; fchown 93 55; fchownat 260 54; get_robust_list 274 100; getgroups 115 158;
+    getitimer 36 102; getpeername 52 205; getpgid 121 155; getpgrp 111 -; getpriority 140 141;
+    getresgid 120 150; getresuid 118 148; getsid 124 156; getsockname 51 204; getsockopt 55 209;
+    listen 50 201; map_shadow_stack 453 453; memfd_create 319 279; mkdir 83 -; mkdirat 258 34;
+    mseal 462 462; perf_event_open 298 241; pidfd_open 434 434; pidfd_send_signal 424 424; prctl 157 167;
+    rmdir 84 -; rt_sigpending 127 136; sched_get_priority_max 146 125; sched_get_priority_min 147 126;
+    sched_getattr 315 275; sched_getparam 143 121; sched_getscheduler 145 120; sched_setattr 314 274;
+    sched_setparam 142 118; sched_setscheduler 144 119; seccomp 317 277; setgid 106 144; setgroups 116 159;
+    setpgid 109 154; setpriority 141 140; setregid 114 143; setresgid 119 149; setresuid 117 147;
+    setreuid 113 145; setrlimit 160 164; setsockopt 54 208; setuid 105 146; shutdown 48 210;
+    signalfd4 289 74; socket 41 198; socketpair 53 199; timerfd_create 283 85; timerfd_gettime 287 87;
+    timerfd_settime 286 86; tkill 200 130; umask 95 166; utimensat 280 88
+"""
+# Of those above, what a daemon has no use for.
+_UNUSED = """
+    io_uring_enter io_getevents io_submit semop semtimedop msgsnd msgrcv mq_timedsend mq_timedreceive mbind
+    migrate_pages move_pages vmsplice tee splice sync syncfs
+"""
 # Those by which one acts on other processes, the machine, its clock or file systems, or gets around filters.
 POWERS = """
     ptrace 101 117; process_vm_writev 311 271; kexec_load 246 104; kexec_file_load 320 294;
@@ -62,7 +85,7 @@ def parsed(text: str, machine: str) -> dict[str, int]:
     """Name -> number of those in a part of the table that a machine has.
 
     Args:
-        text: ``OF_FILES``, ``BLOCKING``, ``QUICK`` or ``POWERS``.
+        text: ``OF_FILES``, ``BLOCKING``, ``QUICK``, ``SERVING`` or ``POWERS``.
         machine: As ``uname -m`` calls it.
     """
     rows = [row.split() for row in text.split(";")]
@@ -72,7 +95,7 @@ def parsed(text: str, machine: str) -> dict[str, int]:
 
 @cache
 def _all(machine: str) -> Mapping[str, int]:
-    found = (parsed(text, machine) for text in (OF_FILES, BLOCKING, QUICK, POWERS))
+    found = (parsed(text, machine) for text in (OF_FILES, BLOCKING, QUICK, SERVING, POWERS))
     return MappingProxyType({name: number for part in found for name, number in part.items()})
 
 
@@ -87,3 +110,9 @@ def numbers(names: Iterable[str], machine: str) -> list[int]:
     if not wanted <= known:
         raise ValueError(f"no number is known of {', '.join(sorted(wanted - known))}")
     return sorted(_all(machine)[name] for name in wanted if name in _all(machine))
+
+
+def of_a_daemon(machine: str) -> frozenset[str]:
+    """All that the daemon may make, and what it starts, by name."""
+    texts = (OF_FILES, BLOCKING, QUICK, SERVING)
+    return frozenset(name for text in texts for name in parsed(text, machine)) - {*_UNUSED.split()}
