@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import subprocess
+import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -146,3 +150,55 @@ def test_a_helper_still_becomes_nobody_before_it_takes_names_apart() -> None:
     if in_child(lambda: None, lambda: demangled(mangled)) == mangled:
         pytest.skip("this machine has no C++ library that takes names apart")
     assert in_child(confine, lambda: demangled(mangled)) == "outer::inner()"
+
+
+UNLISTED = (
+    "kcmp",
+    "mknodat",
+    "symlinkat",
+    "personality",
+    "process_vm_readv",
+    "pidfd_getfd",
+    "shmget",
+    "fanotify_init",
+)
+NUMBERS = {
+    "x86_64": (312, 259, 266, 135, 310, 438, 29, 300),
+    "aarch64": (272, 33, 36, 92, 270, 438, 194, 262),
+}
+
+
+@pytest.mark.skipif(os.uname().machine not in NUMBERS, reason="no filter on this machine")
+def test_a_daemon_makes_the_system_calls_that_are_listed_and_no_other() -> None:
+    def confined() -> None:
+        assert privileges.confine_process(KEPT | privileges.DRIVER, daemon=True) == ""
+
+    def found() -> str:
+        """Of each, with arguments that it does not take, what it says."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        said = []
+        powers = parsed(POWERS, os.uname().machine)
+        for number in (*NUMBERS[os.uname().machine], 5000, powers["mount"], powers["unshare"]):
+            libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
+            said.append(errno.errorcode.get(ctypes.get_errno(), ""))
+        return " ".join(said)
+
+    unknown = ["ENOSYS"] * (len(UNLISTED) + 1)  # a C library goes another way, as on an older kernel
+    assert in_child(confined, found) == " ".join([*unknown, "EPERM", "EPERM"])
+    assert "ENOSYS" not in in_child(confine, found).split()[: len(UNLISTED)]
+
+
+def test_a_daemon_may_still_do_its_work() -> None:
+    def work() -> str:
+        answer = subprocess.run([sys.executable, "-c", "import json, ssl, sqlite3"], check=False).returncode
+        with socket.socketpair()[0], tempfile.TemporaryFile() as file:
+            file.write(b"x")
+        thread = threading.Thread(target=time.sleep, args=(0.01,))
+        thread.start()
+        thread.join()
+        return f"{answer} {demangled('_Z1fv')} {len(os.listdir('/proc')) > 10}"
+
+    def confined() -> None:
+        assert privileges.confine_process(KEPT | privileges.DRIVER, daemon=True) == ""
+
+    assert in_child(confined, work) == "0 f() True"

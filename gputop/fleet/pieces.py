@@ -120,7 +120,8 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
         }
         if not _NAME.fullmatch(name):
             raise ValueError(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    # of numbers and depth, too, JSON may hold more than a list of ours
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise GputopError(
             f"{place} of {lake} cannot be understood ({error}): it is damaged, or another program wrote it"
         ) from error

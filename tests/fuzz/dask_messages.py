@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from gputop.errors import GputopError
 from gputop.fleet.ingest import _Run
-from gputop.fleet.lake import adding_to, open_lake
+from gputop.fleet.lake import add_piece, adding_to, open_lake
 from gputop.fleet.on_dask import _Dask
 from gputop.fleet.sources import Found
 from gputop.fleet.tables import COLUMNS
@@ -22,6 +23,9 @@ from tests.fuzz.target import Target
 
 def _seeds() -> list[bytes]:
     """Each the answers to a batch: a list of outcomes, or a sentence."""
+    mutation.one_arena()
+    with TemporaryDirectory() as name, adding_to(f"{name}/lake"):  # what writes Parquet has its threads then
+        add_piece(f"{name}/lake", made_lake.sessions(1))
     whole = made_lake.sessions(3)
     rows = {table: list(map(dict, whole.get(table, ()))) for table in COLUMNS}
     one = {"rows": rows, "session_id": "0" * 64}

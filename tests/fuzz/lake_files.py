@@ -30,6 +30,7 @@ _LISTS = (
 
 def _seeds() -> list[bytes]:
     """Each a map of its files."""
+    mutation.one_arena()
     found = []
     for many in (1, 6):
         with tempfile.TemporaryDirectory() as name:

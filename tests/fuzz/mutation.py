@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from random import Random
 from typing import Any
 
@@ -12,6 +13,12 @@ EDGES = (
 )
 _TEXTS = ("", "\0", "x" * 5000, "é目\U0001f600", "\udcff", "\x1b[2J", "a\nb", "%s{}", "-1", "nan", "1e999")
 _MOST_DEPTH = 6
+_M_ARENA_MAX = -8  # malloc.h
+
+
+def one_arena() -> None:
+    """Threads of libraries take no address space of their own for what they allocate: it is limited here."""
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def number(value: int, random: Random) -> int:
