@@ -105,6 +105,15 @@ def test_what_was_launched_in_time_is_not_the_hosts() -> None:
     assert lost(report, "C06") == lost(report, "C28") == 0
 
 
+def test_of_a_kernel_that_nothing_in_the_file_held_up_it_is_said_so() -> None:
+    traced = Traced()
+    for begin in range(0, STEPS * STEP, STEP):
+        traced.gives(begin, begin + 10, (begin + 20, begin + 2_000))
+        traced.gives(begin + 20, begin + 30, (begin + 6_000, begin + 9_980), name="attention")
+    told = "; ".join(traced.made().report().findings[0].evidence)
+    assert "behind work of the same stream, with nothing between them in the file" in told
+
+
 def test_a_launch_that_comes_late_is_the_hosts_up_to_its_return_and_the_way_to_the_gpu_goes_with_it() -> None:
     traced = Traced()
     for begin in range(0, 400 * 100, 100):

@@ -19,7 +19,7 @@ from gputop.format import format_percent
 from probes.activities import Table
 
 LATE_NS = 20_000  # within this time a launch reaches an idle GPU
-PART = 0.2  # of the time, for what came before or after to be worth a word
+PART = 0.1  # of the time, for what came before or after to be worth a word
 COLLECTIVE = re.compile(
     r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
@@ -70,6 +70,12 @@ def _words(
     yield "behind another stream", before["stream"] != after["stream"]
     waited = np.isin(after["stream"], waits["stream"])
     yield "on a stream that was made to wait for an event", waited
+    alike = (before["stream"] == after["stream"]) & ~waited & ~collective[before["name"]]
+    yield (
+        "behind work of the same stream, with nothing between them in the file (another program had the GPU, "
+        "or the profiler lost kernels)",
+        alike & ((after["graph"] < 0) | (after["graph"] != before["graph"])),
+    )
 
 
 QUEUED = register(
