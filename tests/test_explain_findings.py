@@ -13,7 +13,7 @@ from gputop.format import format_ns
 from gputop.library.answers import explain
 from tests import items
 from tests import programs as p
-from tests.programs import D2H, LAUNCH, MAIN, SYNC, US, Program, attached, started
+from tests.programs import D2H, DEVICE_SYNC, LAUNCH, MAIN, SYNC, US, Program, attached, started
 
 STEP, BUSY = 20_000, 10_000
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
@@ -299,3 +299,15 @@ def test_the_json_has_what_is_promised() -> None:
     assert set(promised.split()) <= set(finding)
     assert set(finding["chain"][0]) == {"layer", "pid", "tid", "text", "ns", "events", "role", "line"}
     assert len(finding["moments_ns"]) == 3
+
+
+def test_a_loss_is_found_however_short_the_recording_is() -> None:
+    """Twelve steps of 0.4 ms, three quarters of which the GPU waits for the host: 3 ms are lost."""
+    program = started()
+    for begin in range(0, 12 * 400, 400):
+        program.call(LAUNCH, begin, begin + 5)
+        program.call(DEVICE_SYNC, begin + 6, begin + 100)
+    program.call(LAUNCH, 12 * 400, 12 * 400 + 5)
+    report = program.report()
+    assert [one.cause for one in report.findings] == ["C03"]
+    assert "no recurring stall" not in report.verdict

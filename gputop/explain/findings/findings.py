@@ -23,6 +23,7 @@ from gputop.explain.findings.shortgaps import short_gaps
 from probes.code.source_files import is_library
 
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change
+SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
 LEAST_GAPS = 3  # fewer do not repeat
 LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
@@ -53,7 +54,7 @@ class Outcome:
 def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
     """Lets every cause take its pieces, process by process."""
     # by the GPU's own clock a loss is exact, however short a profile is
-    floor = LEAST_NS if scene.analysis.traced is None else 0
+    floor = min(LEAST_NS, SHORT_SHARE * span_ns) if scene.analysis.traced is None else 0
     least = _Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, _doubt(scene)))
     findings: list[Finding] = []
     claims: list[tuple[Cause, Claim]] = []
