@@ -47,7 +47,7 @@ class Output:
 
     def remove(self) -> None:
         """Take the file away, unless something else has its name by now; before ``close``."""
-        with suppress(OSError), _identity(self.owner):
+        with suppress(OSError), acting_as(self.owner):
             facts = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
             if (facts.st_dev, facts.st_ino) == self.identity:
                 os.unlink(self.name, dir_fd=self.folder)
@@ -219,7 +219,7 @@ def _made_as(path: str, owner: tuple[int, int] | None, make: _Make) -> Output:
     if name in ("", ".", ".."):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     as_root = os.geteuid() == 0 and (owner is None or owner[0] == 0)
-    with _identity(owner):
+    with acting_as(owner):
         folder = open_folder(directory, rights_of_root=as_root)
         try:
             descriptor = make(folder, name, owner)
@@ -291,7 +291,7 @@ def is_session(head: bytes) -> bool:
 
 
 @contextmanager
-def _identity(owner: tuple[int, int] | None) -> Iterator[None]:
+def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
     """Let this thread touch files as ``owner``; does nothing unless root acts for somebody else."""
     if owner is None or os.geteuid() != 0 or owner[0] == 0:
         yield

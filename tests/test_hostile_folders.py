@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from gputop.errors import GputopError
+from gputop.files import output
 from gputop.process.outputfile import OutputFile
 from gputop.ui.exports import ExportError, save
 from probes.process import openat2
@@ -248,3 +251,53 @@ def test_what_could_not_be_saved_is_removed_where_it_was_made(
         save("way/screen.txt", "text")
     assert (secret / "screen.txt").read_text() == "root's"
     assert list((theirs / "gone").iterdir()) == []
+
+
+# -- folders of exports --------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_users(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root gave away whatever had its name by then: a folder of root's, or a file with several names."""
+    monkeypatch.setattr(output, "_owner", lambda: USER)
+    (theirs / "roots").mkdir(mode=0o700)
+    really = os.mkdir
+
+    def swapped(path: str, mode: int) -> None:
+        really(path, mode)
+        assert os.stat(path).st_uid == NOBODY  # from the start
+        os.rename(path, theirs / "away")
+        os.rename(theirs / "roots", path)
+
+    monkeypatch.setattr(os, "mkdir", swapped)
+    with output.new_folder(str(theirs / "x")):
+        pass
+    assert (theirs / "x").stat().st_uid == 0
+
+
+def test_what_an_export_takes_the_place_of_is_removed_with_the_users_rights(
+    theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_owner", lambda: USER)
+    for folder in (theirs / "x", secret):
+        folder.mkdir(exist_ok=True)
+        (folder / "calls.csv").write_text("x")
+    os.chown(theirs / "x", *USER)
+    made = ExitStack()
+    place = made.enter_context(output.new_folder(str(theirs / "x"), force=True, ending=".csv"))
+    (theirs / "x").rename(theirs / "away")
+    link(theirs / "x", secret)
+    with pytest.raises(PermissionError):
+        made.close()
+    assert (secret / "calls.csv").exists()
+    assert not Path(place).exists()
+
+
+def test_no_folder_is_made_for_a_user_where_the_user_may_not(
+    secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_owner", lambda: USER)
+    with pytest.raises(GputopError, match="cannot be made"), output.new_folder(str(secret / "x")):
+        pass
+    assert os.listdir(secret) == []

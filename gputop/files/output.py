@@ -12,7 +12,7 @@ from uuid import uuid4
 from gputop.errors import GputopError
 from gputop.process.child import behind_sudo
 from replay.format import SessionError
-from replay.ownership import create, move_over, remove_session
+from replay.ownership import acting_as, create, move_over, remove_session
 from replay.segments import SUFFIX
 from replay.writer import SessionWriter, Sums, WriteError
 
@@ -137,22 +137,22 @@ def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[
     old = os.listdir(path) if os.path.isdir(path) else None
     if old is not None and (other := next((name for name in old if not name.endswith(ending)), "")):
         raise GputopError(f"{path} holds {other}, which is no file of an export: choose another name")
-    place = path if old is None else _beside(path)
+    place, owner = path if old is None else _beside(path), _owner()
     try:
-        os.mkdir(place, 0o700)
-        if (owner := _owner()) is not None:
-            os.chown(place, *owner, follow_symlinks=False)
+        with acting_as(owner):  # a folder that root made and gave away may be another one by then
+            os.mkdir(place, 0o700)
     except OSError as error:
         raise GputopError(f"{path} cannot be made: {error.strerror}; choose another place") from error
     try:
         yield place
         if old is not None:
-            for name in old:
-                os.unlink(os.path.join(path, name))
-            os.rmdir(path)
-            os.rename(place, path)
+            with acting_as(owner):
+                for name in old:
+                    os.unlink(os.path.join(path, name))
+                os.rmdir(path)
+                os.rename(place, path)
     except BaseException:
-        with suppress(OSError):
+        with suppress(OSError), acting_as(owner):
             os.rmdir(place)
         raise
 
