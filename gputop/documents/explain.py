@@ -59,12 +59,41 @@ class GpuSpanJson(TypedDict):
     sources_agree: bool
 
 
+class LongStepJson(TypedDict):
+    """When a step began, since the start of the recording, and what it took."""
+
+    time_ns: int
+    ns: int
+
+
+class LongStepsJson(TypedDict):
+    """Steps so uneven that a mean tells of none of them."""
+
+    total_ns: int
+    count: int
+    ns: int
+    longest: list[LongStepJson]
+
+
+class GrowthJson(TypedDict):
+    """Steps that get longer: first and last quarter, and the part that grows most."""
+
+    first_ns: int
+    last_ns: int
+    part_ns: int
+    part: str
+    line: LineJson | None
+    text: str
+
+
 class StepsJson(TypedDict):
     """The steps that repeat."""
 
     count: int
     median_ns: int
     usual_ns: int
+    long: LongStepsJson | None
+    growth: GrowthJson | None
     pid: int
     tid: int
 
@@ -113,6 +142,7 @@ class FindingJson(TypedDict):
     ruled_out: list[str]
     advice: list[str]
     max_gain_ns: int
+    gain_because: str
     moments_ns: list[int]
     gaps: int
     per_step_ns: int | None

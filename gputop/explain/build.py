@@ -10,7 +10,7 @@ import numpy as np
 from gputop.engine.failed_calls import between
 from gputop.explain.answer.account import account, whole
 from gputop.explain.answer.notes import about_ends, about_figures
-from gputop.explain.answer.report import Account, GpuSpan, Report, StepFacts
+from gputop.explain.answer.report import Account, GpuSpan, Report
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CAUSES
 from gputop.explain.causes.c23_straggler import STRAGGLER, of_lateness
@@ -26,6 +26,8 @@ from gputop.explain.findings.graphs import graphs_of
 from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
+from gputop.explain.findings.oneoffs import one_offs
+from gputop.explain.findings.stepfacts import step_facts
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
@@ -97,10 +99,14 @@ def examine(
     outside = _outside(gpu, stretch) + sum(one.ended_ns for one in analysis.estimates)
     diagnosis = diagnose(scene, outcome, findings, accounts)
     events = [event for event in outcome.events if pids is None or event.pid in pids]
+    steps = step_facts(scene, outcome, findings)
+    once = one_offs(scene, outcome, accounts, events)
     report = Report(
         start_ns=start,
         duration_ns=stretch[1] - stretch[0],
-        verdict=verdict(labels, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns)
+        verdict=verdict(
+            labels, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns, once, steps
+        )
         if gpu.spans
         else _nothing(evidence),
         diagnosis=diagnosis,
@@ -109,7 +115,7 @@ def examine(
         gpus=tuple(
             GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
         ),
-        steps=_steps(scene),
+        steps=steps,
         outside_ns=outside,
         events=tuple(sorted(events, key=lambda event: -event.ns)),
         findings=tuple(findings),
@@ -138,19 +144,6 @@ def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
     first_use = sum(device.outside_ns for device in gpu.spans)
     edges = [max(device.begin - stretch[0], 0) + max(stretch[1] - device.end, 0) for device in gpu.spans]
     return first_use + sum(edges)
-
-
-def _steps(scene: Scene) -> StepFacts | None:
-    steps, threads = scene.steps, scene.evidence.threads
-    if steps is None:
-        return None
-    return StepFacts(
-        steps.count,
-        steps.median_ns,
-        steps.usual_ns,
-        int(threads.pid[steps.thread]),
-        int(threads.tid[steps.thread]),
-    )
 
 
 def _nothing(evidence: Evidence) -> str:

@@ -21,6 +21,7 @@ from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.shortgaps import ends_with_copy
 from gputop.explain.hosttime import whole_pieces
 
+EXCEEDS = 0.1  # of a loss: a gain beyond it wants a reason
 MOST_FIXES = 3  # that are tried one after the other
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
 
@@ -62,12 +63,37 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
-            gain = _most_won(scene, claim, loop, [replays.removal(place)]) * _whole_length(scene, claim)
-            finding = replace(finding, max_gain_ns=int(gain))
+            gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
+            gain = int(_most_won(scene, claim, loop, [gone]) * whole_ns)
+            work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
+            why = _because(outcome.claims[place][0], finding, gain, int(work))
+            finding = replace(finding, max_gain_ns=gain, gain_because=why)
         else:
             finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
         told.append(finding)
     return told
+
+
+def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
+    """Why a change wins more than the idle time of its cause; "" where it does not.
+
+    Args:
+        cause: What the finding is about.
+        finding: What it costs.
+        gain_ns: What its change wins at most.
+        work_ns: What the GPU does for calls that are no longer made.
+    """
+    loss = max(finding.loss.lower, finding.loss.estimate or 0)
+    more = gain_ns - loss
+    if more <= EXCEEDS * loss:
+        return ""
+    if work_ns > 0.5 * more:
+        return "more than its idle time: the GPU's work for it goes, too"
+    if cause.overlaps:
+        return "more than its idle time: without the wait, host and GPU work side by side"
+    if more <= (MARGIN + EXCEEDS) * loss:
+        return "more than its idle time: with a margin for what else goes with it"
+    return "more than its idle time: the host's time for it while the GPU is at work goes, too"
 
 
 def _most_won(scene: Scene, claim: Claim, loop: Loop, gone: Sequence[Removal]) -> float:
@@ -158,7 +184,7 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         if "sends" in cause.calls_go
         else np.zeros(0, np.int64)
     )
-    inside = _inside(cause, claim)
+    inside = np.concatenate([_inside(cause, claim), cause.gone(claim)])
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
     freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
     pieces = _pieces(cause, claim)

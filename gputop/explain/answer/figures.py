@@ -61,6 +61,8 @@ def is_about(loss: Range) -> bool:
 def what_if_text(report: Report) -> str:
     """``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: 12.0ms.``."""
     told = report.what_if
+    if report.steps is not None and report.steps.long is not None:
+        return ""
     if not told or (len(told) == 1 and len(report.findings) > 1):
         return ""
     first, *others = told
@@ -80,7 +82,7 @@ def _left(one: WhatIf) -> str:
 def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
     """(what its change saves at most of a step, what a step takes), ns; None without steps of its process."""
     steps = report.steps
-    if steps is None or steps.pid != finding.pid or not steps.count:
+    if steps is None or steps.pid != finding.pid or not steps.count or steps.long is not None:
         return None
     return min(finding.max_gain_ns // steps.count, steps.usual_ns), steps.usual_ns
 
@@ -89,7 +91,8 @@ def saves_text(finding: Finding, report: Report) -> str:
     """``saves up to 2.41s: 70.9ms of each 78.0ms step``."""
     step = saved_of_step(finding, report)
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
-    return f"saves up to {format_ns(finding.max_gain_ns)}{each}"
+    because = f" ({finding.gain_because})" if finding.gain_because else ""
+    return f"saves up to {format_ns(finding.max_gain_ns)}{each}{because}"
 
 
 def is_range(loss: Range) -> bool:

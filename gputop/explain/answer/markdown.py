@@ -66,7 +66,9 @@ def report_to_markdown(report: Report) -> str:
         lines.append(f"- {harmless(gpu.label)}: {harmless(_idle(gpu.idle, gpu.span_ns))}")
     if report.steps is not None:
         steps = report.steps
-        lines.append(f"- {steps.count} steps of {format_ns(steps.usual_ns)} each (thread {steps.tid})")
+        lines.append(f"- {steps.text()} (thread {steps.tid})")
+        if steps.growth is not None:
+            lines.append(f"- {harmless(steps.growth.text())}")
     if said := what_if_text(report):
         lines.append(f"- {harmless(said)}")
     for number, finding in enumerate(report.findings, 1):

@@ -10,7 +10,9 @@ from gputop.documents.explain import (
     EventJson,
     ExplainDocument,
     FindingJson,
+    GrowthJson,
     LinkJson,
+    LongStepsJson,
 )
 from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
@@ -20,7 +22,7 @@ from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.ranktimes import rank_texts, ranks_json
-from gputop.explain.answer.report import Diagnosis, Event, Finding, Link, Range, Report
+from gputop.explain.answer.report import Diagnosis, Event, Finding, Growth, Link, LongSteps, Range, Report
 from gputop.format import escape_text, format_count, format_ns, format_times
 
 SCHEMA: Final = "gputop.explain/1"
@@ -59,6 +61,8 @@ def report_to_json(report: Report) -> ExplainDocument:
             "count": report.steps.count,
             "median_ns": report.steps.median_ns,
             "usual_ns": report.steps.usual_ns,
+            "long": None if report.steps.long is None else _long_json(report.steps.long),
+            "growth": None if report.steps.growth is None else _growth_json(report.steps.growth),
             "pid": report.steps.pid,
             "tid": report.steps.tid,
         },
@@ -103,6 +107,26 @@ def report_to_json(report: Report) -> ExplainDocument:
     if report.ranks is not None:
         made["ranks"] = ranks_json(report.ranks)
     return made
+
+
+def _long_json(long: LongSteps) -> LongStepsJson:
+    return {
+        "total_ns": long.total_ns,
+        "count": long.count,
+        "ns": long.ns,
+        "longest": [{"time_ns": at, "ns": ns} for at, ns in long.longest],
+    }
+
+
+def _growth_json(growth: Growth) -> GrowthJson:
+    return {
+        "first_ns": growth.first_ns,
+        "last_ns": growth.last_ns,
+        "part_ns": growth.part_ns,
+        "part": growth.part,
+        "line": line_json(growth.line),
+        "text": growth.text(),
+    }
 
 
 def range_json(one: Range) -> RangeJson:
@@ -158,6 +182,7 @@ def _finding_json(finding: Finding) -> FindingJson:
         "ruled_out": list(finding.ruled_out),
         "advice": list(finding.advice),
         "max_gain_ns": finding.max_gain_ns,
+        "gain_because": finding.gain_because,
         "moments_ns": list(finding.moments_ns),
         "gaps": finding.gaps,
         "per_step_ns": finding.per_step_ns,
@@ -187,10 +212,9 @@ def report_to_text(report: Report, width: int = 100) -> str:
         for text in report.diagnosis.advice:
             lines += _wrapped(f"> {text}", width, "  ")
     if report.steps is not None:
-        lines.append(
-            f"{report.steps.count} steps of {format_ns(report.steps.usual_ns)} each, by the calls of thread "
-            f"{report.steps.tid}."
-        )
+        lines += _wrapped(f"{report.steps.text()}, by the calls of thread {report.steps.tid}.", width, "")
+        if (growth := report.steps.growth) is not None:
+            lines += _wrapped(f"! {growth.text()}", width, "")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
     if said := what_if_text(report):

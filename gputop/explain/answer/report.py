@@ -80,6 +80,7 @@ class Finding:
         evidence: Sentences with their figures.
         ruled_out: What it is not, with the figures that say so.
         max_gain_ns: The most that the advised change can win.
+        gain_because: Why that is more than the loss; "" where it is not.
         moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
@@ -108,6 +109,7 @@ class Finding:
     line: Line | None = None
     idle_level: Level = Level.PROVED
     name_level: Level = Level.PROVED
+    gain_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +251,86 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class LongSteps:
+    """Steps so uneven that a mean tells of none of them.
+
+    Attributes:
+        total_ns: What all of them took.
+        count, ns: How many are far longer than the others, and what these took.
+        longest: (ns since the start of the recording, ns) of the longest ones.
+    """
+
+    total_ns: int
+    count: int
+    ns: int
+    longest: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Steps that get longer from the begin of a loop to its end.
+
+    Attributes:
+        count: How many steps.
+        first_ns, last_ns: The means of the first quarter and of the last one.
+        part_ns: By how much that part grows which grows most.
+        part: What that is.
+        launches: What becomes of the number of launches, in words.
+        line: Where the part is; None where that is not known.
+    """
+
+    count: int
+    first_ns: int
+    last_ns: int
+    part_ns: int
+    part: str
+    launches: str
+    line: Line | None
+
+    def text(self) -> str:
+        """``its steps grow from 1.1ms to 4.6ms (first and last quarter of 2400): 3.4ms of it is …``."""
+        at = f" at {self.line.text()}" if self.line is not None else ""
+        return (
+            f"its steps grow from {format_ns(self.first_ns)} to {format_ns(self.last_ns)} (first, last "
+            f"quarter of {self.count}): {format_ns(self.part_ns)} of that is {self.part}{at}; {self.launches} a step"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OneOff:
+    """What the GPU waited for that is no loss of a loop: what, for how long together, how often."""
+
+    what: str
+    ns: int
+    count: int
+
+    def text(self) -> str:
+        """``a pause at main.py:12, 2.1s (3 times)``."""
+        return f"{self.what}, {format_ns(self.ns)}{f' ({self.count} times)' if self.count > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The steps that were found."""
+    """The steps that were found; ``long`` where a mean tells of none, ``growth`` where they get longer."""
 
     count: int
     median_ns: int
     usual_ns: int
     pid: int
     tid: int
+    long: LongSteps | None = None
+    growth: Growth | None = None
+
+    def text(self) -> str:
+        """``259 steps of 46.3ms each``, or their sum and the long ones where their mean tells of none."""
+        if self.long is None:
+            return f"{self.count} steps of {format_ns(self.usual_ns)} each"
+        far = self.long
+        which = ", ".join(f"{format_ns(ns)} at {at / 1e9:.3f} s" for at, ns in far.longest)
+        return (
+            f"{self.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
+            f"{format_ns(far.ns)} ({which}), the median is {format_ns(self.median_ns)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

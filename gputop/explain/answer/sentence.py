@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.explain.answer.figures import cost_text
-from gputop.explain.answer.report import Account, Diagnosis, Finding, Level, Range
+from gputop.explain.answer.report import Account, Diagnosis, Finding, Level, OneOff, Range, StepFacts
 from gputop.format import format_ns, format_percent
 
 _WORTH_TELLING = 5.0  # percent of the span
+_NO_LOOP, _NAMED = "No loop", 2  # how many one-offs are named
+_MOSTLY, _IDLE = 0.5, 0.1  # of the span: what did not repeat, to come first; idle time that wants a reason
+_GROWN = 1.5  # times as long: a growth for the first line
 
 
 def verdict(
@@ -19,11 +22,49 @@ def verdict(
     findings: Sequence[Finding],
     diagnosis: Diagnosis | None,
     unexplained_ns: int,
+    once: Sequence[OneOff] = (),
+    steps: StepFacts | None = None,
 ) -> str:
     """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``.
 
-    ``labels`` are the GPUs' names, one for each account.
+    Where most of the time is no loop's, that comes first.
+
+    Args:
+        labels: The GPUs' names, one for each account.
+        accounts: Their time.
+        idle: The idle time of all.
+        span_ns: All of their time.
+        findings: The largest first.
+        diagnosis: The class.
+        unexplained_ns: Of so much idle time the chain is not known.
+        once: What did not repeat, the largest first.
+        steps: The steps that repeat.
     """
+    said = _of_the_loop(labels, accounts, idle, span_ns, findings, diagnosis, unexplained_ns, once)
+    grown = steps.growth if steps is not None else None
+    if grown is not None and grown.last_ns >= _GROWN * grown.first_ns:
+        said += (
+            f" Its steps grow from {format_ns(grown.first_ns)} to {format_ns(grown.last_ns)}: {grown.part}."
+        )
+    if sum(one.ns for one in once) < _MOSTLY * span_ns or said.startswith(_NO_LOOP):
+        return said
+    return f"{_NO_LOOP} for most of the time: {_of_once(once)}. {said}"
+
+
+def _of_once(once: Sequence[OneOff]) -> str:
+    return " and ".join(one.text() for one in once[:_NAMED])
+
+
+def _of_the_loop(
+    labels: Sequence[str],
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+    once: Sequence[OneOff],
+) -> str:
     which = labels[0] if len(labels) == 1 else f"{len(labels)} GPUs"
     idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
     lead = diagnosis.lead if diagnosis is not None else None
@@ -39,6 +80,8 @@ def verdict(
         return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
     if idle.estimate is None and idle.upper > 0.5 * span_ns:
         return f"{idleness}; the rest is unknown, because the program seldom waits for it."
+    if once and idle.middle > _IDLE * span_ns:
+        return f"{_NO_LOOP} loses this: {_of_once(once)}. {idleness}."
     return f"{idleness}: no recurring stall."
 
 

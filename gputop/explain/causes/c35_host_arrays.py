@@ -65,6 +65,7 @@ HOST_ARRAYS = register(
         _advise,
         more=_calls_ns,
         calls_go=frozenset({"reads", "sends"}),
+        gone=_copied,
         culprit="refilled_by",
         titled=lambda claim: title_of("arguments", claim.times, torch=False),
         kind=DiagnosisKind.COPY,

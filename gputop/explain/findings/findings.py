@@ -17,7 +17,7 @@ from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
-from gputop.explain.findings.grounds import blamed, grounds_of, line_of, ruled_out
+from gputop.explain.findings.grounds import blamed, even, grounds_of, line_of, ruled_out
 from gputop.explain.findings.possible import possible
 from gputop.explain.findings.shortgaps import short_gaps
 from probes.code.source_files import is_library
@@ -228,11 +228,19 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         _gain(cause, claim),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
-        _told(loss) // claim.steps.count if claim.steps is not None and claim.steps.count else None,
+        _per_step(claim, loss, per_gap),
         line_of(cause, claim),
         idle_level,
         name_level,
     )
+
+
+def _per_step(claim: Claim, loss: Range, per_gap: Ints) -> int | None:
+    """What a step loses; None without steps, or where few of them lose nearly all of it."""
+    steps = claim.steps
+    if steps is None or not steps.count or not even(np.sort(per_gap)[::-1], steps.count):
+        return None
+    return _told(loss) // steps.count
 
 
 def _loss(

@@ -15,6 +15,10 @@ from gputop.format import format_ns
 
 _PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
 _LINE = 0.2  # of a loss, for the line of a finding
+EVENLY, RARE = (
+    0.5,
+    0.1,
+)  # of a loss that lies in gaps of fewer than so many a step: it is no loss of each step
 MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 
 
@@ -85,13 +89,20 @@ def _gaps_text(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     ]
     steps = claim.steps
     if steps is not None and steps.count:
+        each = f" of {format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
         facts.append(
             f"{len(most) / steps.count:.1f} {'of these gaps per' if few else 'times a'} step; {steps.count} "
-            f"steps of {format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
+            f"steps{each if even(ordered, steps.count) else f', {format_ns(whole)} lost in all'}"
         )
     if apart:
         facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
     return tuple(facts)
+
+
+def even(longest_first: Ints, steps: int) -> bool:
+    """Whether a loss by step tells of a step: not where few gaps, in fewer steps, make up most of it."""
+    most = int(np.searchsorted(np.cumsum(longest_first), EVENLY * longest_first.sum())) + 1
+    return most >= RARE * steps
 
 
 def _within(claim: Claim) -> tuple[str, ...]:
