@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.answer.report import Finding, WhatIf
-from gputop.explain.causes.c03_explicit_sync import EXPLICIT
 from gputop.explain.causes.c05_small_copies import TINY_COPIES
 from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.causes.cause import Cause, Claim
@@ -189,8 +188,7 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
     pieces = _pieces(cause, claim)
     short = _short(cause, claim)
-    # a program that waits to time its layers still runs them: what lies between such waits stays
-    loop = _loop_of_reads(claim, reads if cause is not EXPLICIT else reads[:0])
+    loop = _loop_of_reads(claim, reads if cause.between else reads[:0])
     return Removal(
         np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0]]),
         np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1]]),

@@ -292,7 +292,8 @@ class Growth:
         at = f" at {self.line.text()}" if self.line is not None else ""
         return (
             f"its steps grow from {format_ns(self.first_ns)} to {format_ns(self.last_ns)} (first, last "
-            f"quarter of {self.count}): {format_ns(self.part_ns)} of that is {self.part}{at}; {self.launches} a step"
+            f"quarter of {self.count}): {format_ns(self.part_ns)} of that is {self.part}{at}; "
+            f"{self.launches} a step"
         )
 
 

@@ -42,6 +42,7 @@ EXPLICIT = register(
         _explicit,
         lambda claim: advice_for(claim, *_sync(claim)),
         overlaps=True,
+        between=False,  # who waits to time layers still runs them
         calls_go=frozenset({"reads"}),
         titled=lambda claim: title_for(claim, *_sync(claim)),
         kind=DiagnosisKind.SYNC,

@@ -11,13 +11,15 @@ from gputop.explain.causes.own_work import own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.code import Files, stacks_within
 from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.backward import NAMES
-from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.ranges import Ints, Mask, distinct
 
 # each operation of the forward pass keeps its Python stack as text, by these files
 _FORMATS = "/torch/fx/traceback.py"
 _TEXT = "/traceback.py"
 LEAST_SAMPLES = 3  # that met it
+_CHECKS = 2  # kernels of a check: grad.ne(grad).any()
 _FLAG_BYTES = 1  # a bool: is a gradient NaN
 
 
@@ -56,6 +58,17 @@ def _checks(scene: Scene, free: Mask) -> Mask:
     return free & own_work(scene) & flags[scene.segments.gap]
 
 
+def _checking(claim: Claim) -> Ints:
+    """The launches that compare a gradient and look for what differs: the two before each read."""
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    reads = distinct(scene.gap_facts.read_row[claim.gaps])
+    before = np.concatenate([reads - number for number in range(1, _CHECKS + 1)])
+    thread = np.tile(calls["row"][reads], _CHECKS)
+    before, thread = before[before >= 0], thread[before >= 0]
+    launches = scene.evidence.group_of(before) == Group.LAUNCH
+    return distinct(before[launches & (calls["row"][before] == thread)])
+
+
 def _advise(claim: Claim) -> tuple[str, ...]:
     return (
         f"anomaly mode waits {claim.per_step()} in backward() to learn whether a gradient is NaN, and keeps "
@@ -73,6 +86,8 @@ ANOMALY = register(
         lambda _claim: Level.PROVED,
         overlaps=True,
         calls_go=frozenset({"reads"}),
+        between=False,  # the backward pass itself
+        gone=_checking,
         kind=DiagnosisKind.SYNC,
         family="S",
         rank=156,

@@ -118,6 +118,7 @@ class Cause:
         calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
             their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
             ``inside`` (calls that allocate or free).
+        between: Whether what lies between the reads of a loop goes with them, whatever it is.
         gone: Other calls that go with it, for one claim, whether they end gaps or not.
         culprit: Which call is named.
         told: Sentences with figures that only this cause has, for one claim.
@@ -134,6 +135,7 @@ class Cause:
     overlaps: bool = False
     more: Callable[[Claim], int] = lambda _claim: 0
     calls_go: frozenset[str] = frozenset()
+    between: bool = True
     gone: Callable[[Claim], Ints] = lambda _claim: np.zeros(0, np.int64)
     culprit: Culprit = "drained_by"
     beside: frozenset[str] = frozenset()
