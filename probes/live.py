@@ -243,7 +243,7 @@ class LiveSource:
         try:
             yield from self._items()
         except OSError as error:
-            text = f"observing stopped: the system refused a call ({loader.refusal(error)}); see gputop check"
+            text = f"observing stopped: a system call failed ({loader.refusal(error)}); see gputop check"
             raise loader.ProbeError(text) from error
 
     def _items(self) -> Iterator[Item]:

@@ -127,8 +127,8 @@ class Scanner:
             try:
                 self._turn(stop)
             except Exception as error:  # a program that we have not thought of must not end the search
-                _LOG.exception("a program could not be looked into")
-                text = f"a program could not be looked into: {type(error).__name__}: {error}"
+                _LOG.exception("a program could not be inspected")
+                text = f"a program could not be inspected: {type(error).__name__}: {error}"
                 self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
                 stop.wait(POLL_S)
         if self._events is not None:

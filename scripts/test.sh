@@ -42,7 +42,7 @@ run() { # replaces this process, so that a signal to it reaches pytest
 processes=$((3 * $(nproc)))
 processes=$((processes < 8 ? processes : 8))
 if [ "$*" = --quick ]; then
-	run --quick --numprocesses="$((2 * $(nproc)))" -q --durations=0 --durations-min=5
+	run --quick --numprocesses="$(nproc)" -q --durations=0 --durations-min=5
 fi
 if [ $# -gt 0 ]; then
 	[ ${#more[@]} -eq 0 ] || set -- -m "$chosen" "${more[@]}" "$@"

@@ -50,7 +50,7 @@ _MARKERS = {
     "ebpf": "loads gputop's probes: needs root, bcc and a C compiler",
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "timed": "measures times: it and what it starts go before all others, one such test at a time",
-    "slow": "takes more than a quarter of a second of CPU in this process: make check leaves it out",
+    "slow": "takes over 0.25 s of CPU, or waits for a second, in this process: make check leaves it out",
     variants.MARKER: "its variants with these identifiers; the others are long",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }
@@ -133,9 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("bpftrace") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_BPFTRACE_S))
     if config.getoption("quick"):
-        chosen = [*filter(quick.selected, items)]
-        config.hook.pytest_deselected(items=[*set(items) - set(chosen)])
-        items[:] = chosen
+        quick.select(config, items)
     items.sort(key=_place)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import multiprocessing.process
 import sys
+from collections import Counter
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -17,18 +19,29 @@ _MULTIPROCESSING = "multiprocessing"
 _STARTS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", _MULTIPROCESSING}
 )
+_LEFT_OUT = "left_out"
 _WHY = "it starts a process: make test runs it"
 
 
-def selected(item: pytest.Item) -> bool:
-    """Whether none of a test's markers leaves it out."""
-    return not any(item.get_closest_marker(name) for name in LEFT_OUT)
+def left_out(item: pytest.Item) -> str | None:
+    """The marker that leaves a test out; None: it is run."""
+    return next((name for name in LEFT_OUT if item.get_closest_marker(name)), None)
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the tests without such markers; a worker counts the others for the summary."""
+    markers = [left_out(item) for item in items]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_LEFT_OUT] = dict(Counter(filter(None, markers)))
+    config.hook.pytest_deselected(items=[item for item, marker in zip(items, markers, strict=True) if marker])
+    items[:] = [item for item, marker in zip(items, markers, strict=True) if not marker]
 
 
 class Quick:
     """The plugin that ends a test where it starts a process."""
 
     def __init__(self) -> None:
+        self._left_out: Counter[str] = Counter()
         self._watching = self._refused = False
         sys.addaudithook(self._refuse)
         start = multiprocessing.process.BaseProcess.start  # no event tells of these
@@ -58,6 +71,21 @@ class Quick:
         if self._refused:
             pytest.skip(_WHY)
         return result
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Each worker has counted all tests."""
+        self._left_out = Counter(getattr(node, "workeroutput", {}).get(_LEFT_OUT, {})) or self._left_out
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """One line with what was not run, and by which reason."""
+        reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+        starting = sum(_WHY in reason for reason in reasons)
+        marked = ", ".join(f"{count} {name}" for name, count in sorted(self._left_out.items()))
+        terminalreporter.write_line(
+            f"make check leaves out: {starting} tests that start a process, {len(reasons) - starting} for "
+            f"lack of something on this machine, and by marker {marked or 'none'}; make test runs them"
+        )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:

@@ -194,7 +194,7 @@ def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
 
 @pytest.mark.parametrize(
     ("found", "meaning"),
-    [(ALL_RIGHTS, "does not matter with CAP_PERFMON"), (NO_RIGHTS, "not what stands in the way")],
+    [(ALL_RIGHTS, "does not matter with CAP_PERFMON"), (NO_RIGHTS, "not the obstacle")],
 )
 def test_perf_event_paranoid_is_told_with_what_it_means(found: Rights, meaning: str) -> None:
     section = rights.rights_section(replace(found, perf_event_paranoid=4))

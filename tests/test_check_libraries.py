@@ -107,7 +107,7 @@ def test_a_damaged_library_is_missing_and_the_others_go_on(tmp_path: Path) -> No
 def test_no_library_at_all_is_no_fault() -> None:
     section = libraries.libraries_section([])
     assert not section.blocks
-    assert "no CUDA or NCCL library in sight" in texts(section, NOTE)
+    assert "no CUDA or NCCL library found" in texts(section, NOTE)
 
 
 @pytest.mark.parametrize(

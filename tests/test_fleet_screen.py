@@ -183,7 +183,7 @@ async def test_enter_goes_from_a_job_to_a_rank_to_a_session_and_opens_it_and_esc
     opened: list[str] = []
     async with shown(lake, opened) as (app, pilot):
         jobs = table(app)
-        assert [row["job"] for row in jobs] == ["not told", "job-7", "job-8"]
+        assert [row["job"] for row in jobs] == ["unknown", "job-7", "job-8"]
         assert jobs[1]["late rank"].startswith(f"{LATE.late}, by 9.")
         assert jobs[1]["ranks"] == str(LATE.ranks)
         assert (jobs[0]["late rank"], jobs[2]["late rank"]) == ("-", "-")
@@ -238,7 +238,7 @@ async def test_a_file_that_has_gone_or_is_another_is_told_and_not_opened(
     assert opened == [str(copy)]
     assert "ended with status 1" in said[0]
     assert "content has changed" in said[1]
-    assert "is not here" in said[2]
+    assert "is not at the path" in said[2]
 
 
 async def test_a_lake_of_nothing_says_so_and_enter_does_nothing(tmp_path: Path) -> None:
@@ -269,11 +269,11 @@ async def test_names_in_a_lake_are_text_whatever_they_say() -> None:
 
 async def test_what_keeps_late_ranks_from_being_known_is_told() -> None:
     def late() -> Sequence[Late]:
-        raise GputopError("the query took longer than 60 s: ask for fewer rows or joins")
+        raise GputopError("the query took longer than 60 s: use fewer rows or joins")
 
     app = LakeScreen(read(sessions(3)), "lake", Ways(lambda path, lent: "", late))
     async with patient(app, (140, 30)) as pilot:
-        while "being looked for" in line(app, "about"):
+        while "searching for late ranks" in line(app, "about"):
             await pilot.pause(0.02)
         assert "late ranks are not known: the query took longer" in line(app, "about")
         assert {row["late rank"] for row in table(app)} == {"not known"}

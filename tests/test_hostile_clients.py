@@ -126,6 +126,7 @@ def test_what_clients_cost_is_known(served: tuple[hub.Hub, str]) -> None:
     _until(lambda: made.spent_s >= 0.2)
 
 
+@pytest.mark.slow
 def test_who_connects_without_end_costs_a_small_part_of_a_core(served: tuple[hub.Hub, str]) -> None:
     made, path = served
     first, a_second = hub.COMERS[1], hub.COMERS[0]

@@ -128,6 +128,7 @@ def _tried(sender: Any, count: int, begun: float) -> bool:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.slow
 def test_whatever_holds_the_port_one_exchange_ends_in_time_and_leaves_nothing(
     attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

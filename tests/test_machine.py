@@ -80,6 +80,7 @@ def test_what_this_kernel_does_not_count_has_no_key_and_is_null(tmp_path: Path, 
     assert told.data.keys().isdisjoint(missing)
 
 
+@pytest.mark.slow
 def test_segments_that_were_sent_again_are_those_that_the_kernel_counted() -> None:
     """A listener whose queue is full lets others knock again: after a second."""
     seen, before = MachineEvents(), sent_again()
@@ -127,7 +128,7 @@ def test_sums_are_the_same_wherever_a_recording_is_cut(cut: int) -> None:
 def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_told() -> None:
     text = stats_to_text(collect(HEADER, recording()), None)
     assert (
-        "machine: 3.00s of its CPUs stolen by the hypervisor, short of memory for 2.00s (nobody could run: "
+        "machine: 3.00s of its CPUs stolen by the hypervisor, short of memory for 2.00s (no task could run: "
         "0ns), 17 TCP segments sent again"
     ) in text
     silent = collect(

@@ -228,7 +228,7 @@ async def test_a_long_answer_comes_in_pages_that_add_up(server: Any) -> None:
     assert len(rows) == 3000
     assert rows == sorted(rows)
     assert result.is_error
-    assert "no cursor" in result.content[0].text
+    assert "not a cursor" in result.content[0].text
 
 
 async def test_cells_that_hold_other_values_are_one_marked_text_and_what_is_cut_shows_it(server: Any) -> None:

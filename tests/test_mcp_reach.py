@@ -85,7 +85,7 @@ async def test_only_what_was_named_is_opened(id: str, tmp_path: Path) -> None:
         assert [one["session"] for one in listed] == ["mine"]
         result = await client.call_tool("get_check", {"session": id})
         assert result.is_error
-        assert "no session of this id" in result.content[0].text
+        assert "no session with this id" in result.content[0].text
         with pytest.raises(needed("mcp").MCPError):
             await client.read_resource(f"session://{id}/report")
         assert json.loads(await text_of(client, "get_check", {}))["session"] == "mine"

@@ -83,7 +83,7 @@ def test_a_lost_gpu_says_so_and_leaves_the_others(tmp_path: Path, fault: str) ->
     assert [row["lost"] for row in rows] == ["", "the GPU is lost", ""]
     assert rows[1]["utilization_percent"] is None
     assert rows[1]["processes"] is None
-    assert set(rows[1]["unavailable"].values()) <= {"the GPU is lost", "not asked yet"}
+    assert set(rows[1]["unavailable"].values()) <= {"the GPU is lost", "not queried yet"}
     assert [row["utilization_percent"] for row in rows[::2]] == [0, 0]
     assert error == "GPU 1: the GPU is lost. See dmesg | grep -i xid; reset it or reboot."
 

@@ -120,6 +120,7 @@ def test_a_folder_of_tables_is_replaced_by_force_and_no_other_folder_is(form: st
     assert (here / "out" / "thesis.tex").read_bytes() == OLD
 
 
+@pytest.mark.slow
 def test_what_is_no_regular_file_is_never_replaced(here: Path) -> None:
     (here / "link").symlink_to("trace.json")
     os.mkfifo("pipe")

@@ -114,7 +114,7 @@ def test_without_the_gil_objects_are_longer_and_threads_have_bytecode_of_their_o
 
 def test_what_an_interpreter_says_of_itself_is_read_as_its_version_has_it(tmp_path: Path) -> None:
     copy = saying(13, VERSION, b"\16", tmp_path / "libpython3.13.so.1.0")
-    assert problem(copy) == "it says of itself that it is CPython 3.14"
+    assert problem(copy) == "it identifies as CPython 3.14"
 
 
 def test_a_build_that_reaches_its_threads_state_in_another_way_is_refused(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_who_answers_drop_by_drop_is_given_up() -> None:
 
 def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(child: reader.Reader) -> None:
     for _ in range(2):
-        with pytest.raises(OSError, match="did not come to an end"):
+        with pytest.raises(OSError, match="did not end"):
             child.ask("no such job", [], (1, 2), "a library")
     assert len(child.problems) == 1
 

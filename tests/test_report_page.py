@@ -185,7 +185,7 @@ def test_a_page_of_very_many_lines_and_calls_stays_small_and_says_what_is_left_o
     with gputop.open_session(path) as session:
         page = report_page(session, "many")
     assert len(page.encode()) < LARGEST
-    assert "3300 rows more: gputop stats" in page
+    assert "3300 more rows: gputop stats" in page
 
 
 @pytest.mark.slow

@@ -211,6 +211,7 @@ def test_a_collector_that_never_answers_keeps_neither_counting_nor_the_end_waiti
         assert received.tried == 1
 
 
+@pytest.mark.slow
 def test_a_request_that_hangs_is_given_up_and_there_is_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

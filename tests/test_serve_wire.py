@@ -155,6 +155,7 @@ def _publish(made: hub.Hub, count: int) -> None:
         made.publish(uid, _tick(number), _first())
 
 
+@pytest.mark.slow
 def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_while(
     served: tuple[hub.Hub, str],
 ) -> None:
@@ -192,6 +193,7 @@ def test_one_user_cannot_take_all_places(
     assert asked(path, "status")["data"]["uid"] >= 0
 
 
+@pytest.mark.slow
 def test_who_says_nothing_is_let_go(served: tuple[hub.Hub, str], monkeypatch: pytest.MonkeyPatch) -> None:
     _made, path = served
     monkeypatch.setattr(hub, "SILENT_S", 0.1)

@@ -236,6 +236,6 @@ def test_a_wrong_query_is_one_sentence() -> None:
     for query, *says in (
         ("select nothing from calls", "nothing", "not found"),
         ("select * from pg_calls", "pg_calls does not exist; the tables are: activities, calls,"),
-        ("drop table calls", "only one SELECT"),
+        ("drop table calls", "only a single SELECT"),
     ):
         assert_one_sentence(inside.run("sql", query, str(SMALL)), 1, *says)

@@ -122,7 +122,7 @@ class Catalogue:
             if not os.path.exists(path):
                 raise CommandError(f"there is no file or folder {path}", USAGE)
         if not named and not none:
-            raise CommandError("name the recordings, or the folders of them, that may be asked", USAGE)
+            raise CommandError("name the recordings, or folders of recordings, to query", USAGE)
         self._named = [os.path.abspath(path) for path in named]
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, int, int], Recording] = OrderedDict()
@@ -147,10 +147,10 @@ class Catalogue:
         ids = self.ids()
         if id is None:
             if len(ids) != 1:
-                raise CommandError(f"there are {len(ids)} sessions: name one, as list_sessions tells them")
+                raise CommandError(f"there are {len(ids)} sessions: name one of list_sessions")
             id = next(iter(ids))
         if id not in ids:
-            raise CommandError("there is no session of this id: list_sessions tells them")
+            raise CommandError("there is no session with this id: see list_sessions")
         return self._recording(id, ids[id])
 
     def _recording(self, id: str, path: str) -> Recording:

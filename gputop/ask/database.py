@@ -59,7 +59,7 @@ class LockedDatabase:
             import duckdb
         except ImportError as error:
             raise GputopError(
-                f"duckdb is not installed, which answers SQL: {install_command('sql')}; without it: "
+                f"duckdb, which answers SQL, is not installed: {install_command('sql')}; without it: "
                 "gputop export --to csv"
             ) from error
         self._duckdb = duckdb
@@ -104,7 +104,7 @@ class LockedDatabase:
             with self._told(late, seconds):
                 statements = cursor.extract_statements(text)
                 if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
-                    raise GputopError("only one SELECT at a time is answered: the tables can only be read")
+                    raise GputopError("only a single SELECT is allowed: the tables are read-only")
                 timer.start()
                 # the newline ends a comment; the bound keeps what nobody will see from being computed
                 plain = statements[0].query.strip().rstrip(";")
@@ -126,17 +126,16 @@ class LockedDatabase:
         except self._duckdb.InterruptException as error:
             if late is None or not late.is_set():
                 raise
-            raise GputopError(
-                f"the query took longer than {seconds:g} s: ask for fewer rows or joins"
-            ) from error
+            raise GputopError(f"the query took longer than {seconds:g} s: use fewer rows or joins") from error
         except (self._duckdb.OutOfMemoryException, MemoryError) as error:
             if filling:
                 raise GputopError(
                     f"its tables take more than {_MEMORY} of memory: gputop cut the recording first, or "
-                    "gputop export --to parquet and ask DuckDB, which reads those without holding them"
+                    "gputop export --to parquet and use DuckDB, which streams those files"
                 ) from error
             raise GputopError(
-                f"that takes more than {_MEMORY} of memory: ask for less, or gputop cut the recording first"
+                f"the query takes more than {_MEMORY} of memory: select less, or gputop cut the "
+                "recording first"
             ) from error
         except self._duckdb.Error as error:
             told = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone

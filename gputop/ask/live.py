@@ -73,7 +73,7 @@ class Live:
         for item in _for(source, _STATUS_S):
             seen |= engine.feed(item)
         if not seen:
-            raise CommandError("the daemon has shown nothing within three seconds: see its log")
+            raise CommandError("the daemon sent nothing within three seconds: see its log")
         return engine.frame().gpus
 
     def observed(self, catalogue: Catalogue, seconds: float, pids: Sequence[int] | None) -> str:

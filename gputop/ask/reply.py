@@ -143,7 +143,7 @@ def offset_of(cursor: str | None) -> int:
     if cursor is None or cursor == "":
         return 0
     if not re.fullmatch(r"[0-9]{1,9}", cursor):
-        raise CommandError("this is no cursor: take next_cursor of the reply before, or leave it out", USAGE)
+        raise CommandError("not a cursor: use next_cursor of the previous reply, or omit it", USAGE)
     return int(cursor)
 
 

@@ -59,16 +59,16 @@ def server_of(
     session_id = Annotated[
         str | None, Field(description="id of list_sessions; may be left out if there is one")
     ]
-    page_at = Annotated[str | None, Field(description="next_cursor of the reply before")]
+    page_at = Annotated[str | None, Field(description="next_cursor of the previous reply")]
     since = Annotated[float | None, Field(description="only from so many seconds after its start")]
     until = Annotated[float | None, Field(description="only until so many seconds after its start")]
     of_pids = Annotated[list[int] | None, Field(description="only of these processes")]
 
-    @tool("The recordings that can be asked, each with its length, verdict and losses.")
+    @tool("The recordings that can be queried, each with its length, verdict and losses.")
     def list_sessions(query: str | None = None, limit: int = 20, cursor: page_at = None) -> str:
         return verdicts.list_sessions(catalogue, query, limit, cursor)
 
-    @tool("What of a recording is missing or may be wrong (failures first), its coverage, machine and GPUs.")
+    @tool("Missing or doubtful data of a recording (failures first), its coverage, machine and GPUs.")
     def get_check(session: session_id = None) -> str:
         return verdicts.get_check(catalogue, session)
 
@@ -152,7 +152,7 @@ def server_of(
     def compare_sessions(before: str, after: str) -> str:
         return verdicts.compare_sessions(catalogue, before, after)
 
-    @tool("What NVML told of each GPU at a moment (the end), and why it did not tell the rest.")
+    @tool("NVML figures of each GPU at a moment (default: the end), with the reasons for missing ones.")
     def get_gpu_status(
         session: session_id = None, at_s: Annotated[float | None, Field(description="seconds")] = None
     ) -> str:
@@ -170,7 +170,7 @@ def server_of(
             return live.observed(catalogue, seconds, pids)
 
     @tool(
-        "One SELECT in DuckDB's SQL over a recording; gputop://schema tells the tables (sessions, processes, "
+        "One SELECT in DuckDB's SQL over a recording; gputop://schema lists the tables (sessions, processes, "
         "threads, calls, slices, stacks, gpu_samples, gaps, activities, findings). Times are integers of ns."
     )
     def run_sql(query: str, session: session_id = None, limit: int = 200, cursor: page_at = None) -> str:
@@ -209,7 +209,9 @@ def _add_resources(server: "MCPServer[Any]", catalogue: Catalogue) -> None:
         return "".join(f"{one.number} {one.title}\n" for one in every())
 
     @server.resource(
-        "gputop://causes/{number}", mime_type="text/markdown", description="One cause: what is seen, and why."
+        "gputop://causes/{number}",
+        mime_type="text/markdown",
+        description="One cause: symptoms and explanation.",
     )
     def cause(number: str) -> str:
         if number not in {one.number for one in every()}:
@@ -231,7 +233,7 @@ def _report(catalogue: Catalogue, id: str) -> str:
     for line in lines:
         room -= len(line.encode()) + 1
         if room < 0:
-            kept.append("(cut: get_causal_chains tells the rest)")
+            kept.append("(cut: get_causal_chains has the rest)")
             break
         kept.append(untagged(line))
     return f"{BEGIN}\n" + "\n".join(kept) + f"\n{END}\n"
@@ -260,4 +262,4 @@ def _sentence(catalogue: Catalogue, ask: Callable[[], str]) -> str:
             text = text.replace(path, id)
         raise ToolError(marked(text)) from None
     except MemoryError:
-        raise ToolError("that needs more memory than gputop may take: ask for less of it") from None
+        raise ToolError("the reply needs more memory than allowed: request less") from None

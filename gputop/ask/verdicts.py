@@ -109,7 +109,7 @@ def _failures(recording: Recording, report: Report | None) -> list[str]:
     if report is not None and any(not gpu.account.agrees for gpu in report.gpus):
         said.append("the sources of the estimate disagree")
     if report is not None and not report.gpus:
-        said.append("no GPU was given work that could be seen")
+        said.append("no GPU received observable work")
     return [Own(text) for text in said]
 
 

@@ -71,7 +71,7 @@ def bcc_section(bcc: Bcc, distribution: Distribution) -> Section:
     if bcc.unrelated:
         facts.append(
             note(
-                f"{bcc.unrelated} is PyPI's bcc, an unrelated package: it is passed over",
+                f"{bcc.unrelated} is PyPI's bcc, an unrelated package: it is skipped",
                 "pip uninstall bcc, if nothing else needs it",
             )
         )

@@ -204,7 +204,7 @@ def _identity_facts(library: Library) -> list[Fact]:
     where = f"device {os.major(device)}:{os.minor(device)} inode {inode}"
     build = f"build id {library.build_id[:12]}" if library.build_id else "no build id"
     users = ", ".join(map(str, library.pids[:_FEW])) + (", …" if len(library.pids) > _FEW else "")
-    mapped = f"mapped by {users}" if users else "mapped by nobody"
+    mapped = f"mapped by {users}" if users else "not mapped"
     return [ok(f"{library.target.shown}: {what}"), note(f"{where}, {build}, {mapped}")]
 
 
@@ -233,14 +233,14 @@ def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
         return note(text, "its program has ended: run the check again while one with CUDA runs")
     if hit.withheld:
         text = f"{hit.symbol} was not called by the check itself, since that runs the library: {hit.error}"
-        return note(text, "gputop check --call-all calls it all the same, confined and as nobody")
+        return note(text, "gputop check --call-all calls it anyway, confined and as user nobody")
     if hit.error:
         return note(f"{hit.symbol} was not called by the check itself: {hit.error}")
     if hit.seen:
         return ok(f"{hit.symbol} called {hit.calls} times by the check: {hit.counted} counted")
     return missing(
         f"{hit.symbol} called {hit.calls} times by the check, and only {hit.counted} counted",
-        "tell us: this kernel takes probes and does not fire them",
+        "please report: this kernel accepts probes and does not fire them",
     )
 
 
@@ -274,5 +274,5 @@ def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> S
         details += _details(library)
         data.append(_as_data(library))
     if not data:
-        facts.append(note("no CUDA or NCCL library in sight: one that is loaded later is found then"))
+        facts.append(note("no CUDA or NCCL library found; libraries loaded later are found then"))
     return Section("libraries", tuple(facts), data, tuple(details))

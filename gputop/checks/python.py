@@ -14,7 +14,7 @@ from probes.code.layout import LAYOUTS
 from probes.stacks import late
 
 HIDDEN = "no interpreter's symbols are in it: they are stripped"
-GONE = "the file is gone, or closed to us"
+GONE = "the file is gone or not readable"
 FIX = (
     f"use CPython 3.{min(LAYOUTS)} to 3.{max(LAYOUTS)} on x86-64, with the GIL and its symbols exported, as "
     "distributions and conda have it; of others: py-spy dump --pid PID"

@@ -39,13 +39,13 @@ def _capabilities(found: Rights) -> list[Fact]:
         facts.append(
             note(
                 "without rights gputop shows NVML, and switches and waits of your own processes",
-                "sudo gputop adds calls, who waits for whom, and all users' processes",
+                "sudo gputop adds CUDA calls, wakeups and all users' processes",
             )
         )
     if found.may_trace and not found.cap_sys_ptrace:
         facts.append(
             note(
-                "no CAP_SYS_PTRACE: libraries of other users' processes are out of sight",
+                "no CAP_SYS_PTRACE: libraries of other users' processes are not visible",
                 "sudo gputop, or --cap-add SYS_PTRACE",
             )
         )
@@ -58,7 +58,7 @@ def _kernel_policy(found: Rights) -> list[Fact]:
         facts.append(ok(f"lockdown: {found.lockdown or 'this kernel has none'}"))
     paranoid = found.perf_event_paranoid
     if paranoid is not None:
-        meaning = "does not matter with CAP_PERFMON" if found.may_trace else "not what stands in the way"
+        meaning = "does not matter with CAP_PERFMON" if found.may_trace else "not the obstacle"
         facts.append(note(f"perf_event_paranoid is {paranoid}: {meaning}"))
     return facts
 

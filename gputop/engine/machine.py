@@ -37,7 +37,7 @@ def machine_text(sums: Mapping[str, int]) -> str:
         said.append(f"{format_ns(sums['steal_ns'])} of its CPUs stolen by the hypervisor")
     if sums.get("memory_some_ns"):
         full = format_ns(sums.get("memory_full_ns"))
-        said.append(f"short of memory for {format_ns(sums['memory_some_ns'])} (nobody could run: {full})")
+        said.append(f"short of memory for {format_ns(sums['memory_some_ns'])} (no task could run: {full})")
     if sums.get("tcp_retransmits"):
         said.append(f"{format_count(sums['tcp_retransmits'])} TCP segments sent again")
     return f"machine: {', '.join(said)}" if said else ""

@@ -227,7 +227,7 @@ def inspection_to_text(found: InspectDocument) -> str:
     )
     mean, rss = cost["own_cpu_percent_mean"], format_bytes(cost["own_rss_bytes_max"])
     lines.append(
-        "cost        not told"
+        "cost        unknown"
         if mean is None
         else f"cost        {mean:.1f} % of a CPU (at most {cost['own_cpu_percent_max']:.1f} %), {rss}"
     )
@@ -252,7 +252,7 @@ def inspection_to_text(found: InspectDocument) -> str:
     lines.append(
         f"size        {format_bytes(sizes['size_bytes'])}"
         + ("" if each is None else f", {each:.1f} bytes a record")
-        + ("" if found["closed"] else "; the recorder did not end in order")
+        + ("" if found["closed"] else "; the recorder did not end normally")
     )
     lines += [
         f"  {one['kind']:<10}{format_bytes(one['size_bytes']):>7} {format_count(one['items']):>6}"

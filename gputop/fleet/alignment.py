@@ -63,7 +63,7 @@ def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignmen
         own, own_slack = _earliest(end, slack, mine)
         both = np.flatnonzero((own < FOREVER) & (first < FOREVER))
         if len(both) < FEWEST:
-            return f"{len(both)} collectives were waited for on two hosts, of the {FEWEST} that align clocks"
+            return f"{len(both)} collectives have waits on two hosts, {FEWEST} are needed to align clocks"
         loose = np.maximum(own_slack, first_slack)[both]
         tight = (
             loose <= _LOOSER * np.partition(loose, FEWEST - 1)[FEWEST - 1]

@@ -189,9 +189,7 @@ def why_not(one: Recorded) -> str:
     if is_url(one.path):
         return f"{one.path} lies in object storage: fetch it, then gputop replay it"
     if not os.path.exists(one.path):
-        return (
-            f"{one.path} is not here: the lake knows the name that it had when it was ingested, and no other"
-        )
+        return f"{one.path} is not at the path where it was ingested"
     try:
         same = content_hash(one.path) == one.id
     except OSError as error:

@@ -28,7 +28,7 @@ MOST: Final = 256  # collectives of a rank in a lake
 _BLOCKED_NS: Final = 25_000  # who waits for nothing is back sooner
 _CAUSES: Final = 3  # of one collective, those that took most
 _IN_PROGRESS: Final = 7  # ncclInProgress: begun, and no failure
-_UNSEEN: Final = "nobody saw it being made"
+_UNSEEN: Final = "its creation was not recorded"
 _MISSING: Final = "records are missing: later collectives have no number"
 
 

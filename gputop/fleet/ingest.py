@@ -87,7 +87,7 @@ class _Run:
         """What a recording came to; None: it is not known, and the next run tries again."""
         self.taken += 1
         if outcome is None:
-            text = "workers ended while they explained it, for want of memory or by a signal"
+            text = "workers ended while explaining it (out of memory, or a signal)"
             self.problems.append(unreadable(shown(task.path), text, task.session_id))
             return
         if task.version is not None and outcome.session_id is not None:

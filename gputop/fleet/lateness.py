@@ -21,7 +21,7 @@ _WORTH: Final = 0.1  # of the time, for a cause to be named
 _UNUSUAL: Final = 3.0  # so many times as much, or as little, says nothing of what it is as a rule
 LEAST_SHARE: Final = 0.02  # of the time between two collectives: less is not worth a word
 _HIDES: Final = 0.05  # the same: clocks that may be off by so much could hide a late rank
-_BLURRED: Final = "the clocks may be off by more than a rank is late"
+_BLURRED: Final = "the error of the clocks exceeds the lateness"
 _AGAINST: Final = 0.05  # of the collectives that would begin at one rank after they ended at another
 
 
@@ -82,9 +82,9 @@ def judge(meetings: Meetings) -> Verdict:
     all_seen = (meetings.begin != UNKNOWN).all(axis=1)
     used = int(np.count_nonzero(all_seen))
     if meetings.begin.shape[1] < 2:
-        return Verdict(used, why="one rank was recorded, of those that meet")
+        return Verdict(used, why="only one of its ranks was recorded")
     if used < FEWEST:
-        return Verdict(used, why=f"{used} collectives were seen of all ranks, of the {FEWEST} it takes")
+        return Verdict(used, why=f"{used} collectives with all ranks were recorded, {FEWEST} are needed")
     aligned = align(meetings.begin, meetings.end, meetings.slack, meetings.clock)
     if isinstance(aligned, str):
         return Verdict(used, why=aligned)

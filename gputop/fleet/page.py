@@ -51,7 +51,7 @@ def fleet_page(summary: Summary, name: str) -> str:
         _table(_TITLES[by], summary.overviews[by], f"gputop fleet overview --by {by}") for by in GROUPS
     )
     sections = (
-        ("What costs most", hours or '<p class="note">no finding says that a GPU was idle</p>'),
+        ("Most expensive", hours or '<p class="note">no finding says that a GPU was idle</p>'),
         ("Late ranks", _ranks(summary.ranks)),
         ("Coverage and losses", _coverage(summary)),
         (
@@ -68,7 +68,7 @@ def _first(summary: Summary) -> str:
     known, (dearest, *_) = summary.coverage, (*summary.overviews["cause"].answer.rows, None)
     span, least, most = (int(known[key] or 0) for key in ("gpu_ns", "idle_least_ns", "idle_most_ns"))
     if not span:
-        return f'<p class="verdict">{sentence("No recording here tells what a GPU did.")}</p>'
+        return f'<p class="verdict">{sentence("No recording here has GPU data.")}</p>'
     told = (
         f"Of {_hours(span)} of GPU time, GPUs were idle for {_percent(least, span)} to "
         f"{_percent(most, span)} %; findings explain {_hours(known['explained_ns'] or 0)}."
@@ -83,9 +83,9 @@ def _first(summary: Summary) -> str:
         many = f"{summary.ranks.late} of {_all(summary.ranks)}"
         told += f" A late rank keeps others waiting in {many} communicators."
     parts = (
-        ("busy", "at work for certain", span - most),
-        ("unknown", "idle or at work, not certain", most - least),
-        ("proved", "idle for certain", least),
+        ("busy", "certainly busy", span - most),
+        ("unknown", "busy or idle, uncertain", most - least),
+        ("proved", "certainly idle", least),
     )
     at, rects, words = 0.0, [], []
     for kind, about, ns in parts:
@@ -114,7 +114,7 @@ def _ranks(ranks: Stragglers) -> str:
         )
     elsewhere = "gputop fleet stragglers --all"
     return (
-        _table("Ranks that the others wait for", Part(late, ranks.late), elsewhere)
+        _table("Ranks that other ranks wait for", Part(late, ranks.late), elsewhere)
         + items(notes, "notes")
         + _table("Of the other communicators", Part(others, _all(ranks) - ranks.late), elsewhere)
     )
@@ -131,13 +131,13 @@ def _chosen(answer: Answer, columns: Sequence[str], *, late: bool) -> Answer:
 def _coverage(summary: Summary) -> str:
     known = summary.coverage
     rows = (
-        ("GPU time that was recorded", "gpu_ns"),
-        ("idle for certain", "idle_least_ns"),
+        ("GPU time recorded", "gpu_ns"),
+        ("certainly idle", "idle_least_ns"),
         ("idle at most", "idle_most_ns"),
-        ("idle, and a finding says why", "explained_ns"),
+        ("idle, explained by a finding", "explained_ns"),
         ("idle in gaps too small for a finding", "small_ns"),
-        ("idle, and nothing says why", "unexplained_ns"),
-        ("left out because records are lost", "unknown_ns"),
+        ("idle, unexplained", "unexplained_ns"),
+        ("excluded: records are lost", "unknown_ns"),
     )
     told = [[text(about), figure(key, known[key], _hours(known[key]))] for about, key in rows]
     sums = table("GPU time", ("what", "#GPU time"), told)
@@ -148,12 +148,10 @@ def _coverage(summary: Summary) -> str:
         f"unreadable: {wrong.get('unreadable', 0)}",
     ]
     if known["without_gpu"]:
-        notes.append(f"recordings that tell nothing of a GPU: {known['without_gpu']}")
+        notes.append(f"recordings without GPU data: {known['without_gpu']}")
     if known["unkept_ns"]:
-        notes.append(
-            f"time of which only sums were kept, and nothing is explained: {format_ns(known['unkept_ns'])}"
-        )
-    files = _table("What is wrong with files", summary.problems, "gputop fleet sql 'FROM problems'")
+        notes.append(f"time with sums only, not explained: {format_ns(known['unkept_ns'])}")
+    files = _table("Problems of files", summary.problems, "gputop fleet sql 'FROM problems'")
     return sums + items(notes, "notes") + files
 
 
@@ -168,7 +166,7 @@ def _table(name: str, part: Part, elsewhere: str) -> str:
     ]
     rows = ([_cell(*cell) for cell in zip(answer.columns, row, strict=True)] for row in answer.rows)
     left_out = part.total - len(answer.rows)
-    return table(name, heads, rows, f"{left_out} rows more: {elsewhere}" if left_out else "")
+    return table(name, heads, rows, f"{left_out} more rows: {elsewhere}" if left_out else "")
 
 
 def _is_figure(column: str) -> bool:

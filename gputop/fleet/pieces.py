@@ -123,10 +123,10 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
     # of numbers and depth, too, JSON may hold more than a list of ours
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise GputopError(
-            f"{place} of {lake} cannot be understood ({error}): it is damaged, or another program wrote it"
+            f"{place} of {lake} cannot be read ({error}): it is damaged, or another program wrote it"
         ) from error
     if newer:
-        raise GputopError(f"a newer gputop added to {lake}: upgrade gputop to ask it")
+        raise GputopError(f"a newer gputop added to {lake}: upgrade gputop to query it")
     return Piece(name, keys, known, versions, recordings)
 
 

@@ -40,7 +40,7 @@ _FIGURES: Final = frozenset(
     {"lost", "of GPU time", "ranks", "recordings", "length", "late by", "events lost"}
 )
 _WIDEST: Final = 70  # of a cell; the lines below tell the rest
-_NOT_TOLD: Final = "not told"
+_NOT_TOLD: Final = "unknown"
 # gives the terminal to what runs inside of it
 Lent = Callable[[], AbstractContextManager[None]]
 
@@ -94,7 +94,7 @@ class LakeScreen(SureTimers):
         self._place: list[Group] = []  # the job, then the rank that is gone into
         self._rows: list[Group] = []
         self._late: Sequence[Late] | None = None
-        self._late_why = "late ranks are being looked for"
+        self._late_why = "searching for late ranks"
 
     def compose(self) -> ComposeResult:
         """Where one is, the table, what is told of the row, the keys."""
@@ -237,8 +237,8 @@ def _same(one: Group, other: Group) -> bool:
 
 def _named(one: Group, step: int) -> str:
     if step == 0:
-        return one.job or "job not told"
-    return "rank not told" if one.rank is None else f"rank {one.rank}"
+        return one.job or "job unknown"
+    return "rank unknown" if one.rank is None else f"rank {one.rank}"
 
 
 def _late_rank(late: Sequence[Late]) -> str:

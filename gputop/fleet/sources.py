@@ -126,7 +126,7 @@ def _stored(url: str) -> Iterator[Task]:
     with asking(url, "read"):
         listed: Mapping[str, Mapping[str, Any]] = filesystem.find(root, detail=True)
         if not listed:
-            raise FileNotFoundError("there is nothing of this name")
+            raise FileNotFoundError("no such file or object")
     folders: dict[str, list[str]] = {}
     for name in sorted(listed):
         if name.endswith(_SUFFIXES) or name == root:

@@ -127,7 +127,7 @@ def look_at(task: Task) -> Outcome:
     except Exception as error:
         _LOG.exception("%s", name)
         where = f"on {socket.gethostname()}: {type(error).__name__}: {shown(str(error))}"
-        text = f"gputop failed over it {where}; please report it"
+        text = f"gputop failed on it {where}; please report it"
         if isinstance(error, MemoryError):
             text = f"its explanation takes more memory than a worker has ({where})"
         return _nothing(unreadable(name, text, None))

@@ -38,7 +38,7 @@ def about_holes(session: Session) -> tuple[str, ...]:
     holes, unkept = holes_of(session), unkept_of(session)
     said = problems_of(session)
     if unkept:
-        said.append(f"not kept: calls of {stretches(unkept, session)}; what is said is of the rest")
+        said.append(f"not kept: calls of {stretches(unkept, session)}; figures cover the rest")
     if holes:
         said.append(
             f"not recorded by all of the recordings that were merged: {stretches(holes, session)}; "

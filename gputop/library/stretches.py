@@ -33,7 +33,7 @@ NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as mu
 BASE = 96 << 20  # bytes that a process takes before it has read anything
 LEAST_PART = 1 << 18
 FOREVER = 1 << 62  # ns
-NOT_ALL = "not all of its calls were kept, and what was not is in no figure"
+NOT_ALL = "not all calls were kept; figures leave the rest out"
 Found = TypeVar("Found")
 Known = TypeVar("Known")
 

@@ -46,7 +46,7 @@ def _account(report: Report, row: int) -> str:
 def findings(report: Report) -> str:
     """All findings, the costliest first."""
     if not report.findings:
-        return "<p>Nothing that repeats costs GPU time here.</p>"
+        return "<p>No recurring loss of GPU time.</p>"
     return "".join(_finding(row, one, report) for row, one in enumerate(report.findings))
 
 
@@ -101,7 +101,7 @@ def rest(report: Report) -> str:
             ("outside_ns", "outside the loop (start-up, end, first use)", report.outside_ns),
             ("small_ns", "small gaps", report.small_ns),
             ("unexplained_ns", "unexplained", report.unexplained_ns),
-            ("unknown_ns", "left out because records are lost", report.unknown_ns),
+            ("unknown_ns", "excluded: records are lost", report.unknown_ns),
         )
     )
     return (

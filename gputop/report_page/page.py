@@ -50,7 +50,7 @@ def _page(
     sections = (
         ("Timeline", timeline(picture.lanes, report, picture.names)),
         ("Findings", findings(report) + rest(report)),
-        ("How long calls took", latencies(totals)),
+        ("Durations of calls", latencies(totals)),
         ("Lines", graphs or '<p class="note">no lines were recorded</p>'),
         ("Totals", tables(totals) + items(totals.problems, "notes")),
     )

@@ -49,7 +49,7 @@ def _table(name: str, heads: Sequence[str], rows: list[Row]) -> str:
     rows.sort(key=lambda row: -row[0])
     if not rows:
         return ""
-    more = f"{len(rows) - _MOST} rows more: gputop stats" if len(rows) > _MOST else ""
+    more = f"{len(rows) - _MOST} more rows: gputop stats" if len(rows) > _MOST else ""
     return table(name, heads, (cells for _, cells in rows[:_MOST]), more)
 
 

@@ -29,7 +29,7 @@ _THREADS = 12
 _WIDTH, _HEIGHT = 1000, 24
 _GPU_PARTS = (
     ("busy", "at work", (BUSY, BUSY + 1)),
-    ("presumed", "at work, as far as one can tell", (PRESUMED, PRESUMED + 1)),
+    ("presumed", "probably at work", (PRESUMED, PRESUMED + 1)),
     ("proved", "idle, proved", (PROVED, ASSUMED)),
     ("assumed", "idle, estimated", (ASSUMED, PRESUMED)),
 )
@@ -128,4 +128,4 @@ def _legend() -> str:
 
 
 def _left_out(threads: int) -> str:
-    return f'<p class="note">{threads} threads more</p>' if threads > 0 else ""
+    return f'<p class="note">{threads} more threads</p>' if threads > 0 else ""

@@ -109,7 +109,7 @@ def _parse(image: elf.Image, shown: str) -> Interpreter | None:
         if free_threaded(own):
             name += " without the GIL"
         if (own[11], own[10]) != version or version[1] not in OWN_OFFSETS:
-            return refused(f"it says of itself that it is CPython {own[11]}.{own[10]}")
+            return refused(f"it identifies as CPython {own[11]}.{own[10]}")
         told = own_layout(own, version[1])
         if told is None:
             return refused(f"{name} is not known")

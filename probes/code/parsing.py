@@ -177,10 +177,10 @@ def doubt(path: Path, file: File) -> str:
     try:
         return _text(asked.ask("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
     except (OSError, reader.UnreadableError, ValueError) as error:
-        return f"who may write it cannot be told ({error})"
+        return f"its permissions cannot be read ({error})"
 
 
-_NONSENSE = "the process that read it answered nonsense"
+_NONSENSE = "the process that read it sent an invalid answer"
 
 
 def _asked(job: str, what: list[Any], file: File, shown: str) -> Any:

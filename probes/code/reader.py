@@ -35,7 +35,7 @@ _MOST_AHEAD = 256  # answers that nobody has asked for yet
 _MOST_SAID = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
 TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
-NO_END = "the process that read it did not come to an end"
+NO_END = "the process that read it did not end"
 UNKNOWN = -1  # whose a file is
 _PACKAGES = Path(__file__).resolve().parents[2]
 

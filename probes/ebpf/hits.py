@@ -38,7 +38,7 @@ class HitCounter:
         try:
             self._pmu = None if multi else attach_perf.read_pmu()
         except (OSError, ValueError) as error:
-            raise loader.ProbeError(f"the kernel does not tell of its uprobes: {error}") from error
+            raise loader.ProbeError(f"the kernel does not list its uprobes: {error}") from error
         self._rows = rows
         self._reader = bpfcall.BatchReader(maps["hits"], 4, _COUNT)
         self._links: list[int] = []

@@ -27,7 +27,8 @@ class Reach(IntEnum):
 _MISSING = {
     Reach.ALL: "",
     Reach.NO_LINES: "lines of calls",
-    Reach.NO_DRIVER: "lines of calls, and the driver's functions (cu…): who calls only those is unseen",
+    Reach.NO_DRIVER: "lines of calls, and the driver's functions (cu…): programs that call only those "
+    "are not seen",
     Reach.FEW: "lines, calls of the driver, and functions that totals and proofs of idleness do not need",
     Reach.NOTHING: "any call",
 }

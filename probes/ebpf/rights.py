@@ -187,7 +187,7 @@ def _missing_capabilities(rights: Rights) -> list[str]:
                 "--cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE --pid host, or run gputop on the host"
             ]
         if rights.no_new_privileges:
-            return ["this process may not gain rights (no_new_privs): run gputop as root outside of it"]
+            return ["this process may not gain privileges (no_new_privs): run gputop as root outside of it"]
         return [f"no eBPF without root ({' and '.join(lacking)} missing): use sudo"]
     if not rights.initial_user_namespace:
         return [

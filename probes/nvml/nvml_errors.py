@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-NOT_ASKED = "not asked yet"
+NOT_ASKED = "not queried yet"
 NOT_WITH_MIG = "not offered while the GPU is cut into instances (MIG)"
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost",

@@ -102,7 +102,7 @@ def confine_thread(needed: Collection[int]) -> str:
         with suppress(OSError):  # a kernel without filters, or another architecture
             sandbox.forbid(_POWERS)
     except OSError as error:  # a filter of system calls: what was given up before stays so
-        return f"gputop keeps rights that it does not need: the kernel does not take them ({error.strerror})"
+        return f"gputop keeps unneeded privileges: the kernel refused to drop them ({error.strerror})"
     return ""
 
 

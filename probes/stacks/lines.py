@@ -223,12 +223,12 @@ class Lines(Hears):
             try:
                 self._configure(pid, row, parsing.threads_of(pid, self._rows[row], mapping))
             except NotYetError:
-                return "its start does not come to an end", True
+                return "its start-up does not end", True
             except NoSlotError:
                 return "where its threads keep their state is not found", True
             except OSError as error:
                 closed = error.errno in (errno.EPERM, errno.EACCES)
-                return "its memory is closed to us" if closed else "", False
+                return "its memory is not readable" if closed else "", False
             return "", False
         return why, bool(why)
 
