@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 Key = Callable[[Rows], Ints]
 
 _HELD: Final = 1 << 14  # rows that are taken in before they are written
-_PART: Final = 1 << 17  # rows of a part, about: what is sorted at a time
+_PART: Final = 1 << 16  # rows of a part, about: what is sorted at a time
 _SAMPLED: Final = 64  # of so many rows one says how keys are distributed
 
 
@@ -106,7 +106,7 @@ class Spool:
         """Keys that divide the rows into parts which fit into memory."""
         if len(self) <= _PART:
             return np.zeros(0, np.int64)
-        sampled = np.sort(np.concatenate([key(chunk)[::_SAMPLED] for chunk in self.chunks()]))
+        sampled = np.sort(np.concatenate([key(chunk)[::_SAMPLED].copy() for chunk in self.chunks()]))
         return np.unique(sampled[:: max(_PART // _SAMPLED, 1)][1:])
 
     def parts(self, key: Key, splitters: Ints, then: str = "") -> Iterator[Rows]:
