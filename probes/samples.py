@@ -24,6 +24,7 @@ class MarkData(TypedDict, total=False):
     read: int
     own_cpu_percent: float
     own_rss_bytes: int
+    activities: list[int]  # how many were told since the mark before, and when the first of them began
 
 
 class GpusData(TypedDict, total=False):

@@ -44,3 +44,25 @@ class Allowance:
         if count > self._bytes:
             raise ValueError("larger samples than a file of this size can hold")
         self._bytes -= count
+
+
+class Outlay:
+    """What a writer has told, and in how many bytes: so that a reader allows all of it."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._records = self._unpacked = self._bytes = 0
+
+    def allows(self, size: int, *, records: int = 0, unpacked: int = 0) -> bool:
+        """Whether so many records, or bytes of a sample, may be told in ``size`` bytes more."""
+        written = self._bytes + size
+        return (
+            self._records + records <= _FREE_RECORDS + _RECORDS_PER_BYTE * written
+            and self._unpacked + unpacked <= _FREE_BYTES + _BYTES_PER_BYTE * written
+        )
+
+    def add(self, size: int, *, records: int = 0, unpacked: int = 0) -> None:
+        """These were written."""
+        self._records += records
+        self._unpacked += unpacked
+        self._bytes += size

@@ -11,6 +11,7 @@ import numpy as np
 from probes.schema import PAYLOAD_BYTES, RECORD, Records, empty
 from probes.source import PROBLEM, Item, Sample
 from replay import format as fmt
+from replay.allowance import Outlay
 from replay.encoding import Encoder
 from replay.format import SessionError
 from replay.private import Disguise
@@ -44,6 +45,7 @@ class Chunker:
         self._emit = emit
         self._disguise = disguise
         self._encoder = Encoder()
+        self._outlay = Outlay()
         self._filled = 0
 
     def write(self, item: Item) -> None:
@@ -65,7 +67,12 @@ class Chunker:
         self._filled = 0
         times = records["t_end"]
         first, last = (min(int(t), fmt.MAX_TIME) for t in (times.min(), times.max()))
-        self._pack(fmt.RECORDS, first, last, len(records), self._encoder.encode(records))
+        count = len(records)
+        body = self._encoder.encode(records)
+        if not self._outlay.allows(len(body), records=count):
+            body = self._encoder.encode(records, roomy=True)
+        self._outlay.add(len(body), records=count)
+        self._pack(fmt.RECORDS, first, last, count, body)
 
     def _records(self, records: Records) -> None:
         records = _plain(records)
@@ -86,14 +93,19 @@ class Chunker:
         if self._disguise is not None:
             sample = self._disguise.sample(sample)
         self.emitted = sample
-        self._pack(*sample_body(sample))
+        kind, when, body = sample_body(sample)
+        packed_body = zlib.compress(body, _LEVEL)
+        if not self._outlay.allows(len(packed_body), unpacked=len(body)):
+            packed_body = zlib.compress(body, 0)
+        self._outlay.add(len(packed_body), unpacked=len(body))
+        self._pack(kind, when, when, 1, packed_body)
 
     def _pack(self, kind: str, first: int, last: int, count: int, body: bytes) -> None:
         self._emit(kind, first, last, count, fmt.pack_chunk(kind, first, last, count, body))
 
 
-def sample_body(sample: Sample) -> tuple[str, int, int, int, bytes]:
-    """A sample as the arguments of ``format.pack_chunk``.
+def sample_body(sample: Sample) -> tuple[str, int, bytes]:
+    """(kind, time, data) of the chunk of a sample.
 
     Raises:
         SessionError: it is no plain data.
@@ -104,7 +116,7 @@ def sample_body(sample: Sample) -> tuple[str, int, int, int, bytes]:
         text = f"a sample of kind {kind!r} ({len(body)} bytes) could not be stored in the session file"
         kind, body = PROBLEM, packed({"text": text})
     when = max(-fmt.MAX_TIME, min(sample.time_ns, fmt.MAX_TIME))
-    return kind, when, when, 1, zlib.compress(body, _LEVEL)
+    return kind, when, body
 
 
 def packed(value: Any) -> bytes:

@@ -81,11 +81,12 @@ class Encoder:
         self._few = False  # the batch is small
         self._slots: npt.NDArray[np.int32] = np.empty(1 << _SLOT_BITS, np.int32)
 
-    def encode(self, records: Records) -> bytes:
+    def encode(self, records: Records, *, roomy: bool = False) -> bytes:
         """The body of a chunk.
 
         Args:
             records: at least one record, contiguous, of dtype ``RECORD``.
+            roomy: each takes some bytes, however alike they are.
 
         Returns:
             A msgpack list of ``[name, dtype, node]``, to be decoded in that order.
@@ -98,7 +99,8 @@ class Encoder:
         what_keys = (words[_word("kind")], np.ascontiguousarray(records["op"]))
         for (helper, names), keys in zip(_TUPLES, (who_keys, what_keys), strict=True):
             columns += self._tuple(records, helper, names, keys)
-        columns.append(["t_end", "<u8", _delta(words[_word("t_end")])])
+        times = words[_word("t_end")]
+        columns.append(["t_end", "<u8", ["raw", "<u8", times.tobytes()] if roomy else _delta(times)])
         columns.append(["seq", "<u4", _sequence(np.ascontiguousarray(records["seq"]), cpu)])
         for name in _OTHERS:
             dtype = RECORD[name]

@@ -31,7 +31,8 @@ from probes.source import (
     Sample,
 )
 
-_TICK_NS: Final = 250_000_000
+_TICK_NS: Final = 1_000_000, 250_000_000  # the shortest and the usual one
+_TICKS: Final = 400  # of a trace whose ticks are between these
 _MOST_TICKS: Final = 4_000
 _STACK_TEXT: Final = 200_000  # characters of the stacks of a sample
 _PLACES: Final = 20_000  # of a sample
@@ -187,7 +188,8 @@ def _communicators(trace: Trace, start: int) -> Records:
 
 
 def _ticks(trace: Trace, start: int, end: int, shift: int) -> Iterator[Item]:
-    step = max(_TICK_NS, -(-(end - start) // _MOST_TICKS))
+    span = end - start
+    step = max(min(max(_TICK_NS[0], -(-span // _TICKS)), _TICK_NS[1]), -(-span // _MOST_TICKS))
     marks = [*range(start + step, end, step), max(end, start + 1)]
     realtime = None if trace.realtime_ns is None else trace.realtime_ns - shift
     exits = sorted(
@@ -209,7 +211,9 @@ def _ticks(trace: Trace, start: int, end: int, shift: int) -> Iterator[Item]:
             yield _numbered(_call_records(rows, shift, streams), numbers)
         for rows in switches.until(bound):
             yield _numbered(_switch_records(rows, shift), numbers)
+        count, earliest = 0, mark
         for rows in activities.until(bound):
+            count, earliest = count + len(rows), min(earliest, int(rows["begin"].min()) + shift)
             yield from activity_samples(_activities(rows, shift), texts, mark)
         for rows in places.until(bound):
             for first in range(0, len(rows), _PLACES):
@@ -220,14 +224,15 @@ def _ticks(trace: Trace, start: int, end: int, shift: int) -> Iterator[Item]:
             at, pid = exits.pop(0)
             yield Sample(PROCESS, at, {"pid": pid, "exited_ns": at})
         lost = trace.lost if mark == marks[-1] else {}
-        yield Sample(MARK, mark, {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)})
+        told = {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)}
+        yield Sample(MARK, mark, told | {"activities": [count, earliest]})
 
 
 def _numbered(records: Records, following: dict[int, int]) -> Records:
     """Records with the numbers that each CPU gives them: none is missing."""
     for cpu in np.unique(records["cpu"]).tolist():
         mine = np.flatnonzero(records["cpu"] == cpu)
-        first = following.get(cpu, 0)
+        first = following.get(cpu, 1)
         records["seq"][mine] = np.arange(first, first + len(mine)) % (1 << 32)
         following[cpu] = first + len(mine)
     return records

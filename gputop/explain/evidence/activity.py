@@ -53,8 +53,8 @@ class ActivityGatherer:
         self._parts: list[Table] = []
         self._texts: dict[str, int] = {}
 
-    def take(self, data: Mapping[str, Any]) -> None:
-        """Takes one in.
+    def take(self, data: Mapping[str, Any]) -> int:
+        """Takes one in; returns how many rows it has.
 
         Raises:
             ValueError: It is damaged.
@@ -64,6 +64,7 @@ class ActivityGatherer:
         for name in TEXTS:
             rows[name] = texts[rows[name]]
         self._parts.append(rows)
+        return len(rows)
 
     def copy(self) -> ActivityGatherer:
         """One that goes on by itself; what was taken in never changes."""

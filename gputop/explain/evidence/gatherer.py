@@ -109,6 +109,7 @@ class Gatherer:
         self.open = OpenThreads()
         self.descriptors = Descriptors(machine_of(header))
         self.end_ns = 0
+        self._activities = 0  # since the newest mark
         self._missing = 0  # records, up to the newest mark
         self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
         self._hole = self._unkept = False  # since then records are missing; because they were not kept
@@ -144,7 +145,7 @@ class Gatherer:
                 self._unkept = True
                 self.choices_kept &= item.data.get("choices") is True
         elif (activities := told(item, ACTIVITY)) is not None:
-            self.activities.take(activities)
+            self._activities += self.activities.take(activities)
         elif (apis := told(item, APIS)) is not None:
             self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
             self.held.name(list(self.apis.names))
@@ -191,11 +192,20 @@ class Gatherer:
             self.descriptors.tell(table)
         if self._hole:
             self.losses.miss(self._marked_ns, mark.time_ns)
+        self._count_activities(mark)
         if self._unkept:
             self.unkept.append((self._marked_ns, mark.time_ns))
         self._marked_ns, self._hole, self._unkept = mark.time_ns, False, False
         self.ticks[-1].close(mark.time_ns)
         self.ticks.append(Tick())
+
+    def _count_activities(self, mark: Sample) -> None:
+        """Where some are missing, what they covered is not known."""
+        told = mark.data.get("activities")
+        if isinstance(told, list) and len(told) == 2 and told[0] != self._activities:
+            self.losses.records += max(int(told[0]) - self._activities, 0)
+            self.losses.miss(min(self._marked_ns, int(told[1])), mark.time_ns)
+        self._activities = 0
 
     def _before(self, carried: CarriedData) -> None:
         """Calls from before a cut: no record of the file, so none is lost among them."""

@@ -67,7 +67,10 @@ class KernelTime(GpuTime):
         span = np.array([first]), np.array([last])
         busy = intersect(self.pending(device), span)
         begin, end = subtract(span, busy)
-        self.unknown[device] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        torn = covered(self.evidence.lost, begin, end) > 0  # what ran there may be missing
+        self.unknown[device] = (begin[torn], end[torn])
+        self.voided_ns += int((end - begin)[torn].sum())
+        begin, end = begin[~torn], end[~torn]
         self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
         refilled = self._calls_of(rows, end, after=True)
         fresh = self._fresh(rows, begin, end, refilled)
