@@ -251,6 +251,7 @@ class FakeFeed:
         self.failed: str | None = None
         self.state: RecordingState | None = None
         self.output: list[str] = []
+        self.ended = ""
 
     def latest(self) -> Frame | None:
         """The newest frame, or the one held."""
@@ -267,6 +268,10 @@ class FakeFeed:
     def recording(self) -> RecordingState | None:
         """The recording."""
         return self.state
+
+    def outcome(self) -> str:
+        """How the command has ended."""
+        return self.ended
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
         """Output since ``after``."""

@@ -199,7 +199,8 @@ def _screen(options: argparse.Namespace) -> int:
             meanwhile=lambda: importlib.import_module("gputop.ui.app"),
         )
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
-    feed = LiveFeed(session.source, log, recorder=recorder)
+    outcome = session.child.outcome if session.child is not None else None
+    feed = LiveFeed(session.source, log, recorder=recorder, outcome=outcome)
     refused: list[CommandError] = []
 
     def fail(error: CommandError) -> None:
@@ -253,7 +254,7 @@ def _farewell(session: Session, log: OutputFile | None) -> None:
     elif log is not None and log.size == 0:
         log.remove()
     elif log is not None:
-        say(f"{child.name} {child.end_text()}{output}")
+        say(f"{child.outcome()}{output}")
 
 
 COMMAND = Command(

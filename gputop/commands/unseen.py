@@ -15,8 +15,8 @@ def unseen(child: Child | None, pids: tuple[int, ...] | None, seconds: float) ->
         seconds: For how long.
     """
     if child is not None:
-        if child.poll() is not None:
-            return f"{child.name} {child.end_text()} after {seconds:.1f} s without a CUDA call"
+        if ended := child.outcome():
+            return f"{ended} without a CUDA call"
         return f"{child.name} made no CUDA call in {seconds:.1f} s"
     if pids:
         who = named(pids[0]) if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"

@@ -84,6 +84,7 @@ class LiveExplainer:
         self._asked: deque[Window] = deque()
         self._made: deque[Whole] = deque()
         self._busy = False
+        self._final_ns = 0  # the mark at which the last process had ended, once that is explained
         self._ask = threading.Event()
         self._second = threading.Thread(target=self._explain, name="gputop-why-long", daemon=True)
 
@@ -181,13 +182,22 @@ class LiveExplainer:
     def _at_newest_mark(self) -> None:
         if self.resting:
             return
+        if ended_ns := self._window.ended_ns:
+            kept = self._window.told_ns == ended_ns
+            if kept and ended_ns != self._final_ns and self._pace.due_at_once and not self._busy:
+                self._final_ns = ended_ns
+                self._ask_for_all()
+            return  # what could be seen from here on is not about them
         due = self._pace.due_at_once if self._fresh.contradicted else self._pace.due
         if due and not self._busy:
-            self._busy = True
-            self._asked.append(apart(self._window))
-            self._ask.set()
+            self._ask_for_all()
         if self._looks.due and not self._unseen:
             self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
+
+    def _ask_for_all(self) -> None:
+        self._busy = True
+        self._asked.append(apart(self._window))
+        self._ask.set()
 
     def _newer(self, verdict: Verdict) -> Verdict:
         """Of two verdicts the one of the later moment."""
@@ -223,6 +233,7 @@ class ReplayExplainer:
         self._wake = threading.Condition()
         self._closed = False
         self._verdict: Verdict | None = None
+        self._final: Whole | None = None  # of the end of the last process, for the marks after it
         self._failure = ""
         self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
 
@@ -262,6 +273,8 @@ class ReplayExplainer:
     def verdict_at(self, index: int) -> Verdict:
         """The explanation at a mark, as ``gputop explain`` tells it; takes as long as it takes."""
         self._go(index)
+        if self._window.ended_ns:
+            self._go(self._at(self._window.ended_ns))
         return self._window.verdict(WHOLE)
 
     def _run(self) -> None:
@@ -284,11 +297,23 @@ class ReplayExplainer:
 
     def _at_mark(self, *, exact: bool) -> None:
         """Explains where the window stands, at length where that is asked for or due; else it looks."""
+        if ended_ns := self._window.ended_ns:
+            self._explain_end(ended_ns)
+            return
         if exact or (self._pace.due_at_once if self._fresh.contradicted else self._pace.due):
             effort = WHOLE if exact else LIVE  # who stands still has time
             self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window, effort)))
         elif self._looks.due:
             self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
+
+    def _explain_end(self, ended_ns: int) -> None:
+        """The verdict at the mark at which the last process had ended: the window is brought there, once."""
+        if self._final is None or self._final.verdict.end_ns != ended_ns:
+            if self._window.end_ns != ended_ns and not self._go(self._at(ended_ns)):
+                return
+            self._final = self._pace.explain(partial(explained, self._window, WHOLE))
+        if self._verdict is not self._final.verdict:
+            self._verdict = self._fresh.take(self._final)
 
     def _go(self, index: int) -> bool:
         """Brings the window to a mark; False when something else was wanted meanwhile."""

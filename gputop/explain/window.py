@@ -19,6 +19,7 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble, group_ends
 from gputop.explain.evidence.before import sample_before
 from gputop.explain.evidence.effort import LIVE, Effort
+from gputop.explain.evidence.ends import End, Ends
 from gputop.explain.evidence.evidence import Evidence, Table
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
@@ -57,6 +58,7 @@ class Verdict:
             come less often where there are many events (fresh.py).
         steps: One step of each process that repeats something.
         first_look: Whether it is about less than an explanation is, and another of this moment follows.
+        ended: The end of the last process that made CUDA calls, where none lives.
     """
 
     report: Report
@@ -66,6 +68,7 @@ class Verdict:
     detail_age_ns: int = 0
     steps: tuple[OneStep, ...] = ()
     first_look: bool = False
+    ended: End | None = None
 
 
 class Window:
@@ -88,11 +91,28 @@ class Window:
         # what is carried over to the newest part, and the mark from which on that begins
         self._near: list[Tick] = []
         self._near_ns = 0
+        self._ends = Ends()
+        self._ended_ns = 0  # the mark at which the last process that made CUDA calls had ended
 
     @property
     def end_ns(self) -> int:
         """The newest mark; 0 before the first."""
         return self._lost[-1][0]
+
+    @property
+    def ended(self) -> End | None:
+        """The end of the last process that made CUDA calls, where none lives."""
+        return self._ends.last
+
+    @property
+    def ended_ns(self) -> int:
+        """The mark at which that process had ended; 0 where one lives."""
+        return self._ended_ns
+
+    @property
+    def told_ns(self) -> int:
+        """The mark that an explanation ends with: the newest, or that at which nobody was left to explain."""
+        return self._ended_ns if self._ended_ns > self._folded_ns else self.end_ns
 
     @property
     def carried_rows(self) -> int:
@@ -101,10 +121,15 @@ class Window:
 
     def feed(self, item: Item) -> bool:
         """Takes one item in; True when it closed a tick."""
+        self._ends.take(item)
         if not self._gatherer.feed(item):
             return False
         gatherer = self._gatherer
         self._lost.append((gatherer.ticks[-2].mark_ns, max(gatherer.counted_lost, gatherer.losses.records)))
+        if self._ends.last is None:
+            self._ended_ns = 0
+        elif not self._ended_ns:
+            self._ended_ns = self.end_ns
         self._shorten()
         gatherer.facts.forget(self.end_ns - WINDOW_NS - SLACK_NS)
         return True
@@ -112,7 +137,7 @@ class Window:
     @property
     def begin_ns(self) -> int:
         """Where the time begins that an explanation at the newest mark is about."""
-        return max(self.end_ns - self._length_ns, self._start_ns, self._folded_ns)
+        return max(self.told_ns - self._length_ns, self._start_ns, self._folded_ns)
 
     @property
     def start_ns(self) -> int:
@@ -126,18 +151,19 @@ class Window:
         return self._lost[-1][1] - (before[-1] if before else 0)
 
     def verdict(self, effort: Effort = LIVE) -> Verdict:
-        """Explains the window before the newest mark."""
+        """Explains the window before the newest mark, or before the end of all that used CUDA."""
         return self.examined(effort)[0]
 
     def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Scene, Outcome]:
         """The same, and what it was made from."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
-        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.end_ns), effort)
+        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.told_ns), effort)
         if self._late:
             report = replace(report, notes=(LATE, *report.notes))
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         steps = typical_steps(scene, outcome, proved=report.coverage)
-        return Verdict(report, self.end_ns, self._start_ns, lanes, steps=steps), scene, outcome
+        verdict = Verdict(report, self.told_ns, self._start_ns, lanes, steps=steps, ended=self.ended)
+        return verdict, scene, outcome
 
     def newest(self, since_ns: int) -> Evidence:
         """What the time since a moment of the last seconds rests on: little, however much the window holds.

@@ -11,6 +11,7 @@ from gputop.playback.landmarks import Landmark
 if TYPE_CHECKING:
     from gputop.explain.answer.picture import Lanes, OneStep
     from gputop.explain.answer.report import Report
+    from gputop.explain.evidence.ends import End
 
 OLD_NS = 2_000_000_000  # an explanation that is older is of another time
 
@@ -37,6 +38,7 @@ class Explained:
         detail_age_ns: How much older than that moment the chains, the advice and what a fix wins are.
         steps: One step of each process that repeats something.
         first_look: Whether it is about less than an explanation is, and another of that moment follows.
+        ended: The end of the last process that made CUDA calls, where none lives.
     """
 
     report: Report | None = None
@@ -47,6 +49,7 @@ class Explained:
     detail_age_ns: int = 0
     steps: tuple[OneStep, ...] = ()
     first_look: bool = False
+    ended: End | None = None
 
     def age_ns(self, now_ns: int) -> int:
         """How old the figures are at a moment; what is older than ``OLD_NS`` is shown as old."""
@@ -151,6 +154,9 @@ class Feed(Protocol):
 
     def recording(self) -> RecordingState | None:
         """The recording under way."""
+
+    def outcome(self) -> str:
+        """How the started command has ended: ``python train.py ended with status 1 after 0.4 s``; else ""."""
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
         """Lines of output of the started command.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -42,10 +43,18 @@ class CommandLog:
         self._first = 0  # number of the oldest line kept
         self._partial = ""
 
-    def lines(self, after: int) -> tuple[int, list[str]]:
-        """(next number, lines from number ``after`` on)."""
-        *whole, self._partial = (self._partial + self._file.read()).split("\n")
-        for line in whole:
+    def lines(self, after: int, *, whole: bool = False) -> tuple[int, list[str]]:
+        """(next number, lines from number ``after`` on).
+
+        Args:
+            after: As of ``Feed.log_lines``.
+            whole: Nothing more is written: a line without an end is one, too.
+        """
+        *ended, self._partial = (self._partial + self._file.read()).split("\n")
+        if whole and self._partial:
+            ended.append(self._partial)
+            self._partial = ""
+        for line in ended:
             self._first += len(self._lines) == _LOG_LINES
             self._lines.append(line)
         end = self._first + len(self._lines)
@@ -62,6 +71,7 @@ class LiveFeed:
         window_ns: int = WINDOW_NS,
         *,
         recorder: Recorder | None = None,
+        outcome: Callable[[], str] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -70,9 +80,10 @@ class LiveFeed:
             log: The output of the started command.
             window_ns: What rates refer to.
             recorder: Records on request, and holds the history; one of its own without it.
+            outcome: How the started command has ended, "" while it runs.
         """
         self._source = source
-        self._log = log
+        self._log, self._outcome = log, outcome
         self._engine = Engine(source.header, window_ns)
         self._frame: Frame | None = None
         self._failure: str | None = None
@@ -159,7 +170,11 @@ class LiveFeed:
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
         """Output of the command."""
-        return self._log.lines(after) if self._log else (0, [])
+        return self._log.lines(after, whole=bool(self.outcome())) if self._log else (0, [])
+
+    def outcome(self) -> str:
+        """How the command has ended; "" while it runs, or without one."""
+        return self._outcome() if self._outcome is not None else ""
 
     def close(self) -> None:
         """Ends the source and waits for its last mark."""

@@ -178,6 +178,10 @@ class ReplayFeed:
         """A replay does not record."""
         return None
 
+    def outcome(self) -> str:
+        """A recording starts no command."""
+        return ""
+
     def log_lines(self, after: int) -> tuple[int, list[str]]:
         """A recording holds no output of commands."""
         return after, []
@@ -353,6 +357,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
         detail_age_ns=verdict.detail_age_ns,
         steps=verdict.steps,
         first_look=verdict.first_look,
+        ended=verdict.ended,
     )
 
 

@@ -65,7 +65,9 @@ class Survey:
             closed = window.feed(item) if window is not None else False
             if isinstance(item, Sample) and item.kind == MARK:
                 self.landmarks.take_mark(item)
-            if window is not None and closed and (window.end_ns >= due or window.end_ns == marks[-1]):
+            if window is None or not closed or window.told_ns < window.end_ns:
+                continue  # of what has ended all is told
+            if window.end_ns >= due or window.end_ns in (marks[-1], window.ended_ns):
                 due = window.end_ns + step
                 began = time.thread_time()
                 self.landmarks.take_verdict(window.verdict())

@@ -17,6 +17,7 @@ from gputop.process.child_terminal import ChildTerminal, ours
 
 _GO = b"g"
 _POLL_S = 0.02
+_LONGEST_NAME = 60
 _AUTOGROUP = Path("/proc/self/autogroup")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
@@ -80,7 +81,8 @@ class Child:
     ) -> None:
         self.command = list(command)
         self._status: int | None = None
-        self._raw = 0
+        self._raw, self._refused = 0, False
+        self._started = self._ended = time.monotonic()
         self.terminal: ChildTerminal | None = None
         deaf = output is not None or _in_pipeline()
         terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
@@ -106,12 +108,14 @@ class Child:
         Raises:
             ChildError: It cannot be executed.
         """
+        self._started = time.monotonic()
         with contextlib.suppress(BrokenPipeError):
             os.write(self._gate, _GO)
         os.close(self._gate)
         with os.fdopen(self._report, "rb") as report:
             failure = report.read()
         if failure:
+            self._refused = True
             self.wait()
             status, _, reason = failure.decode(errors="replace").partition(" ")
             raise ChildError(f"cannot run {self.command[0]}: {reason}", int(status))
@@ -131,7 +135,8 @@ class Child:
     @property
     def name(self) -> str:
         """Its first words, for sentences."""
-        return " ".join(self.command[:3])
+        words = " ".join(self.command[:3])
+        return words if len(words) <= _LONGEST_NAME else f"{words[:_LONGEST_NAME]} …"
 
     def ends_within(self, seconds: float) -> bool:
         """Whether it has ended, or does so within that time."""
@@ -140,9 +145,11 @@ class Child:
             time.sleep(_POLL_S)
         return self.poll() is not None
 
-    def end_text(self) -> str:
-        """How it ended, as the end of a sentence: ``ended with status 1``, ``was killed by SIGSEGV``."""
-        return end_text(self._raw)
+    def outcome(self) -> str:
+        """How it ended, and after how long; "" while it runs, and where it could not be executed."""
+        if self.poll() is None or self._refused:
+            return ""
+        return f"{self.name} {end_text(self._raw)} after {self._ended - self._started:.1f} s"
 
     def wait(self) -> int:
         """Waits for its end; returns the exit status."""
@@ -157,7 +164,7 @@ class Child:
             self._status = 1  # somebody else reaped it: the status is not known
             return
         if pid:
-            self._raw = raw
+            self._raw, self._ended = raw, time.monotonic()
             code = os.waitstatus_to_exitcode(raw)
             self._status = code if code >= 0 else 128 - code
         if self._status is not None and self.terminal is not None:

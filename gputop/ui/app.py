@@ -179,7 +179,7 @@ class GputopApp(Host):
     def _poll_chrome(self) -> tuple[Any, ...]:
         """Take what changes without a frame; the result differs when the screen has to."""
         view, feed, transport = self.view, self.feed, self.feed.transport
-        view.failure = feed.failure()
+        view.failure, view.outcome = feed.failure(), feed.outcome()
         view.recording = state = feed.recording()
         if self._native_log is not None:
             view.native_lines = self._native_log.count()
@@ -203,7 +203,16 @@ class GputopApp(Host):
         elapsed = int(state.elapsed_s) if state else -1
         log = self._log_index if view.log_shown else 0
         behind = view.status.behind_ns // 1_000_000_000
-        return view.failure, elapsed, view.native_lines, log, view.transport, behind, view.explained
+        return (
+            view.failure,
+            view.outcome,
+            elapsed,
+            view.native_lines,
+            log,
+            view.transport,
+            behind,
+            view.explained,
+        )
 
     def show(self) -> None:
         """All panes in sight look at the view again: those of the screen, and of those below a question."""

@@ -43,7 +43,15 @@ class Processes(TablePane):
 
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
-        return self.view.listing.empty(frame) or processes.waiting(frame)
+        view = self.view
+        return view.listing.empty(frame) or processes.waiting(frame, view.outcome, view.log)
+
+    def wanted(self, width: int) -> int:
+        """The heading and all rows; the output of a command that has ended without a call."""
+        frame, view = self.view.frame, self.view
+        if frame is None or self.table.rows or not view.outcome:
+            return super().wanted(width)
+        return 1 + len(self.nobody(frame))
 
     def row_token(self, row: Any) -> str:
         """Ended processes are dim."""

@@ -235,7 +235,7 @@ class Calls(Detail):
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
         if self.view.selected is None:
-            return processes.unselected(frame, "calls")
+            return processes.unselected(frame, "calls", self.view.outcome)
         if frame.calls_observed and without_cuda(self.view.selected):
             return details.NO_CUDA
         return details.NO_CALLS if frame.calls_observed else details.NO_CALLS_KNOWN
@@ -255,7 +255,7 @@ class Threads(Detail):
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
         if self.view.selected is None:
-            return processes.unselected(frame, "threads")
+            return processes.unselected(frame, "threads", self.view.outcome)
         return ("No thread was seen in the last window.",)
 
     def row_token(self, row: Any) -> str:

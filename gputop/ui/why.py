@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -23,15 +24,18 @@ class Why(Pane):
         Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
     ]
 
-    _told_of: tuple[object, object, why.Why] | None = None
+    _told_of: tuple[object, object, str, why.Why] | None = None
     _made: tuple[object, list[Line]] = (None, [])
 
     def _why(self) -> why.Why:
-        frame, explained = self.view.frame, self.view.explained
-        if self._told_of is None or self._told_of[0] is not explained or self._told_of[1] is not frame:
-            told = why.why_of(explained, frame) if frame else why.Why(said="no data yet")
-            self._told_of = explained, frame, told
-        return self._told_of[2]
+        frame, explained, outcome = self.view.frame, self.view.explained, self.view.outcome
+        of = self._told_of
+        if of is None or of[0] is not explained or of[1] is not frame or of[2] != outcome:
+            told = why.why_of(explained, frame, outcome) if frame else why.Why(said="no data yet")
+            if outcome and not told.gpus and self.view.log:
+                told = replace(told, said=f"{told.said}; [l] shows its output")
+            self._told_of = of = explained, frame, outcome, told
+        return of[3]
 
     def _is_line(self) -> bool:
         """Whether there is room for one sentence only: on pages, and on small screens."""

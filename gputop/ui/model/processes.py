@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import NS_PER_S, escape_text, format_bytes, format_count, format_ns, format_percent
@@ -21,19 +21,32 @@ WAITING_UNTRACED = (
 )
 
 
+_OUTPUT_LINES = 12  # of a command that has ended, where there is nothing else to show
+
+
 def context_of(frame: Frame, glyphs: Glyphs) -> Context:
     """What the cells of the process table need from the rest of the frame."""
     storms = {storm.pid: f"{glyphs.storm} storm" for storm in frame.storms}
     return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, storms, traced=frame.calls_observed)
 
 
-def waiting(frame: Frame) -> tuple[str, ...]:
-    """What is said while there is no process."""
+def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = ()) -> tuple[str, ...]:
+    """What is said while there is no process.
+
+    Args:
+        frame: The frame that is shown.
+        outcome: How the started command has ended, "" while it runs.
+        output: Its output so far.
+    """
+    if outcome:
+        return (f"{outcome} without a CUDA call.", *(escape_text(line) for line in output[-_OUTPUT_LINES:]))
     return WAITING if frame.calls_observed else WAITING_UNTRACED
 
 
-def unselected(frame: Frame, what: str) -> tuple[str, ...]:
+def unselected(frame: Frame, what: str, outcome: str = "") -> tuple[str, ...]:
     """What the table of a process's calls, or the like, says where none is selected."""
+    if outcome and not frame.processes:
+        return ("No CUDA call was made.",)
     return (f"Select a process to see its {what}.",) if frame.processes else waiting(frame)[:1]
 
 

@@ -43,6 +43,7 @@ class View:
         self.log: list[str] = []
         self.log_shown = False
         self.failure: str | None = None
+        self.outcome = ""  # how the started command has ended
         self.recording: RecordingState | None = None
         self.transport: TransportView | None = None
         self.native_lines = 0

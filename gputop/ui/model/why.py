@@ -6,17 +6,20 @@ alike) and returns a ``Why``; ``gputop.ui.model.whylines`` makes its lines. All 
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputop.engine.frame import Frame
 from gputop.explain.answer.figures import loss_ns, saved_of_step
-from gputop.format import NS_PER_S, format_count, format_ns
+from gputop.format import NS_PER_S, format_count, format_duration, format_ns
 from gputop.playback.feed import OLD_NS, Explained
 
 if TYPE_CHECKING:
     from gputop.explain.answer.picture import Lanes
     from gputop.explain.answer.report import Finding, GpuSpan, Range, Report
+    from gputop.explain.evidence.ends import End
 
 MOST_CAUSES = 2
 _ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no recurring stall" would be early
@@ -24,6 +27,7 @@ _ENOUGH_STEPS = 3
 _EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
 _MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
+_MINUTES_FROM_S = 100  # of a time that is told in seconds before
 _UNTRACED = "unknown without eBPF, which sees the CUDA calls: gputop check says what is missing"
 _NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
 _EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
@@ -128,12 +132,13 @@ class Why:
     calm: bool = False
 
 
-def why_of(explained: Explained, frame: Frame) -> Why:
+def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     """What is to be told at a frame.
 
     Args:
         explained: The newest explanation.
         frame: The frame that is shown: how old that is, and whether there are calls at all.
+        outcome: How the started command has ended, "" while it runs.
     """
     report = explained.report
     if not frame.calls_observed:
@@ -141,15 +146,17 @@ def why_of(explained: Explained, frame: Frame) -> Why:
     if explained.problem:
         return Why(said=explained.problem)
     if report is None or not report.gpus:
-        return Why(said=_without_work(frame))
+        return Why(said=_without_work(frame, explained.ended, outcome))
     age_ns = frame.time_ns - explained.end_ns
     diagnosis = report.diagnosis
     kind = diagnosis.title.partition(" (")[0] if diagnosis is not None and diagnosis.kind is not None else ""
     findings = _in_order(report)
     shown = findings[:MOST_CAUSES]
     return Why(
-        when=_when(report.duration_ns, age_ns, first_look=explained.first_look),
-        old=explained.first_look or abs(age_ns) >= OLD_NS,
+        when=_ended(explained.ended, frame)
+        if explained.ended is not None
+        else _when(report.duration_ns, age_ns, first_look=explained.first_look),
+        old=explained.first_look or (explained.ended is None and abs(age_ns) >= OLD_NS),
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
         gpus=tuple(_gpu(gpu, told=bool(shown)) for gpu in report.gpus),
@@ -172,14 +179,43 @@ def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
     return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
 
 
-def _without_work(frame: Frame) -> str:
+def _ended(end: End, frame: Frame) -> str:
+    """That the last process has ended: ``python 1234 ended 12 s ago, status 1``."""
+    name = f"{end.name} {end.pid}".strip()
+    ago = f"{_seconds(frame.time_ns - end.time_ns)} ago"
+    if end.code is None:
+        return f"{name} ended {ago}"
+    if not os.WIFSIGNALED(end.code):
+        return f"{name} ended {ago}, status {os.WEXITSTATUS(end.code)}"
+    number = os.WTERMSIG(end.code)
+    known = number in {*signal.Signals}
+    return f"{name} killed {ago} by {signal.Signals(number).name if known else f'signal {number}'}"
+
+
+def _seconds(ns: int) -> str:
+    """A time that has passed, in words that change once a second at most."""
+    seconds = max(ns, 0) // NS_PER_S
+    return f"{seconds} s" if seconds < _MINUTES_FROM_S else format_duration(seconds * NS_PER_S)
+
+
+def _without_work(frame: Frame, end: End | None, outcome: str) -> str:
     """Why there is nothing to tell of a GPU; never that there is no work beside calls that are seen."""
+    if end is not None:
+        return f"{_ended(end, frame)}: too few CUDA calls to tell when the GPU worked"
     if any(row.calls for row in frame.processes):
         return _EARLY
     alive = [row for row in frame.processes if row.exited_ns is None]
     if len(alive) == 1:
         return f"{alive[0].name} ({alive[0].pid}) uses no CUDA so far: it made no call"
-    return f"none of {len(alive)} processes uses CUDA so far: they made no call" if alive else _NONE
+    if alive:
+        return f"none of {len(alive)} processes uses CUDA so far: they made no call"
+    if outcome:
+        return f"{outcome} without a CUDA call"
+    last = max(frame.processes, key=lambda row: row.exited_ns or 0, default=None)
+    if last is None:
+        return _NONE
+    ago = _seconds(frame.time_ns - (last.exited_ns or 0))
+    return f"{last.name} {last.pid} ended {ago} ago; no process makes CUDA calls now"
 
 
 def _in_order(report: Report) -> list[Finding]:

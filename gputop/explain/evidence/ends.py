@@ -1,0 +1,83 @@
+"""Whether all processes that made CUDA calls have ended: then there is nothing newer to explain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.samples import process_data
+from probes.schema import Kind, Records
+from probes.source import Item, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the last process that made CUDA calls.
+
+    Attributes:
+        pid: Its number.
+        name: Its name, "" where it is not known.
+        time_ns: When it ended, CLOCK_MONOTONIC.
+        code: How, as ``wait`` has it; None where that is not known.
+        users: How many processes made CUDA calls, this one among them.
+    """
+
+    pid: int
+    name: str
+    time_ns: int
+    code: int | None
+    users: int
+
+
+class Ends:
+    """Follows which processes make CUDA calls, and which of them live."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._alive: set[int] = set()
+        self._names: dict[int, str] = {}
+        self._users = 0
+        self._last: End | None = None
+        self._only = -1  # the process that makes all calls, as far as there is one
+
+    def copy(self) -> Ends:
+        """One that goes on by itself."""
+        other = Ends()
+        other._alive, other._names = self._alive.copy(), self._names.copy()
+        other._users, other._last, other._only = self._users, self._last, self._only
+        return other
+
+    @property
+    def last(self) -> End | None:
+        """The last end, while no process that made CUDA calls lives."""
+        return self._last if not self._alive else None
+
+    def take(self, item: Item) -> None:
+        """Take one item."""
+        if not isinstance(item, Sample):
+            self._calls(item)
+        elif (data := process_data(item)) is not None:
+            pid = data["pid"]
+            if "name" in data:
+                self._names[pid] = str(data["name"])
+            if data.get("exited_ns") is not None:
+                self._ended(pid, int(data["exited_ns"] or 0), data.get("exit_code"))
+
+    def _calls(self, records: Records) -> None:
+        kinds, pids = records["kind"], records["pid"]
+        if not len(pids) or (pids[0] == self._only and bool((pids == self._only).all())):
+            return  # of one process, which is known: the usual case
+        calling = pids[kinds == Kind.CALL]
+        for pid in np.unique(calling).tolist():
+            if pid not in self._alive:
+                self._alive.add(pid)
+                self._users += 1
+        self._only = int(calling[0]) if len(self._alive) == 1 and len(calling) else -1
+
+    def _ended(self, pid: int, time_ns: int, code: int | None) -> None:
+        name = self._names.pop(pid, "")
+        if pid in self._alive:
+            self._alive.discard(pid)
+            self._only = -1
+            self._last = End(pid, name, time_ns, code, self._users)
