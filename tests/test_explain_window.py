@@ -62,7 +62,8 @@ def test_a_window_that_holds_all_explains_as_the_command_does(name: str) -> None
     for item in found:
         window.feed(item)
         whole.feed(item)
-    assert window.verdict().report == explain(assemble(whole))
+    until_the_end = window.begin_ns, window.told_ns  # of its programs
+    assert window.verdict().report == explain(assemble(whole), None, until_the_end)
 
 
 def steps(seconds: float, *, begin: int = 0) -> list[Records]:
