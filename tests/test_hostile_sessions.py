@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +17,11 @@ import pytest
 
 from gputop.commands.cli import run
 from gputop.engine import calltable
-from gputop.engine.calltable import CallTable, Totals, left_out
+from gputop.engine.calltable import CallTable, CallWindow, Totals, left_out
 from probes.schema import Kind, empty
 from replay import format as fmt
 from replay.reader import SessionReader
+from tests import inside
 
 MOST_BYTES = 600 << 20  # gputop without a file takes 70 MB
 MOST_S = 50.0  # of a CPU, of which a slow one takes 10; the files took minutes
@@ -110,7 +112,22 @@ def times_far_apart() -> Chunks:
         yield mark(number, at)
 
 
+def marks_without_end(count: int = 8000) -> Chunks:
+    """All of them in one window, with a few calls between them."""
+    for number in range(count):
+        if number % 8 == 0:
+            nodes = {
+                "pid": up(number % 64),
+                "tid": ["const", 7],
+                "op": up(number % 100),
+                "duration": ["const", 5],
+            }
+            yield records(number * 1000, 40, **nodes)
+        yield mark(number, number * 1000)
+
+
 FILES = {
+    "marks without end": marks_without_end,
     "equal records": equal_records,
     "calls of many functions": calls_of_many_functions,
     "waits of many threads": waits_of_many_threads,
@@ -181,6 +198,39 @@ def test_a_file_that_says_very_much(name: str, command: tuple[str, ...], tmp_pat
     assert "Traceback" not in said
     assert memory < MOST_BYTES
     assert seconds < MOST_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("replay", "--once"), ("explain",), ("stats",)])
+def test_a_mark_takes_the_same_however_many_there_are(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Four times as many take four times as long, not sixteen times."""
+    taken = []
+    for count in (1500, 6000):
+        path = tmp_path / str(count)
+        path.write_bytes(msgpack.packb(HEAD) + b"".join(marks_without_end(count)))
+        began = time.process_time()
+        inside.run(*command, str(path))
+        taken.append(time.process_time() - began)
+    assert taken[1] < 8 * taken[0] + 1
+
+
+def test_sums_over_a_window_are_those_of_its_ticks_also_where_calls_come_rarely() -> None:
+    """They are added and taken out, not added up anew; the longest call goes with its tick."""
+    window, random = CallWindow(), np.random.default_rng(3)
+    ticks: list[Totals] = []
+    for number in range(60):
+        calls = empty(int(random.integers(0, 3)) * int(random.integers(0, 20)))
+        calls["pid"], calls["kind"] = random.integers(1, 2 + number, len(calls)), Kind.CALL
+        calls["duration"], calls["bytes"] = random.integers(1, 1000, len(calls)), 7
+        window.add(calls)
+        ticks.append(window._now.totals)
+        window.close_tick(5)
+        found, wanted = window.totals(), Totals.zeros(window.table.rows)
+        for tick in ticks[-5:]:
+            wanted.add(tick)
+        for name in ("count", "errors", "bytes", "sum_ns", "max_ns"):
+            assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+        assert found.count[1:][~window.table.listed[1:]].sum() == 0
 
 
 @pytest.mark.slow

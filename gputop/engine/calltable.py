@@ -25,6 +25,7 @@ _OTHERS = 0  # the row without a key
 _GROW = 64
 _NESTED = int(CallFlag.NESTED)
 _LONGEST_NS = 1 << 62
+_ADDED = ("count", "errors", "bytes", "sum_ns")
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
 
 
@@ -52,9 +53,15 @@ class Totals:
     def add(self, other: Totals) -> None:
         """Adds another table of the same rows; it may be shorter."""
         size = len(other.count)
-        for name in ("count", "errors", "bytes", "sum_ns"):
+        for name in _ADDED:
             getattr(self, name)[:size] += getattr(other, name)
         self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
+
+    def subtract(self, other: Totals) -> None:
+        """Takes out what was added, but for the longest, which stay as they are."""
+        size = len(other.count)
+        for name in _ADDED:
+            getattr(self, name)[:size] -= getattr(other, name)
 
 
 class CallTable:
@@ -66,6 +73,7 @@ class CallTable:
 
     def __init__(self) -> None:
         self.keys: list[tuple[int, int, bool] | None] = [None]
+        self.listed = np.zeros(1, np.bool_)  # which rows have a key
         self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
         self._process_of = table(np.int32)  # pid -> slot, 0 none
@@ -157,6 +165,7 @@ class CallTable:
         for key, pid, op, flags in zip(keys[:count].tolist(), *columns, strict=True):
             row = self._free.pop()
             self.keys[row] = (pid, op & (MAX_ROWS - 1), bool(flags & _NESTED))
+            self.listed[row] = True
             self._row_of[key] = row
 
     def _make_room(self, count: int) -> None:
@@ -166,6 +175,7 @@ class CallTable:
         start = self.rows
         size = min(-(-(start + max(missing, start // 2)) // _GROW) * _GROW, MOST_ROWS)
         self.keys += [None] * (size - start)
+        self.listed = np.concatenate([self.listed, np.zeros(size - start, np.bool_)])
         self._free += range(size - 1, start - 1, -1)
         grown = np.zeros((size, BUCKETS), np.int32)
         grown[:start] = self.counts
@@ -181,6 +191,7 @@ class CallTable:
             slot = self._slot(pid)
             self._row_of[slot * _KEYS_PER_PROCESS + 2 * op + nested] = -1
             self.keys[row] = None
+            self.listed[row] = False
             self._free.append(row)
 
     def forget_process(self, pid: int) -> None:
@@ -231,12 +242,17 @@ class _Tick:
 
 
 class CallWindow:
-    """A ``CallTable`` over the last ticks: each event is added once and taken out once."""
+    """A ``CallTable`` over the last ticks: each event is added once and taken out once.
+
+    So are the sums of a tick: a mark costs the same however many are in the window.
+    """
 
     def __init__(self) -> None:
         self.table = CallTable()
         self._ticks: deque[_Tick] = deque()
         self._now = _Tick(Totals.zeros(0))
+        self._sums = Totals.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
+        self._totals: Totals | None = None  # the same with the longest of these, once that was asked for
 
     def add(self, calls: Records) -> None:
         """Counts CALL records into the tick that is open."""
@@ -254,10 +270,13 @@ class CallWindow:
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._sums.grow(self.table.rows)
+        self._sums.add(self._now.totals)
         self._ticks.append(self._now)
-        self._now = _Tick(Totals.zeros(self.table.rows))
+        self._now, self._totals = _Tick(Totals.zeros(0)), None
         while len(self._ticks) > keep:
             old = self._ticks.popleft()
+            self._sums.subtract(old.totals)
             for flat in old.flats:
                 np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
             for place, added in old.sums:
@@ -265,8 +284,7 @@ class CallWindow:
         self._release()
 
     def _release(self) -> None:
-        used = self.totals().count > 0
-        idle = np.array([row for row, key in enumerate(self.table.keys) if key is not None and not used[row]])
+        idle = np.flatnonzero(self.table.listed & (self._sums.count[: self.table.rows] <= 0))
         if idle.size:
             pids = {key[0] for row in idle.tolist() if (key := self.table.keys[row]) is not None}
             self.table.release(idle)
@@ -275,10 +293,14 @@ class CallWindow:
 
     def totals(self) -> Totals:
         """Sums over the ticks that are kept."""
-        totals = Totals.zeros(self.table.rows)
-        for tick in self._ticks:
-            totals.add(tick.totals)
-        return totals
+        if self._totals is None:
+            self._totals = Totals.zeros(self.table.rows)
+            for name in _ADDED:
+                getattr(self._totals, name)[: len(self._sums.count)] = getattr(self._sums, name)
+            for tick in self._ticks:
+                longest = self._totals.max_ns[: len(tick.totals.max_ns)]
+                np.maximum(longest, tick.totals.max_ns, out=longest)
+        return self._totals
 
 
 def left_out(totals: Totals) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from probes.source import APIS, COUNTERS, FAULTS, GPUS, MARK, OPEN, OTHERS, PLAC
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
+_MOST_TICKS = 1024  # of a window, which is shorter then: twenty marks a second are usual
 _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ticks of 250 ms at 4 Hz
 
 
@@ -170,7 +171,8 @@ class Engine:
             self._lines.add_waits(others)
         now.switches.close(mark_ns, self._open, self._alive)
         # keep the ticks whose end lies within the window before this mark, this one included
-        keep = 1 + sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
+        within = sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
+        keep = min(1 + within, _MOST_TICKS)
         waits = self._occupancy.close_tick(keep)
         self._calls.close_tick(keep)
         self._lines.close_tick(keep)

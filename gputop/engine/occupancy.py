@@ -64,8 +64,10 @@ class OccupancyWindow:
             kept.append(fresh)
             while len(kept) > keep:
                 kept.popleft()
-        waits = split(_join(self._waits), _join_all(self._moves))
-        self._waits, self._fresh_on_cpu, self._fresh_moves = [], [], []
+        ended, self._waits, self._fresh_on_cpu, self._fresh_moves = self._waits, [], [], []
+        if not ended:
+            return {}
+        waits = split(_join(ended), _join_all(self._moves))
         on_cpu = _join_all(self._on_cpu)
         return match(waits, on_cpu) if len(waits) and len(on_cpu) else {}
 

@@ -36,6 +36,7 @@ SLACK_NS = 2_000_000_000  # kept beyond it: calls and waits that began before th
 FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried over
 NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
 MOST_ROWS = 1_000_000  # calls, stays and on-CPU slices kept; where they come faster the window is shorter
+MOST_TICKS = 4096  # the same of marks, which come twenty a second at most
 FIRST_LOOK = "a first look at the last moments before this one: the seconds before them are still being read"
 LATE = (
     "only the last seconds before this moment were read: of streams that were used before them nothing is "
@@ -87,6 +88,7 @@ class Window:
         self._gatherer = Gatherer(header)
         self._start_ns = int(header.get("start_ns", 0))
         self._folded_ns = late_ns
+        self._rows = 0  # in the ticks that have ended
         self._lost: deque[tuple[int, int]] = deque([(0, 0)])  # (mark, events lost up to it)
         # what is carried over to the newest part, and the mark from which on that begins
         self._near: list[Tick] = []
@@ -211,10 +213,10 @@ class Window:
 
     def _shorten(self) -> None:
         ticks, end = self._gatherer.ticks, self.end_ns
-        old = sum(tick.mark_ns <= end - WINDOW_NS - SLACK_NS for tick in ticks[:-1])
+        self._rows += ticks[-2].rows
         if ticks[0].mark_ns <= end - WINDOW_NS - SLACK_NS - FOLD_NS:
-            self._fold(old)
-        elif sum(tick.rows for tick in ticks) > MOST_ROWS and len(ticks) > 3:
+            self._fold(sum(tick.mark_ns <= end - WINDOW_NS - SLACK_NS for tick in ticks[:-1]))
+        elif (self._rows > MOST_ROWS or len(ticks) > MOST_TICKS) and len(ticks) > 3:
             self._fold(len(ticks) // 2)
 
     def _fold(self, count: int) -> None:
@@ -222,6 +224,7 @@ class Window:
         gatherer = self._gatherer
         boundary = gatherer.ticks[count - 1].mark_ns
         gatherer.ticks[:count] = [self._reduced(gatherer.ticks[:count], boundary)]
+        self._rows = sum(tick.rows for tick in gatherer.ticks[:-1])
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
         gatherer.unkept = [one for one in gatherer.unkept if one[1] > boundary]
