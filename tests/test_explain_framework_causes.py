@@ -7,9 +7,10 @@ import pytest
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.chains.births import births_in_gaps, most_at_a_time
 from gputop.explain.chains.scene import Scene
+from probes.source import FRAMES, Sample
 from tests import cause_stories as made
 from tests.cause_stories import STEP_US, STEPS
-from tests.programs import LAUNCH, MAIN, SYNC, Program, started
+from tests.programs import FUTEX, LAUNCH, MAIN, SYNC, Program, started
 
 
 def causes(program: Program) -> list[str]:
@@ -89,6 +90,31 @@ def test_anomaly_mode_is_told_only_where_the_stacks_are_kept() -> None:
     assert causes(program)[0] == "C36"
     program.samples = [sample for sample in program.samples if sample.kind != "places"]
     assert "C36" not in causes(program)
+
+
+def test_memory_that_empty_cache_gives_back_is_named_so() -> None:
+    program = started()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 4000)
+        program.call("cudaFree", begin + 4100, begin + 7000, stack=made.CODE)
+        program.call("cudaMalloc", begin + 7100, begin + 9000, bytes=8 << 20)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    (found,) = (one for one in program.report().findings if one.cause == "C20")
+    assert "empty_cache" not in found.title + found.advice[0]
+    frames = [["/x/torch/cuda/memory.py", 280, "empty_cache"], ["/app/main.py", 12, "main"]]
+    program.samples.append(Sample(FRAMES, 0, {"pid": [MAIN], "stack": [made.CODE], "frames": [frames]}))
+    (found,) = (one for one in program.report().findings if one.cause == "C20")
+    assert found.title == "`torch.cuda.empty_cache()` in the loop"
+    assert "remove it from the loop" in found.advice[0]
+
+
+def test_a_wait_that_only_its_time_out_ends_is_a_sleep() -> None:
+    """``Event.wait(0.007)`` of an event that nobody sets."""
+    program = made.loop(made.stays(FUTEX, flags=made.IRQ))
+    first, *_ = program.report().findings
+    assert first.cause == "C32"
+    assert first.loss.lower == pytest.approx(STEPS * 7_000_000, rel=0.05)
 
 
 def test_what_fills_a_gap_decides_before_what_opened_it() -> None:

@@ -59,6 +59,9 @@ LINE, OTHER, WITHIN, FAR = (1 << 62 | number for number in range(1, 5))
     ("text", "size", "form"),
     [
         ("total += loss.item()", 4, "item"),
+        ("rate = table[where]", 8, "lookup"),
+        ("names[best.index]", 8, "lookup"),
+        ("first = losses[0]", 4, "item"),
         ("if loss > best:", 1, "item"),
         ("value = float(loss)", 8, "item"),
         ("print(f'{loss:.3f}')", 4, "item"),

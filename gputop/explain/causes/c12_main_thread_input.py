@@ -14,6 +14,7 @@ from gputop.explain.causes.drains import (
 )
 from gputop.explain.causes.own_work import long_work, own_work
 from gputop.explain.causes.registry import register
+from gputop.explain.chains.births import most_at_a_time
 from gputop.explain.chains.peers import loader_helpers
 from gputop.explain.chains.places import sampled
 from gputop.explain.chains.pytorch import by_loader
@@ -73,7 +74,7 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
         if _by_sample(claim):
             return whole, f"or {apart}"
         return (f"{prepares}, and the GPU waits: {apart}",)
-    helpers = len(loader_helpers(scene))
+    helpers = most_at_a_time(scene, loader_helpers(scene))
     if not helpers and not _in_pytorch_loader(claim):
         return (
             f"{prepares}, and the GPU waits: let a process of its own prepare the next one meanwhile "

@@ -15,8 +15,12 @@ from gputop.format import format_ns
 
 
 def _sleeps(scene: Scene, free: Mask) -> Mask:
-    """Sleeps in a row before the next work are polling (polling.py), which is another cause."""
-    return free & scene.own & scene.waits(Wait.SLEEP) & scene.inside(Group.OTHER) & ~scene.polling
+    """Also a wait for what does not come, until its time-out: the thread goes on without it.
+
+    Sleeps in a row before the next work are polling (polling.py), which is another cause.
+    """
+    asleep = scene.own & scene.waits(Wait.SLEEP, Wait.LOCK)
+    return free & asleep & scene.inside(Group.OTHER) & ~scene.polling
 
 
 def _advise(claim: Claim) -> tuple[str, ...]:

@@ -37,9 +37,9 @@ def _arguments(scene: Scene, free: Mask) -> Mask:
 
 
 def _copied(claim: Claim) -> Ints:
-    """The copies to and from the device that numba makes of arguments."""
+    """The copies to and from the device that Numba makes of arguments, and the waits for them."""
     calls = claim.scene.evidence.calls
-    rows = np.flatnonzero((calls["pid"] == claim.pid) & (calls["direction"] > 0))
+    rows = np.flatnonzero((calls["pid"] == claim.pid) & (calls["stack"] != 0))
     return rows[calls_within(claim.scene, rows, copies_arguments)]
 
 
@@ -52,8 +52,9 @@ def _calls_ns(claim: Claim) -> int:
 
 
 def _advise(claim: Claim) -> tuple[str, ...]:
-    rows = _copied(claim)
-    size = int(np.median(claim.scene.evidence.calls["bytes"][rows])) if len(rows) else 0
+    calls, rows = claim.scene.evidence.calls, _copied(claim)
+    rows = rows[calls["direction"][rows] > 0]
+    size = int(np.median(calls["bytes"][rows])) if len(rows) else 0
     return advice_of("arguments", size=format_bytes(size), times=claim.per_step(len(rows)), torch=False)
 
 

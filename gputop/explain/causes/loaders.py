@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes.cause import Claim
+from gputop.explain.chains.births import most_at_a_time
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.peers import of_loader
 from gputop.explain.chains.scene import Scene
@@ -30,9 +31,12 @@ def behind_workers(scene: Scene) -> Mask:
 
 
 def workers_of(claim: Claim) -> int:
-    """How many workers had a part in it; a thread of the trainer (pin_memory) is none where processes are."""
+    """How many workers at a time had a part in it; a thread of the trainer (pin_memory) is none beside them.
+
+    Workers that are started anew for every epoch are others each time.
+    """
     scene = claim.scene
     rows = scene.segments.thread[claim.segments]
     pids = np.unique(scene.evidence.threads.pid[rows])
     others = np.setdiff1d(pids, [claim.pid])
-    return len(others) or len(np.unique(rows))
+    return most_at_a_time(scene, others) if len(others) else len(np.unique(rows))

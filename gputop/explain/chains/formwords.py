@@ -15,6 +15,7 @@ def how_often(times: float | None) -> str:
 TITLES: dict[Form, str] = {
     "item": "`.item()` {often}",
     "size": "size of a result read {often} (`nonzero`, boolean mask)",
+    "lookup": "scalar on the GPU used as an index on the CPU {often} (`x[i]`)",
     "read": "device-to-host read {often} (`.cpu()`, `.numpy()`)",
     "print": "`print(tensor)` {often}",
     "elements": "tensor read element by element",
@@ -46,6 +47,10 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     "size": (
         "the host waits {times} to learn how many elements are left (nonzero, x[mask], unique): keep the "
         "shape fixed instead: torch.where(mask, x, 0), x * mask, or nonzero_static(size=n)",
+    ),
+    "lookup": (
+        "what is indexed lies on the CPU and the index on the GPU, so the host waits for it {times}: keep "
+        "both on the GPU (x.cuda() once before the loop), or the index on the host",
     ),
     "read": (
         "{size} are copied to the host {times} (.cpu(), .numpy(), .tolist()), and the host works on them "
@@ -108,6 +113,7 @@ ADVICE: dict[Form, tuple[str, ...]] = {
 PLAIN_TITLES: dict[Form, str] = {
     "item": "scalar read back {often}",
     "size": "scalar read back {often}",
+    "lookup": "scalar read back {often}",
     "read": "device-to-host read {often}",
     "elements": "values read back one by one",
     "arguments": "host arrays as arguments of kernels {often}",
@@ -136,6 +142,7 @@ _PLAIN_BATCH = (
 PLAIN_ADVICE: dict[Form, tuple[str, ...]] = {
     "item": _PLAIN_ITEM,
     "size": _PLAIN_ITEM,
+    "lookup": _PLAIN_ITEM,
     "read": (
         "{size} are copied to the host {times}, and the host works on them while the GPU is idle: do it in "
         "a kernel",

@@ -9,8 +9,8 @@ from typing import Literal
 from gputop.explain.evidence.apiclass import Role
 
 Form = Literal[
-    "item", "size", "read", "print", "elements", "scaler", "clip", "save", "arguments", "batch", "index",
-    "made", "moved", "small", "device", "event", "stream", "sync",
+    "item", "size", "lookup", "read", "print", "elements", "scaler", "clip", "save", "arguments", "batch",
+    "index", "made", "moved", "small", "device", "event", "stream", "sync",
 ]  # fmt: skip
 
 MOST_ITEM = 16  # bytes that .item() reads
@@ -34,6 +34,7 @@ _ITEM = re.compile(r"\.item\(|\b(?:float|int|bool)\(|^\s*(?:if|while|elif|assert
 _READ = re.compile(r"\.(?:cpu|numpy|tolist)\(|\.to\(\s*(?:device\s*=\s*)?(?:torch\.device\(\s*)?['\"]cpu")
 _MOVE = re.compile(r"\.(?:to|cuda|copy_)\(|\bdevice\s*=|\b(?:tensor|as_tensor)\(")
 _INDEX = re.compile(r"\w\[[^\]:]+\]|\b(?:index_select|index_put_?|gather|take)\(")
+_LOOKUP = re.compile(r"\w\[[\w.]*[a-z][\w.]*\]")  # by a name: x[i], not x[0]
 _FIRST_USE: tuple[tuple[str, str], ...] = (
     ("<frozen importlib", "imports modules"),
     ("/torch/_inductor/", "compiles (torch.compile)"),
@@ -80,6 +81,8 @@ def form_of_read(pattern: Pattern) -> Form:
         return "item"
     if pattern.size in SIZES and (_MASK.search(pattern.text) or (pattern.same_line and not pattern.text)):
         return "size"
+    if pattern.size in SIZES and _LOOKUP.search(pattern.text) and not _READ.search(pattern.text):
+        return "lookup"
     return "read" if _READ.search(pattern.text) else "item"
 
 
