@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gputop.engine.kernel_names import short_names
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.traced_words import places
 from gputop.explain.evidence.activity import OFF_CPU, OVERHEAD
@@ -25,7 +26,6 @@ _LARGE: Final = 1 << 20  # bytes: smaller copies take as long as a call does
 _FEW: Final = 5
 _SAME: Final = 0.8  # rank correlation of size and duration from which on one grows with the other
 _SHOWN: Final = 4
-_LONGEST: Final = 80  # characters of a name
 
 
 def told_by_rows(scene: Scene) -> list[str]:
@@ -53,8 +53,10 @@ def _kernels(evidence: Evidence) -> Iterator[str]:
     spent = np.bincount(rows["name"], weights=rows["end"] - rows["begin"])
     whole = float(spent.sum())
     best = np.argsort(-spent, kind="stable")[:_SHOWN]
+    names = [evidence.activities.texts[name] for name in np.flatnonzero(spent).tolist()]
+    short = dict(zip(names, short_names(names), strict=True))
     parts = [
-        f"{_short(evidence.activities.texts[name])} {format_percent(100 * spent[name] / whole)} %"
+        f"{short[evidence.activities.texts[name]]} {format_percent(100 * spent[name] / whole)} %"
         for name in best.tolist()
         if spent[name] > 0
     ]
@@ -230,9 +232,3 @@ def _times(rows: Table) -> tuple[Ints, Ints]:
 
 def _who(evidence: Evidence, pid: int) -> str:
     return f"{evidence.facts.process_name(pid) or 'process'} ({pid})"
-
-
-def _short(name: str) -> str:
-    """A kernel's name without its templates and arguments."""
-    short = name.removeprefix("void ").partition("<")[0].partition("(")[0].strip()
-    return (short or name)[:_LONGEST]
