@@ -25,7 +25,7 @@ from tests.programs import (
     Program,
     started,
 )
-from tests.traced_stories import late_workers, queued
+from tests.traced_stories import back_to_back, late_workers, queued
 
 WORKER, HOLDER, STRANGER, OTHER = 20, 11, 77, 30
 CODE = 1 << 62 | 1  # a stack
@@ -385,4 +385,5 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C37": started_each_step,
     "C48": queued,
     "C49": late_workers,
+    "C50": back_to_back,
 }

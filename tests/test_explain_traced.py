@@ -114,6 +114,16 @@ def test_of_a_kernel_that_nothing_in_the_file_held_up_it_is_said_so() -> None:
     assert "behind work of the same stream, with nothing between them in the file" in told
 
 
+def test_microseconds_between_queued_kernels_are_the_gpus_own() -> None:
+    traced = Traced()
+    for number in range(500):
+        begin = 2_000 + 23 * number
+        traced.gives(4 * number, 4 * number + 3, (begin, begin + 20))
+    report = traced.made().report()
+    assert (kind(report), [one.cause for one in report.findings]) == ("launch", ["C50"])
+    assert lost(report, "C50") == 499 * 3
+
+
 def test_a_launch_that_comes_late_is_the_hosts_up_to_its_return_and_the_way_to_the_gpu_goes_with_it() -> None:
     traced = Traced()
     for begin in range(0, 400 * 100, 100):

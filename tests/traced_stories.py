@@ -18,6 +18,15 @@ def queued() -> Program:
     return traced.made()
 
 
+def back_to_back() -> Program:
+    """Kernels of 20 us with 3 us between them, launched 2 ms before."""
+    traced = Traced()
+    for number in range(2_000):
+        begin = 2_000 + 23 * number
+        traced.gives(10 * number // 2, 10 * number // 2 + 4, (begin, begin + 20), name=f"kernel{number % 7}")
+    return traced.made()
+
+
 def late_workers() -> Program:
     """A loader with workers gives a batch every 10 ms; the GPU needs three."""
     traced = Traced()

@@ -1,6 +1,7 @@
 """Which cause each segment belongs to in a file that holds its kernels: by its rows, where no state is known.
 
-What the launch's return leaves of a gap is nobody's on the host (C48), or the way of a launch to the GPU. In
+What the launch's return leaves of a gap is nobody's on the host (C48; C50 where it is short and all of the
+gap), or the way of a launch to the GPU. In
 the rest the operator that the thread was in says it, then the call, then the wait that opened the gap.
 """
 
@@ -22,6 +23,7 @@ from gputop.explain.causes.c27_blocking_copy import BLOCKING
 from gputop.explain.causes.c28_other_work import OTHER_WORK, OUTWAITS
 from gputop.explain.causes.c48_queued import LATE_NS, QUEUED
 from gputop.explain.causes.c49_loader_workers import LATE_WORKERS
+from gputop.explain.causes.c50_short_kernels import BETWEEN_KERNELS
 from gputop.explain.causes.cause import Cause
 from gputop.explain.causes.own_work import LONG_NS
 from gputop.explain.chains.scene import SCALAR_BYTES, Scene
@@ -92,7 +94,7 @@ def traced_owners(scene: Scene) -> tuple[Ints, Mask]:
     give(host, OTHER_WORK)
     # the way from a launch to the GPU goes with what was before it in the gap
     rest = _largest(scene, owner)
-    rest = np.where(rest >= 0, rest, CATALOGUE.index(LAUNCHES))
+    rest = np.where(rest >= 0, rest, CATALOGUE.index(BETWEEN_KERNELS))
     owner[short] = rest[gap[short]]
     return owner, settled
 
