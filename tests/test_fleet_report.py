@@ -207,7 +207,7 @@ def test_a_lake_of_thousands_of_sessions_is_a_small_page_that_says_what_is_left_
         (len(rows["findings"]), "gputop fleet findings"),
         (len(rows["sessions"]), "gputop fleet sql"),
     ):
-        assert f"{total - ROWS} rows more: {where}" in text
+        assert f"{total - ROWS} more rows: {where}" in text
     by_cause: Counter[str] = Counter()
     for row in idle:
         by_cause[row["cause"]] += row["loss_ns"] / 3.6e12

@@ -15,6 +15,7 @@ import pytest
 
 from gputop.commands.live import _farewell
 from gputop.commands.session import Session
+from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
 from gputop.process.say import say, say_where
 from probes.source import APIS, Sample
@@ -194,14 +195,21 @@ class _Ended:
 
     pid = 1234
     command = (f"python{NAME}", NAME)
+    name = Child.name
 
     def poll(self) -> int | None:
         return 0
+
+    def outcome(self) -> str:
+        return f"{self.name} ended with status 0 after 1.0 s"
 
 
 class _GoesOn(_Ended):
     def poll(self) -> int | None:
         return None
+
+    def outcome(self) -> str:
+        return ""
 
 
 @pytest.mark.parametrize("child", [_Ended(), _GoesOn()])
