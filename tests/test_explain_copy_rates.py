@@ -18,9 +18,9 @@ import pytest
 from gputop.explain.proofs.copyrates import Rate
 from gputop.simgpu import read_trace
 from tests import inside
+from tests.estimated import only, seen_by_nvml
 from tests.gputop_command import GPUTOP
 from tests.programs import COPY, COPY_ASYNC, H2D, LAUNCH, SYNC, Program, started
-from tests.test_explain_estimate import only, seen_by_nvml
 
 SIZE = 8 << 20
 RATES = [3.0, 12.0, 40.0]  # bytes per ns

@@ -7,25 +7,15 @@ import pytest
 from gputop.explain.answer.report import Level
 from gputop.explain.build import explain
 from gputop.explain.chains.analysis import Analysis
-from gputop.explain.estimates.estimate import Estimate
 from probes.source import GPUS, Sample
 from tests import programs as p
+from tests.estimated import SPAN_S, only, seen_by_nvml
 from tests.items import SECOND, START
 from tests.programs import COPY_ASYNC, H2D, LAUNCH, MAIN, SYNC, US, Program, started
 from tests.simulated import Deed, Machine
 
 STEP = 20_000  # us of a step
 KERNELS, LAUNCH_US = 10, 20
-SPAN_S = 6
-
-
-def seen_by_nvml(program: Program, busy: float, begin_s: float = 0.25, end_s: float = SPAN_S) -> None:
-    """NVML's utilisation four times a second."""
-    at = begin_s
-    while at <= end_s:
-        row = {"index": 0, "uuid": "u", "name": "GPU", "utilization_percent": round(100 * busy)}
-        program.samples.append(Sample(GPUS, START + int(at * SECOND), {"gpus": [row]}))
-        at += 0.25
 
 
 def fed(*, waits_every: int = 0, kernel_us: int = 200) -> Program:
@@ -45,11 +35,6 @@ def fed(*, waits_every: int = 0, kernel_us: int = 200) -> Program:
             program.call(SYNC, at + 830, at + 613 + KERNELS * kernel_us)
     program.length_us = SPAN_S * 1_000_000
     return program
-
-
-def only(analysis: Analysis) -> Estimate:
-    (estimate,) = analysis.estimates
-    return estimate
 
 
 def share(analysis: Analysis) -> float:
