@@ -96,6 +96,13 @@ class Claim:
         return f"{count} times" if times is None else f"{times:.1f} times a step"
 
 
+def ends_of(claim: Claim) -> Ints:
+    """Its segments on other threads than the submitter; where there are none, all of them."""
+    rows = np.flatnonzero(claim.segments)
+    others = rows[~claim.scene.own[rows]]
+    return others if len(others) else rows
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One entry of the catalogue (docs/causes/ has a page for each).

@@ -6,7 +6,7 @@ import numpy as np
 
 from gputop.engine.lines import Line
 from gputop.explain.answer.report import Layer, Link
-from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.cause import Cause, Claim, ends_of
 from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.peers import WORDS as WORDS_OF
 from gputop.explain.chains.peers import Peer, peer_of, peers, process_title
@@ -28,7 +28,10 @@ def chain(cause: Cause, claim: Claim) -> tuple[Link, ...]:
     states = scene.segments.state[rows]
     if cause.crowded and (states == State.RUN).any():
         states = np.where(states == State.QUEUED, State.RUN, states)
-    leader = int(rows[np.argmax(_weights(scene, rows, states))])
+    weights = _weights(scene, rows, states)
+    if cause.culprit == "end":
+        weights = np.where(np.isin(rows, ends_of(claim)), weights, -1)
+    leader = int(rows[np.argmax(weights)])
     submitter = int(scene.gaps.thread[scene.segments.gap[leader]])
     pid, tid = _ids(scene, submitter)
     gap = int(scene.segments.gap[leader])

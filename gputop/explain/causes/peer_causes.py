@@ -9,16 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.answer.report import DiagnosisKind, Level
-from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.cause import Cause, Claim, ends_of
 from gputop.explain.causes.chaintext import occupants_of
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.locks import Futex
 from gputop.explain.chains.peers import Peer, others, peers, process_title, thread_title
+from gputop.explain.chains.places import sampled
 from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.ranges import Ints, Mask
 from gputop.explain.evidence.waits import WORDS, Wait
 
+HALF, LEAST_SAMPLES = 0.5, 5  # of the samples, if they are so many, that meet it where it waits for others
 TRIFLE = 0.05  # of the time: whose part is smaller is not counted
 MOSTLY = 0.8  # of the time is one process's, for it to be the one that is named
 
@@ -31,7 +34,36 @@ def behind_other(scene: Scene) -> Mask:
 
 
 def _works(scene: Scene, free: Mask) -> Mask:
-    return free & behind_other(scene) & scene.does(State.RUN, State.QUEUED)
+    return free & ((behind_other(scene) & scene.does(State.RUN, State.QUEUED)) | _exchange(scene))
+
+
+def _exchange(scene: Scene) -> Mask:
+    """The submitter on a CPU, in gaps in which it waits for others, where its samples meet it at their call.
+
+    Sending and receiving cost CPU time of its own: where it mostly runs the function in which it waits for
+    them, all of that is the exchange.
+    """
+    runs = scene.own & scene.does(State.RUN) & scene.inside(Group.OTHER)
+    behind = behind_other(scene) & ~scene.same_process & (scene.segments.link >= 0)
+    if not behind.any():
+        return scene.mask()
+    stacks = scene.evidence.facts.stacks
+    waits = scene.links.of_slices(scene.evidence.slices["stack"], 0)[scene.first_link[behind]]
+    lines = [stacks.line(number) for number in np.unique(waits).tolist()]
+    functions = {(line.file, line.function.partition(".<locals>")[0]) for line in lines if line is not None}
+    found = scene.mask()
+    for thread in np.unique(scene.segments.thread[runs]).tolist() if functions else ():
+        rows = np.flatnonzero(runs & (scene.segments.thread == thread))
+        met = [(stacks.line(number), count) for number, count in sampled(scene, rows)]
+        total = sum(count for line, count in met if line is not None)
+        within = sum(
+            count
+            for line, count in met
+            if line is not None and (line.file, line.function.partition(".<locals>")[0]) in functions
+        )
+        if total >= LEAST_SAMPLES and within > HALF * total:
+            found[rows] = True
+    return found
 
 
 def _disk(scene: Scene, free: Mask) -> Mask:
@@ -54,7 +86,7 @@ def level_of_chain(claim: Claim) -> Level:
 
 def who(claim: Claim) -> str:
     """``process front.py (21613)``, ``thread prefetcher (812)``, ``8 processes, most for env.py (77)``."""
-    scene, rows = claim.scene, np.flatnonzero(claim.segments)
+    scene, rows = claim.scene, ends_of(claim)
     ns = scene.ns[rows]
     threads = scene.segments.thread[rows]
     pid, share_of_it, several = _main(scene.pid[rows], ns)

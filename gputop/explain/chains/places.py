@@ -74,11 +74,18 @@ def end_line(scene: Scene, rows: Ints) -> Line | None:
 
 def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
     """(stack, how often it was met) of these segments' threads while they were running."""
+    _segments, met = samples_in(scene, rows)
+    numbers, counts = np.unique(scene.evidence.places["stack"][met], return_counts=True)
+    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def samples_in(scene: Scene, rows: Ints) -> tuple[Ints, Ints]:
+    """(segment, row of ``evidence.places``) of each sample of these segments' threads while they ran."""
     places, threads, segments = scene.evidence.places, scene.evidence.threads, scene.segments
     ran = (segments.state[rows] == State.RUN) | scene.unrecorded[rows]  # a sample met it on a CPU
     rows = rows[ran & (segments.thread[rows] >= 0)]
     if not len(places) or not len(rows):
-        return []
+        return rows[:0], rows[:0]
     key = scene.evidence.key(segments.thread[rows], segments.begin[rows])
     order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
@@ -86,7 +93,8 @@ def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
     known = (thread < len(threads.tid)) & (
         threads.tid[np.minimum(thread, len(threads.tid) - 1)] == places["tid"]
     )
-    thread, time, stack = thread[known], places["time"][known], places["stack"][known]
+    met = np.flatnonzero(known)
+    thread, time = thread[known], places["time"][known]
     segment = np.searchsorted(key, scene.evidence.key(thread, time), side="right") - 1
     within = segment >= 0
     segment = rows[np.maximum(segment, 0)]
@@ -95,8 +103,7 @@ def sampled(scene: Scene, rows: Ints) -> list[tuple[int, int]]:
         & (segments.end[segment] > time)
         & (segments.begin[segment] <= time)
     )
-    numbers, counts = np.unique(stack[within], return_counts=True)
-    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+    return segment[within], met[within]
 
 
 def done_once(scene: Scene, rows: Ints) -> str:

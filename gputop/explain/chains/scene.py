@@ -119,6 +119,7 @@ class Scene:
         first, last = self._ends_of_chains()
         linked = segments.link >= 0
         size = len(self.links.slice)
+        self.first_link: Ints = first  # of each segment's chain; 0 where there is none
         of_link = self.links.of_slices(slices["wait"], Wait.YIELD) if size else np.zeros(1, np.uint8)
         via = np.where(linked, of_link[first], 255)
         behind = np.where(linked, of_link[last], Wait.OTHER)

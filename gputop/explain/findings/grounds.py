@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.engine.lines import Line
-from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.cause import Cause, Claim, ends_of
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.places import end_line, hot_line, line_shares, waiting_line
 from gputop.explain.chains.traced_words import in_words, line_in
@@ -30,7 +30,7 @@ def line_of(cause: Cause, claim: Claim) -> Line | None:
     if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
         line = hot.line
     if cause.culprit == "end":
-        line = end_line(scene, rows)
+        line = end_line(scene, ends_of(claim))
     if cause.culprit == "waiter" or (cause.culprit == "end" and line is None):
         line = waiting_line(scene, rows, scene.gaps.thread[scene.segments.gap[rows]])
     shares = _lines(cause, claim)
