@@ -31,6 +31,7 @@ class DiagnosisJson(_DiagnosisClass):
     level: Sureness
     evidence: list[str]
     advice: list[str]
+    line: LineJson | None
 
 
 class IdleJson(RangeJson):

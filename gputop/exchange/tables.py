@@ -180,6 +180,8 @@ def _findings(report: Report) -> Rows:
             "kind": one.kind,
             "title": one.title,
             "level": str(one.level),
+            "idle_level": str(one.idle_level),
+            "name_level": str(one.name_level),
             "loss_lower_ns": one.loss.lower,
             "loss_upper_ns": one.loss.upper,
             "loss_estimate_ns": one.loss.estimate,

@@ -50,7 +50,7 @@ class Told:
     @property
     def place(self) -> tuple[str, int] | None:
         """The line of the first sentence: that of the chain's end."""
-        line = self.first.get("line")
+        line = self.first.get("line") or (self.answer.report.get("diagnosis") or {}).get("line")
         return (line["file"].rpartition("/")[2], line["line"]) if line else None
 
     @property

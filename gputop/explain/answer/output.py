@@ -149,6 +149,7 @@ def _diagnosis_json(diagnosis: Diagnosis | None) -> DiagnosisJson | None:
         "level": str(diagnosis.level),
         "evidence": list(diagnosis.evidence),
         "advice": list(diagnosis.advice),
+        "line": line_json(diagnosis.line),
     }
 
 

@@ -240,6 +240,7 @@ class Diagnosis:
         evidence: Sentences with their figures.
         advice: What to change, where no finding says it.
         lead: The place of its largest finding among the findings; None for a class that has none.
+        line: Of a class without findings: where the thread at the end of the chain waits or sleeps.
     """
 
     kind: DiagnosisKind | None
@@ -248,6 +249,7 @@ class Diagnosis:
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
     lead: int | None = None
+    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)

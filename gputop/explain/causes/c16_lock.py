@@ -73,6 +73,12 @@ def _title(claim: Claim) -> str:
     return f"waits for {what}, held by {who(claim)}, which {_holder_does(claim)}"
 
 
+def _told(claim: Claim) -> tuple[str, ...]:
+    if is_gil(claim):
+        return ("the GIL, by its waits of 5 ms that are taken up again",)
+    return ("a lock: those who end a wait for it wait for it at other times",)
+
+
 def _advise(claim: Claim) -> tuple[str, ...]:
     if is_gil(claim):
         return (
@@ -94,6 +100,7 @@ LOCK = register(
         lambda _claim: Level.STRONG,
         culprit="end",
         titled=_title,
+        told=_told,
         kind=DiagnosisKind.HOST,
         family="L",
         rank=24,

@@ -62,7 +62,14 @@ def idle_client(scene: Scene, free: Mask) -> Mask:
 
 def _serving(scene: Scene) -> Mask:
     """Leaves to which somebody's wait for a request led, by the Python code that waits."""
-    return led_by(scene, lambda files: any(part in file for file in files for part in SERVERS))
+    return led_by(scene, lambda files: any(part in file for file in files for part in SERVERS), _own(scene))
+
+
+def _own(scene: Scene) -> Mask:
+    """Stays off the CPU of processes that give a GPU work: services that they use wait for requests, too."""
+    givers = scene.evidence.threads.pid[np.unique(scene.gaps.thread)]
+    own: Mask = np.isin(scene.evidence.slices["pid"], givers)
+    return own
 
 
 def _answering(scene: Scene) -> Mask:
@@ -71,7 +78,7 @@ def _answering(scene: Scene) -> Mask:
     if not len(accepted) or not len(slices):
         return scene.mask()
     takes = slices["wait"] == Wait.SOCKET
-    return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes)
+    return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes & _own(scene))
 
 
 def _advise(_claim: Claim) -> tuple[str, ...]:

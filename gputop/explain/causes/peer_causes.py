@@ -160,6 +160,12 @@ def _advise_asleep(claim: Claim) -> tuple[str, ...]:
     return (f"{who(claim)} is asleep while the GPU waits for it: shorten or remove that wait",)
 
 
+def _told(claim: Claim) -> tuple[str, ...]:
+    if 2 * share(claim, claim.scene.polled_for) <= 1:
+        return ()
+    return ("which thread it polls for is inferred: that one works meanwhile, and stops when the poll ends",)
+
+
 WORKS = register(
     Cause(
         "C29",
@@ -169,6 +175,7 @@ WORKS = register(
         level_of_chain,
         culprit="end",
         titled=_title,
+        told=_told,
         kind=DiagnosisKind.HOST,
         family="H",
         rank=132,

@@ -26,7 +26,7 @@ def file_samples(scene: Scene, rows: Ints) -> tuple[Ints, Ints, Mask]:
 def file_work(scene: Scene) -> Mask:
     """The submitter on a CPU, in gaps whose samples mostly met it in a system call on a file.
 
-    Or in gaps without a sample of which the disk takes a fifth and more.
+    Or in gaps without a sample of which the disk takes a fifth, where that holds of those with samples.
     """
     runs = scene.own & scene.does(State.RUN) & scene.inside(Group.OTHER)
     waits = scene.own & scene.waits(Wait.DISK, Wait.READ)
@@ -37,6 +37,8 @@ def file_work(scene: Scene) -> Mask:
     inside = np.bincount(gap[segment[within]], minlength=size)
     outside = np.bincount(gap[segment[~within]], minlength=size)
     long = scene.gap_ns(waits) >= LEAST_WAIT * (scene.gaps.end - scene.gaps.begin)
-    chosen = (inside > outside) | ((outside == 0) & long)
+    chosen = inside > outside
+    if inside[long].sum() > outside[long].sum():
+        chosen |= (outside == 0) & long
     found: Mask = runs & chosen[gap]
     return found

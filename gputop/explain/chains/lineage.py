@@ -34,12 +34,13 @@ def any_on_the_way(scene: Scene, chosen: Mask) -> Mask:
     return found
 
 
-def led_by(scene: Scene, waits: Callable[[frozenset[str]], bool]) -> Mask:
+def led_by(scene: Scene, waits: Callable[[frozenset[str]], bool], chosen: Mask | None = None) -> Mask:
     """Leaves to which a wait in certain Python code led.
 
     Args:
         scene: Everything.
         waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
+        chosen: The stays off the CPU that count; all of them by default.
     """
     slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
     if not len(slices) or not slices["stack"].any():
@@ -49,7 +50,8 @@ def led_by(scene: Scene, waits: Callable[[frozenset[str]], bool]) -> Mask:
         for stack in np.unique(slices["stack"]).tolist()
         if waits(frozenset(frame.file for frame in stacks.frames(stack)))
     ]
-    return any_on_the_way(scene, np.isin(slices["stack"], found)) if found else scene.mask()
+    within = np.isin(slices["stack"], found)
+    return any_on_the_way(scene, within if chosen is None else within & chosen) if found else scene.mask()
 
 
 def in_loader(scene: Scene) -> Mask:

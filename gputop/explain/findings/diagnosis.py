@@ -107,10 +107,11 @@ def _where_unasked(scene: Scene, outcome: Outcome, found: Diagnosis) -> Diagnosi
         gaps = np.flatnonzero(scene.gap_ns(chosen))
         client, where = who(Claim(scene, chosen, gaps)), end_line(scene, asleep)
         said += f"; {client} sends none, it sleeps{f' at {where.text()}' if where is not None else ''}"
+        line = where or line
     polls = (scene.polling & scene.own)[rows]
     if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():
-        return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,))
-    return replace(found, evidence=(said, *found.evidence[1:]))
+        return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,), line=line)
+    return replace(found, evidence=(said, *found.evidence[1:]), line=line)
 
 
 def by_losses(

@@ -222,7 +222,7 @@ def _finding(cause: Cause, claim: Claim, slack_ns: Ints, short_ns: int, *, cover
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, blamed(cause, claim)),
         chain(cause, claim),
-        grounds_of(cause, claim, per_gap, short_ns),
+        (*grounds_of(cause, claim, per_gap, short_ns), *_levels(idle_level, name_level)),
         ruled_out(claim),
         cause.advice(claim),
         _gain(cause, claim),
@@ -241,6 +241,11 @@ def _per_step(claim: Claim, loss: Range, per_gap: Ints) -> int | None:
     if steps is None or not steps.count or not even(np.sort(per_gap)[::-1], steps.count):
         return None
     return _told(loss) // steps.count
+
+
+def _levels(idle: Level, name: Level) -> tuple[str, ...]:
+    """How sure both parts are, where they differ."""
+    return (f"idle time: {idle}; its cause: {name}",) if idle is not name else ()
 
 
 def _loss(
