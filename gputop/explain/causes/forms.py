@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.engine.lines import Line
-from gputop.engine.source import read_source
-from gputop.engine.wallclock import WallClock
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.formwords import advice_of, title_of
 from gputop.explain.chains.places import line_numbers
@@ -14,6 +11,7 @@ from gputop.explain.chains.pytorch import Form, Pattern
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints
+from gputop.explain.evidence.sourcetext import text_of
 from gputop.format import format_bytes
 
 MOST_PARTS = 8  # a step: more copies to the device are no batch
@@ -82,16 +80,3 @@ def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str],
     line = evidence.facts.stacks.line(stack)
     files = frozenset(frame.file for frame in evidence.facts.stacks.frames(stack) if not frame.is_native)
     return files, text_of(evidence, line) if line is not None else ""
-
-
-def text_of(evidence: Evidence, line: Line) -> str:
-    """The line's source; "" where this machine has not the file that the program had."""
-    if not line.file.startswith("/") or line.is_native or line.line < 1:
-        return ""
-    source = read_source(line, None)
-    clock = WallClock.of_header(evidence.header)
-    if clock is not None and (
-        clock.joined(evidence.facts.clock).is_after(source.changed_ns, evidence.end_ns) is not False
-    ):
-        return ""  # or it cannot be told, since the clock was set
-    return source.lines[line.line - 1] if line.line <= len(source.lines) else ""
