@@ -69,7 +69,7 @@ class Api:
 COUNTED_GROUPS = frozenset({"copy", "set", "sync", "alloc", "free", "host", "graph", "module"})
 
 # groups whose line of Python is looked for, unless another choice was made
-COSTLY_GROUPS = frozenset({"sync", "copy", "alloc", "free", "host", "graph"})
+COSTLY_GROUPS = frozenset({"sync", "copy", "alloc", "free", "host", "graph", "collective"})
 
 
 def _rows(layer: str, group: str, text: str) -> list[Api]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from probes.schema import Kind, OffFlag
-from probes.source import FRAMES, GPUS, PLACES, Sample
+from probes.source import FRAMES, GPUS, PLACES, SHAPES, Sample
+from probes.stacks.kernel_numbers import kernel_number
 from tests import items
 from tests.items import START
 from tests.programs import (
@@ -209,6 +210,41 @@ def ranks() -> Program:
     return program
 
 
+def reduced() -> Program:
+    """Four micro-batches a step of the optimizer, each with an all-reduce of which nothing hides the end."""
+    program = started()
+    program.samples.append(items.names(START, {MAIN: "python", AUTOGRAD: "pt_autograd_0"}, pid=MAIN))
+    names = ("gemm", "multi_tensor_apply_kernel<FusedAdam>")
+    program.samples += [
+        Sample(
+            FRAMES,
+            START,
+            {
+                "pid": [MAIN] * 2,
+                "stack": [kernel_number(MAIN, number) for number in (1, 2)],
+                "frames": [[["/t/libtorch_cuda.so", 0, name]] for name in names],
+            },
+        ),
+        Sample(SHAPES, START, {"shape": [1], "sizes": [[264, 1, 1, 256, 1, 1, 0]]}),
+    ]
+    length = 4 * STEPS * STEP_US
+    for number, begin in enumerate(range(10, length, STEP_US)):
+        for part in range(3):
+            program.call(LAUNCH, begin + 20 * part, begin + 20 * part + 10, aux=1, run_delay=1)
+            at = begin + 100 + 20 * part
+            program.call(LAUNCH, at, at + 10, tid=AUTOGRAD, aux=1, run_delay=1)
+        program.call("ncclAllReduce", begin + 200, begin + 220, tid=AUTOGRAD, bytes=100 << 20)
+        if number % 4 == 3:
+            program.call(LAUNCH, begin + 300, begin + 310, aux=2, run_delay=1)
+            program.call(SYNC, begin + 320, begin + STEP_US - 100)
+    for at in range(100_000, length, 100_000):
+        row = {"index": 0, "uuid": "u", "name": "GPU", "multiprocessors": 132}
+        seen = {"graphics_active_percent": 100.0, "sm_active_percent": 59.0}
+        program.samples.append(Sample(GPUS, START + at * US, {"gpus": [row | seen]}))
+    program.length_us = length
+    return program
+
+
 def hot() -> Program:
     """Heat holds the clock at 1200 of 1980 MHz in the second half."""
     program = loop(nothing)
@@ -374,6 +410,7 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C21": lambda: inside("cudaHostAlloc", "cudaFreeHost"),
     "C22": lambda: inside("cudaGraphInstantiate", "cudaLibraryLoadData"),
     "C23": ranks,
+    "C47": reduced,
     "C24": hot,
     "C25": shared,
     "C27": moved,
