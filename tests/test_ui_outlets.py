@@ -171,7 +171,15 @@ async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Po
         await pilot.press("enter")
         await until(pilot, lambda: f"send SIGTERM to {sleeper.pid} python?" in text_of(app), "the question")
         assert sleeper.poll() is None
-        await pilot.press("y", "enter")
+        shown = text_of(app)
+        assert "n  send nothing" in shown
+        assert "y  send SIGTERM" in shown
+        line = next(line for line in shown.splitlines() if "y  send SIGTERM" in line)
+        assert line.count("│") >= 2, "it has a frame"
+        assert 5 < shown.splitlines().index(line) < len(shown.splitlines()) - 5, (
+            "in the middle, not at the foot"
+        )
+        await pilot.press("y")
         outcomes = f"SIGTERM was sent to {sleeper.pid}", f"SIGTERM: {sleeper.pid} python has ended"
         await until(pilot, lambda: any(one in said(app) for one in outcomes), "the outcome")
         assert sleeper.wait(60) == -signal.SIGTERM
@@ -183,11 +191,15 @@ async def test_any_other_answer_sends_nothing(sleeper: subprocess.Popen[bytes]) 
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K", *"j" * (len(OFFERED) - 1), "enter")
         await until(pilot, lambda: "send SIGKILL" in text_of(app), "the question")
-        await pilot.press("enter")
-        await until(pilot, lambda: said(app), "the outcome")
-        assert said(app) == "nothing was sent"
-        await pilot.press("K", "enter", "y", "escape", "escape")
-        assert sleeper.poll() is None
+        for answer in ("enter", "n"):
+            await pilot.press(answer)
+            await until(pilot, lambda: said(app), "the outcome")
+            assert said(app) == "nothing was sent"
+            app.say("")
+            await pilot.press("K", "enter")
+            await until(pilot, lambda: "send SIGTERM" in text_of(app), "the question")
+        await pilot.press("x", "escape", "escape")
+        assert (sleeper.poll(), said(app)) == (None, "")
 
 
 @pytest.mark.slow

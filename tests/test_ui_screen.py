@@ -80,8 +80,8 @@ async def test_a_click_on_a_key_in_the_last_line_does_what_it_says() -> None:
         footer = text_of(app).splitlines()[-1]
         await pilot.click(offset=(footer.index("Help"), 23))
         assert isinstance(app.screen, HelpPage)
-        await until(pilot, lambda: "Quit" in text_of(app), "the page")
-        await pilot.click(offset=(text_of(app).splitlines()[-1].index("Quit"), 23))
+        await until(pilot, lambda: "q Back" in text_of(app), "the page")
+        await pilot.click(offset=(text_of(app).splitlines()[-1].index("q Back"), 23))
         assert isinstance(app.screen, MainScreen)
         assert app.return_value is None
         await pilot.click(offset=(footer.index("q Quit"), 23))

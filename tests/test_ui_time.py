@@ -156,10 +156,9 @@ async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
     async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder()
         await pilot.press("R")
-        assert asked(app).startswith("record: include the last 03:12 (11.7M)? y y or n")
-        await pilot.press("x", "enter")
-        assert "type y or n" in asked(app)
-        await pilot.press("n", "y", "enter")
+        assert "record: include the last 03:12 (11.7M)?" in text_of(app)
+        assert "n  record from now on" in text_of(app)
+        await pilot.press("x", "y")
         assert asked(app).startswith("record to gputop-now.gputop")
         await pilot.press("ctrl+u", "enter")
         assert "type the name" in asked(app)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,10 +25,9 @@ def test_a_browser_shows_the_screen_and_its_keys_work() -> None:
     with served(str(RECORDING)) as (_server, address), visiting() as browser:
         page = browser.open(address)
         browser.wait_for(page, "WHY is the GPU idle?")
-        browser.wait_for(page, "FIX 1 do it on the GPU")
+        browser.wait_for(page, "FIX 1 ")
         assert page.url.endswith("/"), "the token is not left in the address"
-        page.mouse.click(600, 10)  # the first line, where nothing is to be clicked
-        page.keyboard.press("w")
+        page.keyboard.press("w")  # without a click before
         browser.wait_for(page, "from the return of cudaMemcpyAsync")
         for key, refusal in (("x", "the browser cannot save"), ("R", "the browser cannot record")):
             page.keyboard.press(key)
@@ -80,6 +82,19 @@ def test_root_is_refused_and_told_what_to_do() -> None:
     assert done.returncode == 1
     assert "run gputop web as yourself" in done.stderr
     assert "sudo gputop record" in done.stderr
+    assert "as in a container: --allow-root" in done.stderr
+
+
+def test_root_may_where_it_says_so() -> None:
+    if os.geteuid() != 0:
+        skip_or_fail("only root is refused")
+    command = [*GPUTOP, "web", "--allow-root", "--port", "0", str(RECORDING)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+    assert re.search(r"http://127\.[\d.]+:\d+/#token=\S{40,}", said), said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gputop.checks import bcc, kernel, libraries, native, nvml, python, rights, tracing
 from gputop.checks.distribution import Distribution, read_distribution
-from gputop.checks.fact import MISSING, NOTE, OK, Section, missing
+from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing
 from gputop.documents.check import CheckDocument
 from gputop.format import escape_text
 from probes.code import reader
@@ -130,8 +130,15 @@ def _wrapped(first: str, text: str, width: int) -> list[str]:
 def _section_lines(
     section: Section, glyphs: Mapping[str, str], *, verbose: bool, ascii_only: bool
 ) -> list[str]:
-    lines = [section.name]
-    for fact in section.facts:
+    lines = [section.name, *_fact_lines(section.facts, glyphs, ascii_only=ascii_only)]
+    if verbose:
+        lines += [f"    {escape_text(line, ascii_only=ascii_only)}" for line in section.details]
+    return lines
+
+
+def _fact_lines(facts: Sequence[Fact], glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
+    lines: list[str] = []
+    for fact in facts:
         head = f"  {glyphs[fact.status]} {fact.status}".ljust(_WORD + 2)
         lines += _wrapped(head, escape_text(fact.text, ascii_only=ascii_only), _WIDTH)
         if fact.fix:
@@ -139,25 +146,30 @@ def _section_lines(
             lines += _wrapped(
                 " " * (_WORD + 2), f"{arrow} {escape_text(fact.fix, ascii_only=ascii_only)}", _WIDTH
             )
-    if verbose:
-        lines += [f"    {escape_text(line, ascii_only=ascii_only)}" for line in section.details]
     return lines
 
 
 def to_text(report: Report, *, verbose: bool = False, ascii_only: bool = False) -> str:
-    """Lines for people, a group a family; the verdict comes last."""
+    """Lines for people: the verdict, what stands in the way and what mends it, then a group a family."""
     glyphs = _ASCII_GLYPHS if ascii_only else _GLYPHS
     blocks: list[Sequence[str]] = [
-        _section_lines(section, glyphs, verbose=verbose, ascii_only=ascii_only) for section in report.sections
+        _first_lines(report, glyphs, ascii_only=ascii_only),
+        *(
+            _section_lines(section, glyphs, verbose=verbose, ascii_only=ascii_only)
+            for section in report.sections
+        ),
     ]
-    lines = [line for block in blocks for line in (*block, "")]
-    verdict = "live tracing works here" if report.live else _why_not(report)
-    return "".join(f"{line}\n" for line in (*lines, *textwrap.wrap(verdict, _WIDTH)))
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
 
 
-def _why_not(report: Report) -> str:
-    count = sum(fact.blocks for section in report.sections for fact in section.facts)
-    return (
-        f"live tracing does not work here: {count} missing, marked above. What needs no eBPF works: "
-        "gputop over NVML and procfs, replay, stats"
-    )
+def _first_lines(report: Report, glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
+    """The verdict, and what is missing: first what tracing needs, then what it works without."""
+    missing_facts = [fact for section in report.sections for fact in section.facts if fact.status == MISSING]
+    blocking = [fact for fact in missing_facts if fact.blocks]
+    others = [fact for fact in missing_facts if not fact.blocks]
+    if blocking:
+        lines = ["Live tracing does not work here:", *_fact_lines(blocking, glyphs, ascii_only=ascii_only)]
+        lines += textwrap.wrap("What needs no eBPF works: gputop over NVML and procfs, replay, stats", _WIDTH)
+    else:
+        lines = ["Live tracing works here." + (" Missing beside it:" if others else "")]
+    return [*lines, *_fact_lines(others, glyphs, ascii_only=ascii_only)]

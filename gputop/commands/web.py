@@ -36,14 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"port ({PORT}); 0: any free one",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--allow-root",
+        action="store_true",
+        help="run as root, as in a container: whoever has the address sees what root sees",
+    )
+
 
 def check(options: argparse.Namespace) -> None:
     """A browser steers no process of root's."""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not options.allow_root:
         raise CommandError(
             "gputop web does not run as root, since a browser would steer it: run gputop web as yourself. "
             "Record first what only root sees: sudo gputop record -o session.msgpack, then: gputop web "
-            "session.msgpack"
+            "session.msgpack. Where there is nobody but root, as in a container: --allow-root"
         )
     if options.file is not None and options.pid:
         raise CommandError("--pid is for the live screen: leave it or FILE out")

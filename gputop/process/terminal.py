@@ -31,9 +31,17 @@ def require_terminal() -> None:
         raise CommandError("the screen needs a terminal; use --once or --json, or gputop record")
 
 
+_PLAIN = ("C", "POSIX")
+
+
 def prefers_ascii() -> bool:
-    """Whether the locale has no block characters."""
-    return "utf" not in locale.getpreferredencoding(False).lower()
+    """Whether the locale has no block characters.
+
+    Python takes UTF-8 in the C locale whatever that has, so what was typed is looked at first.
+    """
+    typed = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    coerced = typed == "C.UTF-8" and not os.environ.get("LC_ALL") and os.environ.get("LANG") in _PLAIN
+    return typed in _PLAIN or coerced or "utf" not in locale.getpreferredencoding(False).lower()
 
 
 def terminal_width(stream: TextIO) -> int | None:

@@ -33,7 +33,6 @@ class Question(ModalScreen[None]):
         text: str = "",
         *,
         hint: str = "",
-        letter: bool = False,
         changed: Callable[[str], None] = lambda text: None,
         cancelled: Callable[[], None] = lambda: None,
         suggester: Suggester | None = None,
@@ -46,15 +45,14 @@ class Question(ModalScreen[None]):
                 next question.
             text: What stands there at first.
             hint: What may be typed.
-            letter: Whether the answer is one letter: what is typed takes the place of the one that is there.
             changed: Takes the text after every key.
             cancelled: Is called after Escape.
             suggester: What may follow, shown behind what is typed; Right takes it.
         """
         super().__init__()
-        self._title, self._text, self._hint = title, text, hint or ("y or n" if letter else "")
+        self._title, self._text, self._hint = title, text, hint
         self._answered, self._changed, self._cancelled = answered, changed, cancelled
-        self._letter, self._suggester = letter, suggester
+        self._suggester = suggester
 
     def compose(self) -> ComposeResult:
         """The question, the line, what may be typed."""
@@ -64,7 +62,7 @@ class Question(ModalScreen[None]):
                 self._text,
                 max_length=MOST_CHARACTERS,
                 suggester=self._suggester,
-                select_on_focus=self._letter,
+                select_on_focus=False,
                 compact=True,
             )
             yield Label(f"{self._hint}  {_ENDS}".strip(), markup=False, id="hint")
@@ -72,9 +70,6 @@ class Question(ModalScreen[None]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """A key was typed."""
         event.stop()
-        if self._letter and len(event.value) > 1:
-            with self.prevent(Input.Changed):
-                event.input.value = event.value[-1:]
         self._tell(f"{self._hint}  {_ENDS}".strip(), wrong=False)
         self._changed(event.input.value)
 
@@ -133,6 +128,31 @@ class Menu(ModalScreen[None]):
         """Enter, or a click."""
         event.stop()
         self._chosen(event.option_index)
+        self.dismiss()
+
+
+class Confirm(Menu):
+    """Asks for yes or no; y and n answer at once, Escape is no answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", show=False),
+        Binding("n", "answer(False)", show=False),
+    ]
+
+    def __init__(self, title: str, no: str, yes: str, answered: Callable[[bool], None]) -> None:
+        """Ask.
+
+        Args:
+            title: What is asked, escaped.
+            no: What "no" does, escaped; the cursor stands there.
+            yes: What "yes" does.
+            answered: Takes the answer.
+        """
+        super().__init__(title, (f"n  {no}", f"y  {yes}"), lambda place: answered(place == 1))
+
+    def action_answer(self, yes: bool) -> None:
+        """One of the two letters."""
+        self._chosen(int(yes))
         self.dismiss()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from textual import events
@@ -47,7 +48,8 @@ class Keys(Plain):
             active = [one.binding for one in self.screen.active_bindings.values()]
             first = {one.action: one for one in reversed(active) if one.show or one.action == _PALETTE}
             shown = [one for one in active if first.get(one.action) is one]
-            self._known = [(one, self.app.get_key_display(one)) for one in shown]
+            back = not isinstance(self.app.screen_stack[0], type(self.screen))
+            self._known = [(_named(one, back=back), self.app.get_key_display(one)) for one in shown]
         return self._known
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
@@ -104,6 +106,11 @@ class Keys(Plain):
             self._pointed = binding
             self.tooltip = (binding.tooltip or binding.description) if binding else None
             self.show()
+
+
+def _named(binding: Binding, *, back: bool) -> Binding:
+    """A key as it is called here: on a page q does not quit."""
+    return replace(binding, description="Back") if back and binding.action == "close" else binding
 
 
 def _rank(key: tuple[Binding, str]) -> int:

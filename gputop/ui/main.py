@@ -231,6 +231,7 @@ class MainScreen(TimeScreen):
         wanted = not pane.display
         pane.set_class(wanted, "-wanted")
         pane.set_class(not wanted, "-unwanted")
+        self._view.timeline_hidden = not wanted
         if not wanted and pane.has_focus:
             self.query_one(Why).focus()
         self.call_after_refresh(self.show)
@@ -251,7 +252,9 @@ class MainScreen(TimeScreen):
     def action_all_panes(self) -> None:
         """Show all panes again."""
         self._view.hidden.clear()
-        self.app.show()
+        self._view.timeline_hidden = False
+        self.query_one(TimelinePane).remove_class("-unwanted")
+        self.call_after_refresh(self.show)
 
     def action_log(self) -> None:
         """Show or hide the output of the command."""

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from gputop.engine.frame import Frame
 from gputop.format import clip, escape_text
-from gputop.ui.dialogs import FilterSuggester, Menu, Question
+from gputop.ui.dialogs import Confirm, FilterSuggester, Menu, Question
 from gputop.ui.model import processes
 from gputop.ui.model.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
 from gputop.ui.model.table import Context
@@ -178,13 +178,12 @@ class Processes(TablePane):
             return
 
         def chosen(index: int) -> None:
-            def answered(text: str) -> str:
-                yes = text.strip().lower() in ("y", "yes")
+            def answered(yes: bool) -> None:
                 self.app.say(sender.send(row, index) if yes else "nothing was sent")
-                return ""
 
-            asked = f"send {sender.offered[index][0].name} to {row.pid} {name}?"
-            self.app.ask(Question(asked, answered, hint="y sends it"))
+            signal = sender.offered[index][0].name
+            asked = f"send {signal} to {row.pid} {name}?"
+            self.app.ask(Confirm(asked, "send nothing", f"send {signal}", answered))
 
         choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
         command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)

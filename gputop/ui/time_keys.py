@@ -12,7 +12,7 @@ from gputop.playback.feed import Recorder
 from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
-from gputop.ui.dialogs import Question
+from gputop.ui.dialogs import Confirm, Question
 from gputop.ui.exports import free_name
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.pane import PaneScreen, quiet_key
@@ -181,14 +181,12 @@ class TimeScreen(PaneScreen):
             self._ask_path(recorder, history=False)
             return
 
-        def answered(text: str) -> str:
-            if text.strip().lower() not in ("y", "yes", "n", "no"):
-                return "type y or n"
-            self._ask_path(recorder, history=text.strip().lower().startswith("y"))
-            return ""
+        def answered(yes: bool) -> None:
+            self._ask_path(recorder, history=yes)
 
         held = f"{format_duration(span_ns)} ({format_bytes(size)})"
-        self.app.ask(Question(f"record: include the last {held}?", answered, "y", letter=True))
+        asked = f"record: include the last {held}?"
+        self.app.ask(Confirm(asked, "record from now on", "include it", answered))
 
     def _ask_path(self, recorder: Recorder, *, history: bool, taken: str = "") -> None:
         def answered(path: str) -> str:

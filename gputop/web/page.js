@@ -10,9 +10,11 @@
     document.documentElement.classList.add("-unknown");
     return;
   }
+  const focus = () => document.querySelector(".xterm-helper-textarea")?.focus(); // keys work without a click
   window.WebSocket = class extends WebSocket {
     constructor(path) {
       super(`ws://${location.host}${path}`, ["gputop", token]);
+      this.addEventListener("message", () => { focus(); addEventListener("focus", focus); }, { once: true });
     }
   };
   const screen = document.createElement("script");

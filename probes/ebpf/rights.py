@@ -188,7 +188,7 @@ def _missing_capabilities(rights: Rights) -> list[str]:
             ]
         if rights.no_new_privileges:
             return ["this process may not gain privileges (no_new_privs): run gputop as root outside of it"]
-        return [f"no eBPF without root ({' and '.join(lacking)} missing): use sudo"]
+        return [f"no eBPF without root ({' and '.join(lacking)} missing): sudo gputop"]
     if not rights.initial_user_namespace:
         return [
             "root of a user namespace may not load eBPF programs (rootless container?): "

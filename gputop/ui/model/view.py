@@ -40,6 +40,7 @@ class View:
         self.title = asked.title
         self.frame: Frame | None = None
         self.hidden: set[str] = set()
+        self.timeline_hidden = False
         self.log: list[str] = []
         self.log_shown = False
         self.failure: str | None = None
@@ -178,7 +179,7 @@ class View:
             recording=self.recording,
             native_lines=self.native_lines,
             frozen=self.processes.frozen,
-            hidden=len(self.hidden),
+            hidden=len(self.hidden) + self.timeline_hidden,
         )
 
     @property
