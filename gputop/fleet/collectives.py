@@ -17,9 +17,11 @@ import numpy as np
 from gputop.explain.causes.registry import in_order
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.apiclass import Group
+from gputop.explain.evidence.linked import work_ended
 from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, covered, union
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.proofs.completions import first_shown
+from gputop.explain.proofs.kernels import held_kernels
 from gputop.fleet.communicators import Membership
 from gputop.fleet.tables import Row
 from gputop.merging.ranks import OF_ALL
@@ -52,6 +54,8 @@ class Collectives:
         rows = rows[~scene.analysis.gpu.streams.captured(rows)]  # a graph runs them, when nobody sees
         order = np.argsort(calls["begin"][rows], kind="stable")
         self._rows = rows[order]
+        # the kernels of the file tell when each had ended; else the call that shows it
+        self._ended = work_ended(evidence, self._rows) if held_kernels(evidence) else None
         self._wait = first_shown(scene.analysis.gpu, rows)[order]
         self._blind = np.append(evidence.lost[0], blind_ns), np.append(evidence.lost[1], FOREVER)
         gaps = scene.gaps
@@ -91,8 +95,7 @@ class Collectives:
         begin = self._scene.evidence.calls["begin"][self._rows[places]]
         known = begin < self._blind[0][self._blind[1] > one.since_ns].min()
         places, begin = places[known], begin[known]
-        calls, wait = self._scene.evidence.calls, self._wait[places]
-        past = np.where(wait >= 0, calls["end"][wait], FOREVER)
+        past = self._past(places)
         last = _lasts(begin, past)
         kept = last[thinned(last)]
         head = facts | {"communicator": one.id, "rank": one.rank}
@@ -119,7 +122,9 @@ class Collectives:
         gaps = self._scene.gaps
         idle = covered(union(gaps.begin[mine], gaps.end[mine]), since, moments)
         drained = np.isin(moments, gaps.end[mine])
-        slack = self._slack(self._rows[places[kept]], wait[kept])
+        slack = np.zeros(len(kept), np.int64)  # by the GPU's own clock
+        if self._ended is None:
+            slack = self._slack(self._rows[places[kept]], self._wait[places[kept]])
         for row, seq in enumerate(kept.tolist()):
             found["collectives"].append(
                 {
@@ -136,6 +141,13 @@ class Collectives:
             found["before_collectives"].append(
                 {"member": member, "seq": int(kept[row]), "cause": cause, "ns": ns}
             )
+
+    def _past(self, places: Ints) -> Ints:
+        """When these had ended; FOREVER: nobody saw."""
+        if self._ended is not None:
+            return self._ended[places]
+        wait = self._wait[places]
+        return np.where(wait >= 0, self._scene.evidence.calls["end"][wait], FOREVER)
 
     def _slack(self, rows: Ints, waits: Ints) -> Ints:
         """By how much the ends of collectives may be before those of the calls that tell of them, ns.

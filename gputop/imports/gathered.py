@@ -56,6 +56,7 @@ SWITCH_COLUMNS: Final = (
     "next_tid",
     "flags",
     "state",
+    "syscall",
     "stack",
 )
 PLACE_COLUMNS: Final = ("time", "tid", "stack")

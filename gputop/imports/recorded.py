@@ -274,7 +274,7 @@ def _switch_records(rows: Rows, shift: int) -> Records:
     records["t_end"], records["duration"] = rows["end"] + shift, rows["end"] - rows["begin"]
     for name in ("pid", "tid", "cpu", "flags"):
         records[name] = rows[name]
-    records["op"], records["ret"] = 0xFFFF, rows["state"]
+    records["op"], records["ret"] = rows["syscall"], rows["state"]
     records["stack"] = rows["stack"].astype(np.uint64)
     for name in ("runnable", "queue_cpu", "waker_pid", "waker_tid", "next_pid", "next_tid"):
         aliased[name] = rows[name]

@@ -18,7 +18,9 @@ from gputop.imports.gathered import ImportFileError, Trace
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked
 from gputop.imports.tables import whole
-from probes.schema import OffFlag
+from probes.proc.syscalls import UNKNOWN_SYSCALL
+from probes.proc.syscalls import name as syscall_name
+from probes.schema import NO_SYSCALL, OffFlag
 
 _ON_GPU: Final = {"cuda_kernel": KERNEL, "cuda_memcpy": COPY, "cuda_memset": FILL, "cuda_sync": WAIT}
 _STATES: Final = {
@@ -45,6 +47,10 @@ _WAITS: Final = {
 _OPENED: Final = {"pytrace_entry": PYTHON, "pytorch_entry": OPERATOR, "utrace_entry": RANGE}
 _CLOSED: Final = {"pytrace_exit": PYTHON, "pytorch_exit": OPERATOR, "utrace_exit": RANGE}
 _FRAME: Final = re.compile(r"\[(U|K|Py)\] (.*)\Z", re.DOTALL)
+_SYSCALL: Final = re.compile(r"__(x64|arm64)_sys_(\w+)")
+_FAULTS: Final = re.compile(
+    r"(?:asm_)?exc_page_fault|do_user_addr_fault|do_page_fault|el0_da|handle_mm_fault"
+)
 _STACK: Final = 1 << 32
 _OF_WPROF: Final = 3  # which table a stack's number is of
 _FRAMES: Final = 64
@@ -102,6 +108,8 @@ class _Reader:
         self._names: dict[int, str] = {}
         self._users: set[int] = set()  # processes that use CUDA
         self._woke: Counter[tuple[int, int]] = Counter()  # (who was woken, by whom), processes
+        self._syscalls: dict[int, int] = {}  # by stack
+        self._machine = ""
         self._end = 0
         self._broken = 0
 
@@ -171,7 +179,21 @@ class _Reader:
             if kind == "K":
                 file, line = "[kernel]", "0"
             told.append((file, int(line) if line.isascii() and line.isdigit() and len(line) < 9 else 0, name))
-        self._trace.stacks[_number(whole(row.get("id")))] = told
+        number = whole(row.get("id"))
+        self._trace.stacks[_number(number)] = told
+        if (call := self._syscall([name for file, _, name in told if file == "[kernel]"])) is not None:
+            self._syscalls[number] = call
+
+    def _syscall(self, names: list[str]) -> int | None:
+        """The system call in which a thread was by what the kernel ran for it; none: by a page fault."""
+        for name in reversed(names):
+            if _FAULTS.match(name):
+                return NO_SYSCALL
+            if found := _SYSCALL.match(name):
+                self._machine = "aarch64" if found[1] == "arm64" else "x86_64"
+                numbers = {syscall_name(number, self._machine): number for number in range(512)}
+                return numbers.get(found[2], UNKNOWN_SYSCALL)
+        return None
 
     def _switch(self, at: int, row: Mapping[str, Any]) -> None:
         """Who is switched in was off its CPU up to now."""
@@ -205,7 +227,7 @@ class _Reader:
             flags |= 0 if waker else OffFlag.WAKER_IRQ
             if waker:
                 self._woke[pid, waker_pid] += 1
-        cpu = whole(row.get("cpu"))
+        cpu, stack = whole(row.get("cpu")), whole(row.get("offcpu_stack_id"))
         self._trace.switches.add(
             (
                 begin,
@@ -221,7 +243,8 @@ class _Reader:
                 next_tid if left == begin else 0,
                 int(flags),
                 _STATES.get(state, 0 if flags & OffFlag.QUEUED else 1),
-                _number(whole(row.get("offcpu_stack_id"))) if row.get("offcpu_stack_id") else 0,
+                self._syscalls.get(stack, UNKNOWN_SYSCALL),
+                _number(stack) if stack else 0,
             )
         )
 
@@ -286,13 +309,14 @@ class _Reader:
         }
         trace.strangers = {tid: row for tid, row in trace.threads.items() if row[0] not in own}
         trace.threads = {tid: row for tid, row in trace.threads.items() if row[0] in own}
-        trace.header["machine"] = {}
+        trace.header["machine"] = {"architecture": self._machine} if self._machine else {}
         if not self._header.get("capture_cuda", True):
             trace.notes.append("wprof was not told to capture CUDA (-f cuda)")
         if self._broken:
             trace.problems.append(f"{self._broken} events have no time that can be read, and are left out")
         trace.notes.append(
-            "wprof records no system calls: what a thread that slept waited for is known by who woke it only"
+            "wprof records no system calls: what a sleeping thread waited for is known by who woke it and by "
+            "the kernel's functions where there are stacks"
         )
 
 

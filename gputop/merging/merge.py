@@ -21,9 +21,9 @@ from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot
 from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, Place, most_parts
 from gputop.merging.ranks import ranks_of
 from gputop.merging.ticks import Source, Weaver, moments_of
-from probes.samples import process_data
+from probes.samples import GpuData, listed_gpus, process_data
 from probes.schema import Kind, Records
-from probes.source import Sample
+from probes.source import GPUS, Sample
 
 _FIRST_MARKS: Final = 8  # within which a command that the recorder started has begun
 _SAME: Final = Clock(0, 0, "same", "the same clock")
@@ -94,7 +94,8 @@ def merge(
     with ExitStack() as stack:
         sessions = [stack.enter_context(open_session(path)) for path in paths]
         _check(sessions)
-        parts = _parts(sessions, progress)
+        imported = all(map(_is_imported, sessions))
+        parts = (_imported_parts if imported else _parts)(sessions, progress)
         _check_shared(parts)
         if progress is not None:
             progress.goes_on("writing")
@@ -146,6 +147,10 @@ def _check(sessions: Sequence[Session]) -> None:
             )
 
 
+def _is_imported(session: Session) -> bool:
+    return str(session.header.get("source", "gputop")) != "gputop"
+
+
 def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
     machine = header.get("machine")
     return machine if isinstance(machine, Mapping) else {}
@@ -166,6 +171,49 @@ def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]
         pids = frozenset(row.pid for row in totals.processes if row.calls or row.threads)
         parts.append(Part(one, host, clocks[host], pids))
     return parts
+
+
+def _imported_parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]:
+    """Ranks of a job by what another tool wrote of each: no file names its machine's boot.
+
+    Ranks whose GPUs are different ones are taken for those of one machine, in the order of their names: there
+    GPUs are numbered once. Wall clocks of one machine are one.
+    """
+    hosts: list[list[Part]] = []
+    for one in sessions:
+        pids = frozenset(row.pid for row in one.totals().processes if row.calls or row.threads)
+        host = next((row for row, known in enumerate(hosts) if _beside(known, one, pids)), len(hosts))
+        if host == len(hosts):
+            hosts.append([])
+        near = hosts[host][0].session if hosts[host] else None
+        wall = by_wall(near.header, one.header) if near is not None else None
+        if near is not None and wall is not None:
+            base = hosts[host][0].clock
+            clock = Clock(
+                base.later_ns + wall.later_ns, base.error_ns, "wall", "by the clock of their machine"
+            )
+        else:
+            clock = _clock(hosts[0][0].session, one, progress) if host else _SAME
+        hosts[host].append(Part(one, host, clock, pids))
+    found = {part.session.path: part for parts in hosts for part in parts}
+    return [found[one.path] for one in sessions]
+
+
+def _beside(known: Sequence[Part], one: Session, pids: frozenset[int]) -> bool:
+    """Whether a rank may be on the machine of these: other GPUs, other processes, a clock since 1970."""
+    return all(
+        not _gpus(part.session) & _gpus(one)
+        and not part.pids & pids
+        and by_wall(part.session.header, one.header) is not None
+        and _machine(part.session.header).get("host") == _machine(one.header).get("host")
+        for part in known
+    )
+
+
+def _gpus(session: Session) -> frozenset[int]:
+    """The GPUs that a trace is about."""
+    rows = listed_gpus(reader_of(session).newest(GPUS))
+    return frozenset(int(row.get("index", 0)) for row in rows)
 
 
 def _clock(first: Session, other: Session, progress: Progress | None) -> Clock:
@@ -201,6 +249,10 @@ def _check_shared(parts: Sequence[Part]) -> None:
 
 def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis: Apis) -> Source:
     session = part.session
+    beside: list[GpuData] = []  # the other GPUs of the machine, each told of by its own rank
+    if _is_imported(session):
+        mates = [one.session for one in parts if one.host == part.host and one.session is not session]
+        beside = [row for one in mates for row in listed_gpus(reader_of(one).newest(GPUS))]
     asleep, whole_asleep = (_asleep(one.session.header) for one in (part, parts[0]))
     place = Place(
         number,
@@ -211,12 +263,17 @@ def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis:
         whole_asleep,
         session.start_ns + asleep,
         start_ns + whole_asleep,
+        tuple(beside),
     )
     begun, ended = _complete(session, part.pids, asleep)
+    if _is_imported(session):
+        begun = ended = True  # what a GPU did, its own rank's file tells
     longer = [
         (one.begin_ns, one.end_ns)
         for row, one in enumerate(parts)
-        if one.host == part.host and (-one.session.duration_ns, row) < (-session.duration_ns, number)
+        if not _is_imported(session)
+        and one.host == part.host
+        and (-one.session.duration_ns, row) < (-session.duration_ns, number)
     ]
     return Source(
         reader_of(session).items(),

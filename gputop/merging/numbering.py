@@ -18,6 +18,7 @@ from gputop.explain.evidence.before import packed_columns, records_before
 from gputop.merging.clocks import Clock
 from probes.activities import activity_rows, activity_sample
 from probes.api import MAX_ROWS
+from probes.samples import GpuData
 from probes.schema import ALIASED, CallFlag, Kind, Records
 from probes.source import (
     ACTIVITY,
@@ -63,6 +64,7 @@ class Place:
         asleep_ns, whole_asleep_ns: How far time since boot is ahead of its clock, and of the whole's.
         seen_since_ns: What begins after this, since boot by the part's clock, its recorder sees begin.
         unseen_ns: What began before it is said to have begun before this, by the whole's clock.
+        beside: GPUs of its host that other parts tell of, where each tells of its own only.
     """
 
     part: int
@@ -73,6 +75,7 @@ class Place:
     whole_asleep_ns: int = 0
     seen_since_ns: int = 0
     unseen_ns: int = 0
+    beside: tuple[GpuData, ...] = ()
 
 
 class Numbering:
@@ -251,7 +254,9 @@ class Numbering:
         return self._columns(data, time=self.time, tid=self.pid, pid=self.pid, stack=self.stack)
 
     def _gpus(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        rows = [self._gpu(row) for row in data.get("gpus") or () if isinstance(row, dict)]
+        told = [row for row in data.get("gpus") or () if isinstance(row, dict)]
+        rows = [self._gpu(row) for row in (*told, *self._place.beside)]
+        rows.sort(key=lambda row: int(row["index"]))
         return (
             {**data, "gpus": rows, "host": self._place.host} if self._place.host else {**data, "gpus": rows}
         )

@@ -9,9 +9,11 @@ from typing import Final
 import numpy as np
 
 from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.linked import work_ended
 from gputop.explain.evidence.ranges import FOREVER, Ints
 from gputop.explain.proofs.completions import first_shown
 from gputop.explain.proofs.gaps import GpuTime
+from gputop.explain.proofs.kernels import held_kernels
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library.reading import Progress
 from gputop.library.session import Session, reader_of
@@ -99,8 +101,11 @@ def _part_of(evidence: Evidence, since_ns: int, until_ns: int) -> _Part:
     if not len(rows):
         return _Part({}, lost)
     rows = rows[np.argsort(calls["begin"][rows], kind="stable")]
-    shown = first_shown(GpuTime(evidence), rows)
-    done = np.where(shown >= 0, calls["end"][shown], FOREVER)
+    if held_kernels(evidence):
+        done = work_ended(evidence, rows)
+    else:
+        shown = first_shown(GpuTime(evidence), rows)
+        done = np.where(shown >= 0, calls["end"][shown], FOREVER)
     number = np.zeros(len(evidence.apis.names), np.int64)
     for op in ops:
         number[op] = OF_ALL.index(evidence.apis.names[op])

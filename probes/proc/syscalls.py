@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from probes.process.syscall_numbers import BLOCKING, OF_FILES, parsed
+
+UNKNOWN_SYSCALL: Final = 0xFFF0  # in one, or in none: who told of the stay off the CPU did not say
 
 
 def machine_of(header: Mapping[str, Any]) -> str:
