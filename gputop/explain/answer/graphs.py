@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gputop.documents.explain import GraphsJson
@@ -143,7 +143,7 @@ def graph_texts(report: GraphReport) -> list[str]:
     texts = [_made_text(one) for one in report.made[:_SHOWN]]
     if unseen := sum((report.unseen or {}).values()):
         texts.append(f"{format_count(unseen)} launches of graphs whose making was not seen")
-    return ["CUDA graphs:", *(f"  {text}" for text in (*texts, *map(_fitting_text, report.fitting[:_SHOWN])))]
+    return ["CUDA graphs:", *(f"  {text}" for text in (*texts, *_fitting_texts(report.fitting)[:_SHOWN]))]
 
 
 def _made_text(made: MadeGraphs) -> str:
@@ -160,11 +160,24 @@ def _made_text(made: MadeGraphs) -> str:
     )
 
 
-def _fitting_text(one: Fitting) -> str:
+def _fitting_texts(fitting: Sequence[Fitting]) -> list[str]:
+    """One for all that lie between the same lines of a process: they differ in figures only."""
+    alike: dict[tuple[int, Line | None, Line | None], list[Fitting]] = {}
+    for one in fitting:
+        alike.setdefault((one.pid, one.first, one.last), []).append(one)
+    return [_fitting_text(found) for found in alike.values()]
+
+
+def _fitting_text(found: Sequence[Fitting]) -> str:
+    one, least = found[0], min(found, key=lambda other: other.steps)
     ends = [line.text() for line in (one.first, one.last) if line is not None]
     where = f" from {ends[0]} to {ends[1]}" if len(ends) == 2 else ""
+    counts = sorted({other.launches for other in found})
+    launches = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    times, each, together = (f"{len(found)} times ", " each", " together") if len(found) > 1 else ("",) * 3
+    host = format_ns(sum(other.host_ns for other in found))
     return (
-        f"{one.launches} launches a step{where} would fit one, if their memory stays where it is: "
-        f"the same kernels in the same shapes in {one.steps} of {one.of_steps} steps, "
-        f"in {format_ns(one.host_ns)} of the host's time"
+        f"{times}{launches} launches a step{where} would fit one{each}, if their memory stays where it is: "
+        f"the same kernels in the same shapes in {least.steps} of {least.of_steps} steps, "
+        f"in {host} of the host's time{together}"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gputop.documents.explain import LaunchedKernelJson
 from gputop.engine.kernels import NAMELESS, folded, most_first
 from gputop.engine.kernels_output import shapes_json
@@ -41,11 +43,21 @@ def kernels_json(report: KernelReport) -> list[LaunchedKernelJson]:
 
 def kernel_texts(report: KernelReport) -> list[str]:
     """A heading, then one for each kernel, indented; how long it ran where that can be estimated."""
-    texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in report.rows[:_SHOWN])]
-    if rest := report.rows[_SHOWN:]:
+    rows = _by_shown_name(report.rows)
+    texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in rows[:_SHOWN])]
+    if rest := rows[_SHOWN:]:
         count = format_count(sum(row.launches for row in rest))
         texts.append(f"  {len(rest)} more kernels, {count} launches together")
     return texts
+
+
+def _by_shown_name(rows: Sequence[KernelLaunches]) -> list[KernelLaunches]:
+    """One for all whose names look the same once their templates are folded, most launches first."""
+    alike: dict[tuple[int, str, str], KernelLaunches] = {}
+    for row in rows:
+        key = row.pid, folded(row.name), row.library
+        alike[key] = alike[key].joined(row) if key in alike else row
+    return sorted(alike.values(), key=lambda row: -row.launches)
 
 
 def _text(report: KernelReport, row: KernelLaunches) -> str:
