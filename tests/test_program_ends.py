@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.commands.text import render_text
 from gputop.explain.evidence.ends import End, Ends
 from gputop.explain.live import LiveExplainer, ReplayExplainer
 from gputop.explain.window import Window
@@ -241,3 +242,11 @@ def test_calls_of_one_process_are_the_cheap_case() -> None:
     for _ in range(100):
         np.unique(records["pid"])
     assert cheap < time.thread_time() - began
+
+
+def test_one_frame_of_a_command_that_ended_says_so_with_its_output() -> None:
+    frame, outcome = fake.frame(processes=0), "python broken.py ended with status 1 after 0.4 s"
+    text = render_text(frame, width=80, outcome=outcome, output=["loading", "RuntimeError: \x07no data"])
+    assert f"{outcome} without a CUDA call.\nloading\nRuntimeError: \\x07no data\n" in text
+    assert "Waiting for a process" not in text
+    assert "Waiting for a process" in render_text(frame, width=80)

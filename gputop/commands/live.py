@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,15 +85,35 @@ def _once(options: argparse.Namespace) -> int:
         frame, verdict = engine.frame(), window.verdict() if window is not None else None
         if came:
             frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
-        print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options))
+        outcome = session.child.outcome() if session.child is not None else ""
+        lines = log.reader().read().splitlines() if outcome and log is not None else []
+        plain = draws_ascii(options)
+        print_frame(frame, verdict, as_json=options.json, plain=plain, outcome=outcome, output=lines)
     _farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
     return 128 + came[0] if came else 0
 
 
-def print_frame(frame: Frame, verdict: Verdict | None, *, as_json: bool, plain: bool) -> None:
-    """Prints one frame and the verdict beside it; raises as ``say.put``."""
+def print_frame(
+    frame: Frame,
+    verdict: Verdict | None,
+    *,
+    as_json: bool,
+    plain: bool,
+    outcome: str = "",
+    output: Sequence[str] = (),
+) -> None:
+    """Prints one frame and the verdict beside it; raises as ``say.put``.
+
+    Args:
+        frame: The frame.
+        verdict: Of its moment.
+        as_json: As JSON.
+        plain: With ASCII only.
+        outcome: How the started command has ended, "" while it runs.
+        output: Its output.
+    """
     from gputop.commands.text import render_text
     from gputop.commands.verdict import verdict_json, verdict_text
     from gputop.engine.frame_json import frame_to_json
@@ -102,8 +122,8 @@ def print_frame(frame: Frame, verdict: Verdict | None, *, as_json: bool, plain: 
         put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         return
     width = terminal_width(sys.stdout)
-    text = render_text(frame, width=width, ascii_only=plain)
-    show(verdict_text(verdict, width, ascii_only=plain) + text)
+    text = render_text(frame, width=width, ascii_only=plain, outcome=outcome, output=output)
+    show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
 
 
 class _Recording:

@@ -66,7 +66,7 @@ def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int
         width = terminal_width(sys.stdout)
         plain = draws_ascii(options)
         text = render_text(frame, width=width, ascii_only=plain)
-        show(verdict_text(verdict, width, ascii_only=plain) + text)
+        show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
     return 0
 
 

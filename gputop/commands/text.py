@@ -23,7 +23,14 @@ T = TypeVar("T")
 UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
 
 
-def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) -> str:
+def render_text(
+    frame: Frame,
+    *,
+    width: int | None,
+    ascii_only: bool = False,
+    outcome: str = "",
+    output: Sequence[str] = (),
+) -> str:
     """The frame as lines of text that end in a newline.
 
     Args:
@@ -31,9 +38,15 @@ def render_text(frame: Frame, *, width: int | None, ascii_only: bool = False) ->
         width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
             sentences go on in the next line: they may end in a command to type.
         ascii_only: Whether to write ASCII only.
+        outcome: How the started command has ended, "" while it runs.
+        output: Its output.
     """
     glyphs = ASCII if ascii_only else UNICODE
-    blocks = [_top(frame, glyphs, width), _gpus(frame, glyphs, width), _processes(frame, glyphs, width)]
+    blocks = [
+        _top(frame, glyphs, width),
+        _gpus(frame, glyphs, width),
+        _processes(frame, glyphs, width, processes.waiting(frame, outcome, output)),
+    ]
     if frame.storms:
         traced = frame.calls_observed
         blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
@@ -121,9 +134,9 @@ def _listed(
     return _table([(column.title, column.right) for column in columns], cells)
 
 
-def _processes(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
+def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence[str]) -> list[str]:
     if not frame.processes:
-        return [line for text in processes.waiting(frame) for line in _sentence(text, width)]
+        return [line for text in nobody for line in _sentence(text, width)]
     context = processes.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
     return _listed(processes.COLUMNS, frame.processes, context, rank)

@@ -153,7 +153,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     findings = _in_order(report)
     shown = findings[:MOST_CAUSES]
     return Why(
-        when=_ended(explained.ended, frame)
+        when=ended_text(explained.ended, frame.time_ns)
         if explained.ended is not None
         else _when(report.duration_ns, age_ns, first_look=explained.first_look),
         old=explained.first_look or (explained.ended is None and abs(age_ns) >= OLD_NS),
@@ -179,10 +179,10 @@ def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
     return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
 
 
-def _ended(end: End, frame: Frame) -> str:
+def ended_text(end: End, now_ns: int) -> str:
     """That the last process has ended: ``python 1234 ended 12 s ago, status 1``."""
     name = f"{end.name} {end.pid}".strip()
-    ago = f"{_seconds(frame.time_ns - end.time_ns)} ago"
+    ago = f"{_seconds(now_ns - end.time_ns)} ago"
     if end.code is None:
         return f"{name} ended {ago}"
     if not os.WIFSIGNALED(end.code):
@@ -201,7 +201,7 @@ def _seconds(ns: int) -> str:
 def _without_work(frame: Frame, end: End | None, outcome: str) -> str:
     """Why there is nothing to tell of a GPU; never that there is no work beside calls that are seen."""
     if end is not None:
-        return f"{_ended(end, frame)}: too few CUDA calls to tell when the GPU worked"
+        return f"{ended_text(end, frame.time_ns)}: too few CUDA calls to tell when the GPU worked"
     if any(row.calls for row in frame.processes):
         return _EARLY
     alive = [row for row in frame.processes if row.exited_ns is None]
