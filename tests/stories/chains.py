@@ -30,7 +30,9 @@ _PEER = "wait.* process"
 _DOES = {"computes": "compute_peer()", "sleeps": "sleep_peer()", "asks": "compute_peer()"}
 for _way in ("pipe", "unix", "tcp", "http", "eventfd", "futex", "flock"):
     for _does, _end in _DOES.items():
-        _add(f"{_way}-{_does}", f"peers.py {_way} {_does}", "host", _PEER, _end)
+        # whether a process that only sleeps is a client with no request or a slow helper, nothing tells
+        _class = "host no-requests" if _does == "sleeps" else "host"
+        _add(f"{_way}-{_does}", f"peers.py {_way} {_does}", _class, _PEER, _end)
 _add("exits", "peers.py exits computes", "host", "process", "# <- ends")
 
 _LOADS = ("numba", "python")  # of an environment that has Numba and zmq
@@ -49,9 +51,8 @@ for _way in ("yield", "sleep", "spin"):
 # its own process
 for _kind in ("nap_step", "nap_backoff", "nap_event"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host", "sleep", f"{_kind}()")
-for _kind in ("compute", "sleep"):
+for _kind in ("compute", "sleep", "write"):
     _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", f"{_kind}_holding()")
-_add("lock-gpu", "waits.py gpu_holding", "host cpu sync", "lock", "gpu_holding()")
 for _kind in ("gil_loop", "gil_json", "gil_regex"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host cpu", "GIL", f"{_kind}()")
 for _kind in ("start_run", "start_pool", "start_fork"):
@@ -74,7 +75,7 @@ _add("serve-zmq", "serving.py zmq", "host", _PEER, "tokenize()", **_NUMBA)
 _add("serve-asyncio", "serving.py asyncio", "host cpu", "", "blocked_loop()")
 _add("serve-pool", "serving.py pool", "host", "process", "tokenize()")
 _add("serve-broadcast", "serving.py broadcast", "host", "polls|process", "schedule()", **_GUESS)
-_add("serve-timer", "serving.py timer", "host unasked", "sleep|timer|time-out", "batch_timer()")
+_add("serve-timer", "serving.py timer", "host no-requests", "sleep|timer|time-out", "batch_timer()")
 _add("serve-detokenize", "serving.py detokenizing", "host sync", "", "detokenize()")
 _add("serve-slow-client", "serving.py slow_client", "host", _PEER, "slow_client()")
 _add("serve-few", "serving.py few_requests", "", "", "")

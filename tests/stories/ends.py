@@ -78,8 +78,11 @@ class Told:
 
     @property
     def end_right(self) -> bool:
-        """The line is one at which the chain ends."""
+        """The line is one at which the chain ends; of what is no fault the first sentence names it."""
         story, line = self.run.story, self.first.get("line")
+        if not self.first:
+            said = re.findall(rf"{re.escape(story.program.name)}:(\d+)", self.answer.report["verdict"])
+            return bool(said) and int(said[-1]) in story.ends
         if story.python == "native":
             functions = [one.removesuffix("()") for one in story.end.split(" | ")]
             return line is not None and any(one in line["function"] for one in functions)

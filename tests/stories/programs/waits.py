@@ -45,7 +45,7 @@ def nap_event() -> None:
 NEVER = threading.Event()
 
 
-# -- a lock whose holder computes, sleeps, or waits for the GPU --------------------------------------
+# -- a lock whose holder computes, sleeps, or writes --------------------------------------
 
 LOCK = threading.Lock()
 OVER = threading.Event()
@@ -61,9 +61,8 @@ def sleep_holding() -> None:
     time.sleep(0.012)
 
 
-def gpu_holding() -> None:
-    SIDE.launch(20, 600_000)
-    SIDE.wait()
+def write_holding() -> None:
+    write_synced()
 
 
 BYTES = bytes(1 << 20)
@@ -199,7 +198,7 @@ MADE = {
     **{what.__name__: (lambda what=what: what if BEFORE else nothing) for what in (*PLAIN, *FILES)},
     **{
         what.__name__: (lambda what=what: locked(what))
-        for what in (compute_holding, sleep_holding, gpu_holding)
+        for what in (compute_holding, sleep_holding, write_holding)
     },
     **{what.__name__: (lambda what=what: beside(what)) for what in (gil_loop, gil_json, gil_regex)},
     **{what.__name__: (lambda what=what: crowd(what)) for what in (crowd_hash, crowd_zip, crowd_crc)},
@@ -207,10 +206,9 @@ MADE = {
 
 
 def main() -> None:
-    global SIDE
     (FOLDER / "data").write_bytes(os.urandom(24 << 20))
     os.sync()
-    gpu, SIDE = Gpu(), Gpu() if KIND == "gpu_holding" else None
+    gpu = Gpu()
     work = MADE[KIND]()
     clock = Clock()
     while not clock.tick():
