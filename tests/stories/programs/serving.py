@@ -74,6 +74,7 @@ def front_zmq(address: str) -> None:
     import zmq
 
     sock = zmq.Context().socket(zmq.PAIR)
+    sock.linger = 0  # else it would wait for an engine that has ended
     sock.connect(address)
     while True:
         tokenize()
@@ -249,7 +250,7 @@ def by_slow_client() -> None:
     CONTEXT.Process(target=slow_client, args=(theirs,), name="client").start()
     theirs.close()
     served(lambda: None, Engine(), lambda: ours.sendall(bytes(1 << 17)))
-    ours.close()
+    ours.shutdown(socket.SHUT_WR)  # the child has a copy
 
 
 def few(sock) -> None:
