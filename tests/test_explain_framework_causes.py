@@ -10,7 +10,7 @@ from gputop.explain.chains.scene import Scene
 from probes.source import FRAMES, Sample
 from tests import cause_stories as made
 from tests.cause_stories import STEP_US, STEPS
-from tests.programs import FUTEX, LAUNCH, MAIN, SYNC, Program, started
+from tests.programs import FUTEX, LAUNCH, MAIN, NANOSLEEP, SYNC, Program, started
 
 
 def causes(program: Program) -> list[str]:
@@ -115,6 +115,20 @@ def test_a_wait_that_only_its_time_out_ends_is_a_sleep() -> None:
     first, *_ = program.report().findings
     assert first.cause == "C32"
     assert first.loss.lower == pytest.approx(STEPS * 7_000_000, rel=0.05)
+
+
+@pytest.mark.parametrize(("counts", "cause"), [((3,), "C32"), ((3, 4, 5), "")])
+def test_sleeps_of_one_number_are_no_polling(counts: tuple[int, ...], cause: str) -> None:
+    """``for _ in range(3): time.sleep(0.002)``, or until something has come."""
+    program = started()
+    for number, begin in enumerate(range(0, STEPS * STEP_US, STEP_US)):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 1000)
+        for sleep in range(counts[number % len(counts)]):
+            at = begin + 1050 + 2050 * sleep
+            program.off(at, at + 2000, op=NANOSLEEP, flags=made.IRQ)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    assert ("C32" in causes(program)) == bool(cause)
 
 
 def test_what_fills_a_gap_decides_before_what_opened_it() -> None:

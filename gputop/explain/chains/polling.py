@@ -24,6 +24,7 @@ SLEEP_NS = 50_000_000  # longer sleeps are no polling
 LONG_NS = 1_000_000  # what lies between two calls is polling without a sample of its own from this length on
 MOSTLY, LEAST_SAMPLES = 0.7, 5  # of the samples between calls, if they are so many, for that
 SOMETIMES = 0.2  # of a function's samples are in sched_yield, for all of it to be a loop that polls
+LEAST_COUNTED, EQUALLY = 10, 0.95  # stretches of a thread, and how many of them have equally many sleeps
 STOPS_NS = 2_000_000  # who has been polled for stops within this time after it was found
 WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
 OFTEN = 0.5  # of the polls, in which that must hold
@@ -124,9 +125,20 @@ def _by_sleeping(evidence: Evidence, looks: Mask) -> list[_Found]:
     first = np.flatnonzero(np.append(True, apart))
     last = np.append(first[1:], len(rows)) - 1
     long = last - first + 1 >= LEAST_LOOKS
+    long &= ~_counted(slices["row"][rows[first]], last - first + 1)
     first, last = rows[first[long]], rows[last[long]]
     stack = slices["stack"][last].astype(np.uint64)
     return [(slices["row"][first].astype(np.int64), slices["begin"][first], slices["end"][last], stack)]
+
+
+def _counted(thread: Ints, looks: Ints) -> Mask:
+    """Stretches of threads that sleep equally often each time: who looks for something finds it by chance."""
+    counted = np.zeros(len(thread), np.bool_)
+    for number in np.unique(thread).tolist():
+        mine = thread == number
+        usual = looks[mine] == np.median(looks[mine])
+        counted[mine] = np.count_nonzero(mine) >= LEAST_COUNTED and usual.mean() >= EQUALLY
+    return counted
 
 
 def _by_yielding(evidence: Evidence, looks: Mask) -> list[_Found]:
