@@ -16,6 +16,12 @@ import numpy.typing as npt
 
 from probes.source import ACTIVITY, Sample
 
+# kinds of what a GPU itself did; of a graph only the whole is known
+KERNEL: Final = "kernel"
+COPY: Final = "copy"
+FILL: Final = "fill"
+GRAPH: Final = "graph"
+ON_GPU: Final = frozenset({KERNEL, COPY, FILL, GRAPH})
 # of one activity; -1 where it is not known, but 0 of ``shape`` and ``stack``
 FIELDS: Final = (
     "begin",

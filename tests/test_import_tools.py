@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.engine.tally import Tally
+from gputop.library.session import reader_of
 from probes.schema import OffFlag
 from tests import made_traces
 from tests.test_import_rows import event, evidence, imported, kineto, texts
@@ -221,3 +223,36 @@ def test_a_public_copy_names_no_folder_of_a_user_and_keeps_the_library_s(tmp_pat
         assert word not in told
     assert names[0].endswith("(7): step")
     assert frames[3] == names[0].partition("(")[0]
+
+
+def test_stats_add_up_what_gpus_did_by_kernel_whatever_the_file_is_divided_into(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ops, _ = made_traces.loop()
+    path = imported(made_traces.kineto(tmp_path / "loop.json"), tmp_path)
+    capfd.readouterr()
+    assert typed("stats", str(path), "--json") == 0
+    told = json.loads(capfd.readouterr().out)["gpu_work"]
+    for what, name in (("kernel", "void gemm<float, 4>(float*)"), ("copy", "Memcpy HtoD (Pinned -> Device)")):
+        lengths = [op.kernel[1] - op.kernel[0] for op in ops if op.kernel is not None and op.what == what]
+        row = {"gpu": 0, "what": what, "name": name, "count": len(lengths), "sum_ns": sum(lengths)}
+        assert row | {"max_ns": max(lengths)} in told
+    assert len(told) == 2
+    sums = Tally()
+    with gputop.open_session(path) as session:
+        items = list(reader_of(session).items())
+    for part in (items[: len(items) // 2], items[len(items) // 2 :]):
+        one = Tally()
+        for item in part:
+            one.take(item)
+        sums.merge(one.told())
+    assert [row.to_json() for row in sums.gpu_work.rows()] == told
+    assert typed("stats", str(path)) == 0
+    text = capfd.readouterr().out
+    assert "GPU 0" in text
+    assert "Memcpy HtoD (Pinned -> Device)" in text
+    assert "gemm" in text
+    assert "process 0" not in text
+    recording = Path(__file__).resolve().parents[1] / "recordings" / "storm.msgpack"
+    assert typed("stats", str(recording), "--json") == 0
+    assert "gpu_work" not in json.loads(capfd.readouterr().out)

@@ -82,10 +82,22 @@ class MachineJson(TypedDict):
     tcp_retransmits: int | None
 
 
+class WorkJson(TypedDict):
+    """What a GPU did, by name: ``what`` is kernel, copy, fill or graph."""
+
+    gpu: int
+    what: str
+    name: str
+    count: int
+    sum_ns: int
+    max_ns: int
+
+
 class _ToldOfMachine(TypedDict, total=False):
     """What is there where the recording tells it."""
 
     machine: MachineJson
+    gpu_work: list[WorkJson]
 
 
 class StatsDocument(_ToldOfMachine):

@@ -67,7 +67,8 @@ def _parts(name: str) -> tuple[str, list[str]]:
             base.append(sign)
     whole = "".join(base).strip().removesuffix("::") or text
     template = text[text.find("<") : end] if "<" in text[:end] else ""
-    return _SPACES.sub("", whole) or whole, _WORD.findall(template)
+    cut_off = "".join(base).endswith("::")  # the profiler cut the name there
+    return whole if cut_off else _SPACES.sub("", whole) or whole, _WORD.findall(template)
 
 
 def _told_apart(base: str, members: dict[str, list[str]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.failed_calls import Failure
 from gputop.engine.faults import Faults, faults_of
 from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
+from gputop.engine.gpu_work import Work
 from gputop.engine.kernels import KernelRow, kernel_rows
 from gputop.engine.linesums import line_rows, wait_rows
 from gputop.engine.stays import Stays, together
@@ -87,6 +88,7 @@ class Stats:
     problems: tuple[str, ...]
     calls_observed: bool = True
     throttling: bool = False  # whether throttled stays are known as such
+    gpu_work: tuple[Work, ...] = ()  # what GPUs did, in files that tell it
     machine: Mapping[str, int] | None = None  # ``gputop.engine.machine.NAMES``; None: nothing was told of it
 
 
@@ -114,6 +116,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock, tells = header.get("clock", {}), header.get("tells")
     return Stats(
+        gpu_work=whole.gpu_work.rows(),
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
         duration_ns=end_ns - start_ns,
         lost=Lost(

@@ -10,6 +10,7 @@ from gputop.engine.diskwaits import disk_wait_json, disk_waits_text
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.faults import Faults, faults_json
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
+from gputop.engine.gpu_work import work_text
 from gputop.engine.histogram import METHOD
 from gputop.engine.kernels_output import kernel_json, kernels_text
 from gputop.engine.machine import machine_json, machine_text
@@ -36,6 +37,8 @@ def stats_to_json(stats: Stats) -> StatsDocument:
     }
     if stats.machine is not None:
         made["machine"] = machine_json(stats.machine)
+    if stats.gpu_work:
+        made["gpu_work"] = [row.to_json() for row in stats.gpu_work]
     return made
 
 
@@ -118,6 +121,7 @@ def stats_to_text(stats: Stats, width: int | None) -> str:
     ]
     lines += [text] if stats.machine and (text := machine_text(stats.machine)) else []
     lines += [f"! {escape_text(problem)}" for problem in stats.problems]
+    lines += work_text(stats.gpu_work)
     for process in stats.processes:
         lines += ["", *_process_text(process, stats.duration_ns)]
     return "\n".join(clip(line, width) if width else line for line in lines) + "\n"

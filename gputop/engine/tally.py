@@ -22,6 +22,7 @@ from gputop.engine.facts import Facts
 from gputop.engine.failed_calls import FailedCalls
 from gputop.engine.faults import FaultCounts, add_faults, add_rows, rows_of
 from gputop.engine.fills import fill_of, smaller
+from gputop.engine.gpu_work import WorkSums
 from gputop.engine.histogram import BUCKETS, Ints
 from gputop.engine.kernels import KernelCounts, Launched
 from gputop.engine.linesums import Sums, add, sums_of, waits_of
@@ -32,14 +33,27 @@ from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
 from probes.samples import told
 from probes.schema import Kind, Records, select
-from probes.source import APIS, COUNTERS, FAULTS, FILES, GPUS, MACHINE, MARK, OPEN, SUMS, Item, Sample
+from probes.source import (
+    ACTIVITY,
+    APIS,
+    COUNTERS,
+    FAULTS,
+    FILES,
+    GPUS,
+    MACHINE,
+    MARK,
+    OPEN,
+    SUMS,
+    Item,
+    Sample,
+)
 
 VERSION = 1  # of what ``told`` returns
 _TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
 STATES = ("lived", "runnable", "blocked", "voluntary", "involuntary")  # of a thread in one tick
 _LIFE, _EXITED = ("kind", "pid", "tid", "t_end"), int(Kind.EXIT)
 _SWITCHES = ("runnable", "blocked", "voluntary", "involuntary")
-ADDED = frozenset({SUMS, APIS, FAULTS, MACHINE})  # kinds of samples that change what a tally tells
+ADDED = frozenset({SUMS, APIS, FAULTS, MACHINE, ACTIVITY})  # kinds of samples that change what a tally tells
 _MOST_ROWS = 16_384  # of one table; a table of calls holds no more either
 
 
@@ -129,6 +143,7 @@ class Tally:
         self.threads = Threads()
         self.failed = FailedCalls()
         self.kernels = KernelCounts()
+        self.gpu_work = WorkSums()
         self.fill: int | None = None  # see gputop/engine/fills.py
         self.lines: Sums = {}
         self.waits: Sums = {}
@@ -157,6 +172,8 @@ class Tally:
             add_faults(self.faults, faults)
         elif (machine := told(item, MACHINE)) is not None:
             add_machine(self.machine, machine)
+        elif (activities := told(item, ACTIVITY)) is not None:
+            self.gpu_work.take(activities)
         elif item.kind == GPUS:
             self.fill = smaller(self.fill, fill_of(item))
         elif item.kind == COUNTERS:
@@ -245,6 +262,7 @@ class Tally:
             "failed": self.failed.told(),
             **packed_kernels(self.kernels.sums),
             "fill": self.fill,
+            "gpu_work": self.gpu_work.told(),
             "faults": packed([*rows_of(self.faults)]),
             "machine": dict(self.machine),
             "stays": packed(self.stays.rows()) if self.stays.known else None,
@@ -275,6 +293,7 @@ class Tally:
             self.kernels.sums.add(told_kernels(data))
         if isinstance(fill := data.get("fill"), int):
             self.fill = smaller(self.fill, fill)
+        self.gpu_work.merge(data.get("gpu_work", ()))
         if "faults" in data:
             add_rows(self.faults, ((row[0], row[1], row[2], row[3]) for row in unpacked(data, "faults", 4)))
         if isinstance(machine := data.get("machine"), Mapping):

@@ -7,14 +7,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from probes.activities import TABLE, TEXTS, Table, activity_rows
+from probes.activities import (
+    COPY,
+    FILL,
+    GRAPH,
+    KERNEL,
+    ON_GPU,
+    TABLE,
+    TEXTS,
+    Table,
+    activity_rows,
+)
 
-# what the GPU itself did; of a graph only the whole is known
-KERNEL: Final = "kernel"
-COPY: Final = "copy"
-FILL: Final = "fill"
-GRAPH: Final = "graph"
-ON_GPU: Final = frozenset({KERNEL, COPY, FILL, GRAPH})
+__all__ = ("COPY", "FILL", "GRAPH", "KERNEL", "ON_GPU")  # of the GPU itself, as a file calls them
 # what a thread did; these lie within each other
 OPERATOR: Final = "operator"  # of a framework
 RANGE: Final = "range"  # named by the program: record_function, NVTX, roctx
