@@ -66,12 +66,12 @@ def test_totals_of_what_was_read_are_told_as_such() -> None:
     found = stats(RECORDING, progress=Stopping(6))
     wanted = collect(header(), part(6))
     assert {**stats_to_json(found), "problems": 0} == {**stats_to_json(wanted), "problems": 0}
-    assert found.problems[0].startswith("interrupted: this is what the first 1.")
+    assert found.problems[0].startswith("interrupted: this covers the first 1.")
 
 
 def test_an_answer_about_what_was_read_is_told_as_such() -> None:
     report = explain(RECORDING, progress=Stopping(10))
-    assert report.notes[0].startswith("interrupted: this is what the first 2.")
+    assert report.notes[0].startswith("interrupted: this covers the first 2.")
     assert report.duration_ns < explain(RECORDING).duration_ns
     assert report.findings[0].cause == "C12"
 
@@ -158,4 +158,4 @@ def test_a_command_that_is_interrupted_prints_what_it_knows(command: str) -> Non
         child.send_signal(signal.SIGINT)
         output, _ = child.communicate(timeout=60)
     assert child.returncode == bars.INTERRUPTED
-    assert "interrupted: this is what the first" in " ".join(output.split())
+    assert "interrupted: this covers the first" in " ".join(output.split())

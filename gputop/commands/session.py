@@ -146,7 +146,7 @@ def check_command(command: list[str], environment: Mapping[str, str]) -> None:
 
 def interrupted_after(seconds: float) -> str:
     """What is said of an answer that an interrupt has made shorter."""
-    return f"interrupted: this is what the {seconds:.1f} s observed until then tell"
+    return f"interrupted: this covers the {seconds:.1f} s observed until then"
 
 
 def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:

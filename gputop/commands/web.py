@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-root",
         action="store_true",
-        help="run as root, as in a container: whoever has the address sees what root sees",
+        help="run as root, as in a container: anyone with the address sees what root sees",
     )
 
 
@@ -47,9 +47,9 @@ def check(options: argparse.Namespace) -> None:
     """A browser steers no process of root's."""
     if os.geteuid() == 0 and not options.allow_root:
         raise CommandError(
-            "gputop web does not run as root, since a browser would steer it: run gputop web as yourself. "
-            "Record first what only root sees: sudo gputop record -o session.msgpack, then: gputop web "
-            "session.msgpack. Where there is nobody but root, as in a container: --allow-root"
+            "gputop web does not run as root, since a browser would control it: run gputop web as yourself. "
+            "For root's view: sudo gputop record -o session.msgpack, then: gputop web session.msgpack. "
+            "Where root is the only user, as in a container: --allow-root"
         )
     if options.file is not None and options.pid:
         raise CommandError("--pid is for the live screen: leave it or FILE out")

@@ -280,7 +280,7 @@ class _Reader:
             trace.problems.append(f"{self._skipped} events have no time that can be read, and are left out")
         if self._elsewhere:
             trace.notes.append(
-                "the trace is of an accelerator that is neither CUDA's nor ROCm's: what that did is not taken"
+                "the trace is of an accelerator that is neither CUDA's nor ROCm's: its activity is left out"
             )
         trace.header["states"] = False
         trace.notes.append(_NO_SWITCHES)

@@ -311,7 +311,7 @@ class _Reader:
         trace.threads = {tid: row for tid, row in trace.threads.items() if row[0] in own}
         trace.header["machine"] = {"architecture": self._machine} if self._machine else {}
         if not self._header.get("capture_cuda", True):
-            trace.notes.append("wprof was not told to capture CUDA (-f cuda)")
+            trace.notes.append("wprof did not capture CUDA (-f cuda)")
         if self._broken:
             trace.problems.append(f"{self._broken} events have no time that can be read, and are left out")
         trace.notes.append(

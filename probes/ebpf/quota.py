@@ -36,9 +36,8 @@ class Quota:
         if user not in self._refused:
             self._refused.add(user)
             self._tell(
-                f"{most} {self._what} that programs of {_called(user)} map are probed, which is as many as "
-                "gputop probes for one user: calls of further ones are not seen; end what is not needed and "
-                "start gputop again"
+                f"{most} {self._what} that programs of {_called(user)} map are probed, the most for "
+                "one user: calls of further ones are not seen; end unneeded programs and start gputop again"
             )
         return False
 

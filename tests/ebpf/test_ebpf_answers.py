@@ -68,8 +68,8 @@ def test_an_interrupt_of_explain_is_answered_with_what_was_seen(tmp_path: Path) 
     done = interrupted(["explain"], tmp_path)
     assert done.returncode == 130
     assert re.search(r"GPU.*idle", done.stdout), "whatever it lost while this machine was busy"
-    assert "gputop: interrupted: this is what the " in done.stderr
-    assert "! interrupted: this is what the " in done.stdout, "also where only the page is kept"
+    assert "gputop: interrupted: this covers the " in done.stderr
+    assert "! interrupted: this covers the " in done.stdout, "also where only the page is kept"
 
 
 def test_a_signal_to_end_is_answered_too_and_json_says_that_it_is_of_a_part(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_signal_to_end_is_answered_too_and_json_says_that_it_is_of_a_part(tmp_
     report = json.loads(done.stdout)
     assert done.returncode == 143
     assert report["span_ns"] > 0
-    assert report["notes"][0].startswith("interrupted: this is what the ")
+    assert report["notes"][0].startswith("interrupted: this covers the ")
 
 
 def test_an_interrupt_of_one_frame_prints_the_frame(tmp_path: Path) -> None:
