@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from replay.format import HEADER, MARKER, MAX_HEADER_BYTES, MAX_PREFIX_BYTES, RECORDS
+from replay.plain import opened
 from replay.scan import File, Scan, index_of
 from replay.segments import segment_names
 
@@ -61,12 +62,13 @@ def census(path: str) -> Census:
         SessionError: The folder cannot be listed.
     """
     if os.path.isdir(path):
-        return _added([_of_file(os.path.join(path, name)) for name in segment_names(path)])
+        parts = [os.path.join(path, name) for name in segment_names(path)]
+        return _added([_of_file(part, follow=False) for part in parts if not os.path.islink(part)])
     return _of_file(path)
 
 
-def _of_file(path: str) -> Census:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _of_file(path: str, *, follow: bool = True) -> Census:
+    descriptor = opened(path, follow=follow)
     try:
         return _count(File(descriptor))
     finally:

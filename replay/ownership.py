@@ -113,6 +113,24 @@ def make_folder(path: str, owner: tuple[int, int] | None) -> None:
     made.close()
 
 
+def create_folder(path: str, owner: tuple[int, int] | None) -> None:
+    """Create a folder that is not there yet, for whoever is behind sudo.
+
+    Args:
+        path: where it is to lie.
+        owner: user and group id behind sudo; None leaves it to whoever runs this.
+
+    Raises:
+        OSError: it cannot be created; FileExistsError: something has that name.
+    """
+
+    def make(folder: int, name: str, _owner: tuple[int, int] | None) -> int:
+        os.mkdir(name, 0o700, dir_fd=folder)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+    _made(path.rstrip("/"), owner, make).close()
+
+
 def remove_session(path: str, owner: tuple[int, int] | None) -> None:
     """Take a session file away that was recorded for whoever is behind sudo; anything else stays.
 
@@ -308,7 +326,10 @@ def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
 
 
 def _reason(path: str, error: OSError) -> str:
-    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        directory = os.path.dirname(os.path.abspath(path))
+    except FileNotFoundError:
+        return "the working directory was removed: go to another one, or name the recording by its whole path"
     if isinstance(error, ForeignLinkError):
         return (
             f"{path} cannot be written: {error.filename} on the way to it is a symbolic link that others "

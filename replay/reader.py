@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -21,14 +22,18 @@ from replay.scan import File, Scan, index_of, pieces_of
 class SessionReader(ItemReader):
     """Yields the items of a session file in the order in which they were written; see ``ItemReader``."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, follow: bool = True) -> None:
         """Open a file, read its header and find its chunks.
+
+        Args:
+            path: Where it is.
+            follow: Whether it may be a link.
 
         Raises:
             SessionError: it is no session file, was made by a newer major version, or cannot be read.
         """
         self.path = os.fspath(path)
-        self._descriptor = _open(self.path)
+        self._descriptor = _open(self.path, follow=follow)
         try:
             super().__init__(File(self._descriptor))
             self.header, start, damaged = _header(self.path, self._file)
@@ -85,15 +90,18 @@ class SessionReader(ItemReader):
             self._problem("the index is damaged; it was rebuilt and nothing is missing")
 
 
-def _open(path: str) -> int:
+def _open(path: str, *, follow: bool) -> int:
     try:
         # O_NONBLOCK: a FIFO must be refused, not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except FileNotFoundError as error:
         raise MissingFileError(f"there is no file {path}: check the name") from error
     except PermissionError as error:
         raise SessionError(f"{path} may not be read by you: use its owner's account or sudo") from error
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP and not follow:
+            raise SessionError(f"{path} is a symbolic link: name what it leads to") from error
         raise SessionError(f"{path} cannot be read: {error}") from error
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):

@@ -237,7 +237,7 @@ class SegmentsReader(SessionReader):
             )
         for name in names:
             try:
-                self._segments.append(SessionReader(os.path.join(self.path, name)))
+                self._segments.append(SessionReader(os.path.join(self.path, name), follow=False))
             except SessionError as error:
                 self._problem(f"a segment is left out: {error}")
         if not self._segments:

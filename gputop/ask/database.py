@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gputop.ask.forked import in_child
 from gputop.errors import GputopError
 from gputop.exchange.tables import BOOL, COLUMNS, INT, REAL, TEXT, Rows, tables
 from gputop.extras import install_command
@@ -91,41 +91,27 @@ class LockedDatabase:
         Raises:
             GputopError: It is no single SELECT, is wrong, or takes too much time or memory.
         """
-        cursor = self._connection.cursor()
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            cursor.interrupt()
-
-        timer = threading.Timer(seconds, give_up)
-        timer.daemon = True
-        try:
-            with self._told(late, seconds):
-                statements = cursor.extract_statements(text)
-                if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
-                    raise GputopError("only a single SELECT is allowed: the tables are read-only")
-                timer.start()
-                # the newline ends a comment; the bound keeps what nobody will see from being computed
-                plain = statements[0].query.strip().rstrip(";")
-                cursor.execute(f"SELECT * FROM (\n{plain}\n) LIMIT {rows + 1}")
-                found = cursor.fetchall()
-                names = tuple(str(column[0]) for column in cursor.description or ())
-        finally:
-            timer.cancel()
-            cursor.close()
+        with self._told(seconds):
+            names, found = in_child(lambda: self._answered(text, rows), seconds)
         return Answer(names, tuple(found[:rows]), len(found) > rows)
 
+    def _answered(self, text: str, rows: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        cursor = self._connection.cursor()
+        statements = cursor.extract_statements(text)
+        if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
+            raise GputopError("only a single SELECT is allowed: the tables are read-only")
+        # the newline ends a comment; the bound keeps what nobody will see from being computed
+        plain = statements[0].query.strip().rstrip(";")
+        cursor.execute(f"SELECT * FROM (\n{plain}\n) LIMIT {rows + 1}")
+        found = cursor.fetchall()
+        return tuple(str(column[0]) for column in cursor.description or ()), found
+
     @contextmanager
-    def _told(
-        self, late: threading.Event | None = None, seconds: float = 0, *, filling: bool = False
-    ) -> Iterator[None]:
+    def _told(self, seconds: float = 0, *, filling: bool = False) -> Iterator[None]:
         """Errors of the database as sentences."""
         try:
             yield
-        except self._duckdb.InterruptException as error:
-            if late is None or not late.is_set():
-                raise
+        except TimeoutError as error:
             raise GputopError(f"the query took longer than {seconds:g} s: use fewer rows or joins") from error
         except (self._duckdb.OutOfMemoryException, MemoryError) as error:
             if filling:

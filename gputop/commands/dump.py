@@ -12,6 +12,7 @@ from gputop.commands.words import bounded
 from gputop.errors import CommandError
 from gputop.files.output import refuse_existing
 from gputop.format import format_bytes, format_count
+from gputop.process.child import behind_sudo
 from gputop.process.say import say
 from gputop.serve import wire
 from gputop.serve.client import Connection
@@ -40,15 +41,16 @@ def dump(options: argparse.Namespace) -> int:
     path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
     refuse_existing(path, force=options.force)
     connection = Connection(options.socket, "snap", seconds=options.seconds)
+    user = behind_sudo()
+    owner = (user.uid, user.gid) if user else None
     writer: SessionWriter | None = None
     done = False
     try:
         for message in connection.messages():
             if message.get("k") == "header":
                 header = dict(message["data"])
-                writer = SessionWriter(
-                    path, header, private=bool(header.get("private")), overwrite=options.force
-                )
+                private = bool(header.get("private"))
+                writer = SessionWriter(path, header, private=private, owner=owner, overwrite=options.force)
             elif message.get("k") == "items" and writer is not None:
                 for item in wire.items_of(message["chunks"]):
                     writer.write(item)

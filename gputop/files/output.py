@@ -12,7 +12,7 @@ from uuid import uuid4
 from gputop.errors import GputopError
 from gputop.process.child import behind_sudo
 from replay.format import SessionError
-from replay.ownership import acting_as, create, move_over, remove_session
+from replay.ownership import acting_as, create, create_folder, move_over, remove_session
 from replay.segments import SUFFIX
 from replay.writer import SessionWriter, Sums, WriteError
 
@@ -139,8 +139,7 @@ def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[
         raise GputopError(f"{path} holds {other}, which is no file of an export: choose another name")
     place, owner = path if old is None else _beside(path), _owner()
     try:
-        with acting_as(owner):  # a folder that root made and gave away may be another one by then
-            os.mkdir(place, 0o700)
+        create_folder(place, owner)
     except OSError as error:
         raise GputopError(f"{path} cannot be made: {error.strerror}; choose another place") from error
     try:

@@ -16,6 +16,7 @@ from uuid import uuid4
 from gputop.errors import GputopError
 from gputop.files.output import new_file, new_folder
 from gputop.fleet.urls import asking, is_url, local_name, opened, shown, written
+from replay import plain
 
 UNFINISHED: Final = ".unfinished-"
 _OLD_S = 86400.0
@@ -108,7 +109,7 @@ class _Folder:
         found = []
         for name in names:
             try:
-                with open(os.path.join(self._root, name), "rb") as file:
+                with os.fdopen(plain.opened(os.path.join(self._root, name)), "rb") as file:
                     found.append(file.read())
             except OSError as error:
                 raise self._unreadable(error) from error
@@ -141,7 +142,13 @@ class _Folder:
 
     @contextmanager
     def local(self, names: Sequence[str]) -> Iterator[list[str]]:
-        yield [os.path.join(self._root, name) for name in names]
+        paths = [os.path.join(self._root, name) for name in names]
+        for path in paths:  # DuckDB would wait for who writes into a pipe
+            try:
+                os.close(plain.opened(path))
+            except OSError as error:
+                raise self._unreadable(error) from error
+        yield paths
 
     def _folders(self, folder: str) -> None:
         path = self._root

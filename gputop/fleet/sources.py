@@ -112,7 +112,7 @@ def _is_one(folder: str) -> bool:
     recordings = set()
     for name in names:
         try:
-            with closing(SessionReader(os.path.join(folder, name))) as reader:
+            with closing(SessionReader(os.path.join(folder, name), follow=False)) as reader:
                 about = reader.header.get("segment")
         except SessionError:
             continue  # torn: the others tell

@@ -34,6 +34,7 @@ from gputop.library.stretches import fits
 from gputop.parts.work import use_processors
 from probes.samples import ProcessData, told
 from probes.source import PROCESS
+from replay.plain import opened
 from replay.segments import segment_names
 
 _IN_PARTS = "its recording was explained in parts, which number no collectives"
@@ -83,7 +84,7 @@ def content_hash(path: str) -> str:
     known = hashlib.sha256()
     parts = [os.path.join(path, name) for name in segment_names(path)] if os.path.isdir(path) else [path]
     for part in parts:
-        with open(part, "rb") as file:
+        with os.fdopen(opened(part, follow=part is path), "rb") as file:
             while piece := file.read(1 << 20):
                 known.update(piece)
     return known.hexdigest()

@@ -18,6 +18,7 @@ from gputop.imports.tables import Tables
 from gputop.imports.wprof import is_wprof, read_wprof
 from gputop.library.foreign import named, recognise
 from replay.ownership import is_session
+from replay.plain import opened
 
 _SQLITE: Final = b"SQLite format 3\x00"
 
@@ -37,7 +38,7 @@ def read_trace(path: str, folder: str | None = None) -> Trace:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise SessionUnreadableError(f"{path} is not a regular file: name a trace")
-        with open(path, "rb") as file:
+        with os.fdopen(opened(path), "rb") as file:
             head = file.read(4096)
     except FileNotFoundError as error:
         raise SessionNotFoundError(f"there is no file {path}: check the name") from error

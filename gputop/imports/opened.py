@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 
 from gputop.extras import install_command
 from gputop.imports.gathered import ImportFileError
+from replay.plain import opened
 
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 PIECE: Final = 1 << 20
@@ -26,7 +27,7 @@ def unpacked(path: str) -> Iterator[Iterator[bytes]]:
         ImportFileError: It cannot be unpacked.
     """
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(opened(path), "rb") as file:
             yield _watched(path, _pieces(path, file), os.fstat(file.fileno()).st_size)
     except (OSError, EOFError, MemoryError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
         raise ImportFileError(f"{path} cannot be unpacked: {error}") from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gputop.format import escape_text
+from replay.plain import opened
 
 _HEAD: Final = 64 << 10  # bytes of a file, and of what it unpacks to, that are read
 _SQLITE: Final = b"SQLite format 3\x00"
@@ -74,7 +75,7 @@ def recognise(path: str) -> Foreign | None:
     try:
         if os.path.isdir(path):
             return _folder(path)
-        with open(path, "rb") as file:
+        with os.fdopen(opened(path), "rb") as file:
             head = file.read(_HEAD)
     except OSError:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from probes.nvml.nvml_errors import reason_of
+from probes.nvml.nvml_errors import REFUSALS, reason_of
 from probes.nvml.nvml_gpu import GpuReader
 from probes.nvml.nvml_mig import text_of
 from probes.process import privileges
@@ -75,8 +75,8 @@ class NvmlSampler:
             self.driver = text_of(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError_LibraryNotFound:
             return "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
-        except pynvml.NVMLError as error:
-            return f"NVML does not start: {error}"
+        except (pynvml.NVMLError, UnicodeDecodeError) as error:
+            return f"NVML does not start: {reason_of(error)}"
         except OSError as error:
             return f"the NVML library does not load: {error}"
         return ""
@@ -94,7 +94,7 @@ class NvmlSampler:
             began = time.monotonic()
             try:
                 self._round(began)
-            except pynvml.NVMLError as error:
+            except REFUSALS as error:
                 self._publish(time.monotonic_ns(), [], reason_of(error))
                 self._complete.set()
             self._stop.wait(max(began + self._interval_s - time.monotonic(), 0))

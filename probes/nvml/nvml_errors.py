@@ -6,6 +6,7 @@ from typing import Any
 
 import pynvml
 
+_GARBAGE = "NVML answers what is no text: is libnvidia-ml.so.1 the driver's?"
 NOT_ASKED = "not queried yet"
 NOT_WITH_MIG = "not offered while the GPU is cut into instances (MIG)"
 _LOST = {
@@ -25,6 +26,10 @@ class RefusalError(Exception):
     """A figure is not to be had for a reason that NVML has no code for; the message says it."""
 
 
+# what a question to NVML may raise; a text that is none is of a library that is broken, or not NVIDIA's
+REFUSALS = (pynvml.NVMLError, RefusalError, AttributeError, UnicodeDecodeError)
+
+
 def reason_of(error: Exception) -> str:
     """Why a figure is not to be had.
 
@@ -33,10 +38,20 @@ def reason_of(error: Exception) -> str:
     """
     if isinstance(error, pynvml.NVMLError):
         code: Any = getattr(error, "value", None)
-        return _REASONS.get(code, str(error))
+        return _REASONS.get(code) or _told(error)
+    if isinstance(error, UnicodeDecodeError):
+        return _GARBAGE
     if isinstance(error, AttributeError):
         return "not known to the installed nvidia-ml-py: pip install -U nvidia-ml-py"
     return str(error)
+
+
+def _told(error: Exception) -> str:
+    """NVML's own words."""
+    try:
+        return str(error)
+    except UnicodeDecodeError:
+        return _GARBAGE
 
 
 def is_loss(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from probes.nvml import nvml_processes
-from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, RefusalError, is_loss, reason_of
+from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, REFUSALS, RefusalError, is_loss, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
 from probes.nvml.nvml_idle import IdleSince
 from probes.nvml.nvml_mig import MigReader, text_of
@@ -122,7 +122,7 @@ class GpuReader:
         self._asked[place] = time.monotonic()
         try:
             answers = question.ask(self)
-        except (pynvml.NVMLError, RefusalError, AttributeError) as error:
+        except REFUSALS as error:
             if is_loss(error):
                 self.lost = reason_of(error)
             self._refuse(question.keys, self._why(question.keys[0], error))

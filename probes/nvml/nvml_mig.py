@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from probes.nvml.nvml_errors import RefusalError, reason_of
+from probes.nvml.nvml_errors import REFUSALS, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
 
 
@@ -44,7 +44,7 @@ class MigReader:
             row.update(dict.fromkeys(keys))
             try:
                 row.update(zip(keys, read(), strict=True))
-            except (pynvml.NVMLError, AttributeError) as error:
+            except REFUSALS as error:
                 row["unavailable"].update(dict.fromkeys(keys, reason_of(error)))
 
         def memory() -> tuple[int, int]:
@@ -70,7 +70,7 @@ class MigReader:
         meter = self._meters.setdefault((row["index"], number), GpmMeter(number))
         try:
             found = meter.read(gpu)
-        except (pynvml.NVMLError, RefusalError, AttributeError) as error:
+        except REFUSALS as error:
             row["unavailable"].update(dict.fromkeys(SHARES, reason_of(error)))
             return shares
         for key in SHARES:

@@ -21,8 +21,8 @@ from gputop.explain.proofs.kernels import KernelTime, held_kernels
 _MANY = 2_000_000
 
 
-class AccountingError(AssertionError):
-    """The parts do not add up to the whole: a defect of gputop, never of what it watches."""
+class AccountingError(ValueError):
+    """The parts do not add up to the whole: a defect of gputop, or a file whose times were made up."""
 
 
 @dataclass(frozen=True, slots=True)
