@@ -33,12 +33,14 @@ _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
+_GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
 _MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
 MOST_OF_ROOT = 512
 AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
+_SWEEP_S, _SWEPT = 10.0, 4  # so often it is seen of so many libraries whether they are removed
 _SLICE_S = 0.1  # of work, before what has come meanwhile is heard
 _BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
 
@@ -93,6 +95,7 @@ class Scanner:
             lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
         )
         self._turns: Turns[_Work] = Turns()
+        self._swept_s, self._sweep_at = time.monotonic(), 0
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
@@ -138,6 +141,9 @@ class Scanner:
     def _turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
         self._work(_SLICE_S)
+        if not self._turns and time.monotonic() >= self._swept_s + _SWEEP_S:
+            self._swept_s = time.monotonic()
+            self.sweep()
         asked = reader.current()
         self._behind |= asked is not None and asked.given_up.is_due()
         if self._events is None:
@@ -327,6 +333,28 @@ class Scanner:
                 self._quota.take(user, identity)
                 if not self._pages.known(file):
                     yield replace(target, path=file.path)
+
+    def sweep(self) -> None:
+        """Lets go of libraries that are removed and that nobody maps: else each takes descriptors for ever.
+
+        Some at a time, since each is asked for, and in turn.
+        """
+        held = self._attachments.files()
+        self._sweep_at = (self._sweep_at + _SWEPT) % max(len(held), 1)
+        some = (held + held)[self._sweep_at : self._sweep_at + min(max(_SWEPT, len(held) // 16), len(held))]
+        removed = [target for target, file in some if parsing.is_removed(file)]
+        if not removed:
+            return
+        mapped = list(libraries.mappings(libraries.all_pids()))
+        inodes, paths = {one.file[1] for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
+        for target in removed:  # devices may be told differently
+            if target.identity[1] not in inodes and target.shown.removesuffix(_GONE) not in paths:
+                _LOG.info("%s was removed, and is not traced any more", target.shown)
+                self._attachments.release(target.identity)
+                self._pages.forget(target.identity)
+                self._quota.give_back(target.identity)
+                self._identities.discard(target.identity)
+                libraries.forget(target.identity)
 
     def _look_again(self, target: Target) -> None:
         """A file was taken away between two looks: once more, by its mapping, if that is still there."""

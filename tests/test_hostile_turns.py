@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.code import libraries, pages
+from probes.code import foreign, libraries, pages
 from probes.code.foreign import Facts, File
 from probes.code.libraries import Target
 from probes.code.mmap_events import Mapped
@@ -226,3 +226,61 @@ def test_so_many_users_have_a_queue_and_what_is_done_takes_no_memory() -> None:
     assert not turns._waiting
     assert not turns._had_s
     assert not turns._overrun
+
+
+# -- programs that come and go ------------------------------------------------------------------------
+
+
+class Holds(Attaches):
+    """Also keeps what it was given open, as what attaches does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[tuple[int, int], tuple[Target, File]] = {}
+
+    def attach(self, targets: object) -> list[Attached]:
+        for target in targets:  # type: ignore[attr-defined]
+            file = foreign.opened(target.path, target.identity)
+            self.held[target.identity] = target, file
+        return []
+
+    def files(self) -> list[tuple[Target, File]]:
+        return [*self.held.values()]
+
+    def release(self, identity: tuple[int, int]) -> None:
+        self.held.pop(identity)[1].close()
+
+
+def test_libraries_that_came_and_went_take_nothing(
+    scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of builds and containers: each had its libraries, and what is gone is let go of."""
+    holds = Holds()
+    scanner._attachments = holds  # type: ignore[assignment]
+    alive: list[Mapped] = []
+    monkeypatch.setattr(libraries, "mappings", lambda _pids: iter(alive))
+    kept = mapped(tmp_path, 1, 2)
+    scanner._notice(kept)
+    scanner._work(60.0)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(3 * MOST_OF_ONE_USER):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (one,) = mapped(folder, 1, 1, content=number.to_bytes(2, "little") * 4096)
+        scanner._notice([one])
+        scanner._work(60.0)
+        assert one.file in holds.held, "there is room for each"
+        alive[:] = [one]
+        os.unlink(one.path)
+        scanner.sweep()
+        assert one.file in holds.held, "it is mapped"
+        alive.clear()
+        for _ in range(3):
+            scanner.sweep()
+        assert one.file not in holds.held
+    assert set(holds.held) == {one.file for one in kept}
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(scanner._identities) == 2
+    assert scanner._quota._taken[1] == 2
+    for _target, file in holds.files():
+        file.close()

@@ -87,6 +87,14 @@ class SharedPages:
             alike.append(_Seen(file.again(), digest))
         return False
 
+    def forget(self, identity: tuple[int, int]) -> None:
+        """Lets go of a file, if it is one of these."""
+        for alike in self._seen.values():
+            for one in [one for one in alike if one.file.identity == identity]:
+                alike.remove(one)
+                one.file.close()
+        self._seen = {size: alike for size, alike in self._seen.items() if alike}
+
     def close(self) -> None:
         """Forgets all."""
         seen, self._seen = self._seen, {}

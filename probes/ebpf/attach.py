@@ -292,6 +292,20 @@ class Attachments:
                     lost.append(f"{target.shown} is not probed again: {_explain(error)}")
         return lost
 
+    def files(self) -> list[tuple[libraries.Target, foreign.File]]:
+        """What is probed by multi-uprobe links, and the files themselves."""
+        with self._lock:
+            return [(one.target, one.file) for one in self._of.values()]
+
+    def release(self, identity: tuple[int, int]) -> None:
+        """Probes a file no more, and lets go of it; what comes later may be attached to again."""
+        with self._attaching:
+            library = self._of.pop(identity, None)
+            if library is not None:
+                self._seen.pop(identity, None)
+                self._drop(library)
+                library.file.close()
+
     def _drop(self, library: _Library) -> None:
         with self._lock:
             links, library.links = library.links, []

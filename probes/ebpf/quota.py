@@ -25,7 +25,7 @@ class Quota:
     def __init__(self, what: str, most: int, most_of_root: int, tell: Callable[[str], None]) -> None:
         self._what, self._most, self._most_of_root, self._tell = what, most, most_of_root, tell
         self._taken: Counter[int] = Counter()
-        self._files: set[Identity] = set()
+        self._files: dict[Identity, int] = {}
         self._refused: set[int] = set()
 
     def admits(self, user: int, file: Identity | None = None) -> bool:
@@ -44,8 +44,13 @@ class Quota:
     def take(self, user: int, file: Identity) -> None:
         """One more is probed, or tried."""
         if file not in self._files:
-            self._files.add(file)
+            self._files[file] = user
             self._taken[user] += 1
+
+    def give_back(self, file: Identity) -> None:
+        """One is probed no more."""
+        if (user := self._files.pop(file, None)) is not None:
+            self._taken[user] -= 1
 
 
 def _called(user: int) -> str:
