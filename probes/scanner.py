@@ -40,7 +40,8 @@ MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
 MOST_OF_ROOT = 512
 AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
-_SWEEP_S, _SWEPT = 10.0, 4  # so often it is seen of so many libraries whether they are removed
+_SWEEP_S, _SWEPT = 5.0, 16  # so often it is seen of so many libraries whether they are removed
+FEW = 16  # libraries, of which that is not asked: most machines have no more
 _SLICE_S = 0.1  # of work, before what has come meanwhile is heard
 _BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
 
@@ -340,8 +341,10 @@ class Scanner:
         Some at a time, since each is asked for, and in turn.
         """
         held = self._attachments.files()
-        self._sweep_at = (self._sweep_at + _SWEPT) % max(len(held), 1)
-        some = (held + held)[self._sweep_at : self._sweep_at + min(max(_SWEPT, len(held) // 16), len(held))]
+        if len(held) <= FEW:
+            return
+        self._sweep_at = (self._sweep_at + _SWEPT) % len(held)
+        some = (held + held)[self._sweep_at : self._sweep_at + min(_SWEPT, len(held))]
         removed = [target for target, file in some if parsing.is_removed(file)]
         if not removed:
             return

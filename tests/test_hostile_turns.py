@@ -256,6 +256,7 @@ def test_libraries_that_came_and_went_take_nothing(
 ) -> None:
     """A day of builds and containers: each had its libraries, and what is gone is let go of."""
     holds = Holds()
+    monkeypatch.setattr("probes.scanner.FEW", 0)
     scanner._attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids: iter(alive))
