@@ -169,6 +169,18 @@ def test_a_screen_with_a_process_that_ended_never_says_that_no_process_made_a_ca
     assert said == "python 7 ended 05:00 ago; no process makes CUDA calls now"
 
 
+def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
+    frame = fake.frame()
+    rows = tuple(replace(row, calls=(), exited_ns=None, name="python") for row in frame.processes[:2])
+    explained = Explained(called_ns=frame.time_ns - 14 * S)
+    said = why_of(explained, replace(frame, processes=rows[:1])).said
+    assert said == f"python ({rows[0].pid}) made no CUDA call for 14 s"
+    assert (
+        why_of(explained, replace(frame, processes=rows)).said
+        == "none of 2 processes made a CUDA call for 14 s"
+    )
+
+
 async def test_a_command_that_ends_at_once_is_told_with_its_output() -> None:
     for size in ((80, 24), (120, 40), (200, 50)):
         async with running(fake.frame(processes=0), size) as (app, feed, pilot):

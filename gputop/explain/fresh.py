@@ -102,7 +102,8 @@ class Fresh:
         self._lanes = lanes if self._lanes is None else joined(self._lanes, lanes, first)
         self._pay(time.thread_time() - began)
         age = end - whole.verdict.end_ns
-        return Verdict(report, end, window.start_ns, self._lanes, age, whole.verdict.steps)
+        steps, called_ns = whole.verdict.steps, window.called_ns
+        return Verdict(report, end, window.start_ns, self._lanes, age, steps, called_ns=called_ns)
 
     def _low(self, end_ns: int, begin_ns: int) -> int:
         """From where to look: what is not settled, as far as there is time for it; where a column begins."""

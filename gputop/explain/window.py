@@ -60,6 +60,7 @@ class Verdict:
         steps: One step of each process that repeats something.
         first_look: Whether it is about less than an explanation is, and another of this moment follows.
         ended: The end of the last process that made CUDA calls, where none lives.
+        called_ns: About when the newest CUDA call ended; 0: there was none so far.
     """
 
     report: Report
@@ -70,6 +71,7 @@ class Verdict:
     steps: tuple[OneStep, ...] = ()
     first_look: bool = False
     ended: End | None = None
+    called_ns: int = 0
 
 
 class Window:
@@ -107,6 +109,11 @@ class Window:
         return self._ends.last
 
     @property
+    def called_ns(self) -> int:
+        """About when the newest CUDA call ended; 0: there was none."""
+        return self._ends.called_ns
+
+    @property
     def ended_ns(self) -> int:
         """The mark at which that process had ended; 0 where one lives."""
         return self._ended_ns
@@ -128,6 +135,7 @@ class Window:
             return False
         gatherer = self._gatherer
         self._lost.append((gatherer.ticks[-2].mark_ns, max(gatherer.counted_lost, gatherer.losses.records)))
+        self._ends.at_mark(self.end_ns)
         if self._ends.last is None:
             self._ended_ns = 0
         elif not self._ended_ns:
@@ -164,7 +172,15 @@ class Window:
             report = replace(report, notes=(LATE, *report.notes))
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         steps = typical_steps(scene, outcome, proved=report.coverage)
-        verdict = Verdict(report, self.told_ns, self._start_ns, lanes, steps=steps, ended=self.ended)
+        verdict = Verdict(
+            report,
+            self.told_ns,
+            self._start_ns,
+            lanes,
+            steps=steps,
+            ended=self.ended,
+            called_ns=self.called_ns,
+        )
         return verdict, scene, outcome
 
     def newest(self, since_ns: int) -> Evidence:

@@ -39,6 +39,7 @@ class Explained:
         steps: One step of each process that repeats something.
         first_look: Whether it is about less than an explanation is, and another of that moment follows.
         ended: The end of the last process that made CUDA calls, where none lives.
+        called_ns: About when the newest CUDA call ended; 0: there was none so far.
     """
 
     report: Report | None = None
@@ -50,6 +51,7 @@ class Explained:
     steps: tuple[OneStep, ...] = ()
     first_look: bool = False
     ended: End | None = None
+    called_ns: int = 0
 
     def age_ns(self, now_ns: int) -> int:
         """How old the figures are at a moment; what is older than ``OLD_NS`` is shown as old."""

@@ -358,6 +358,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
         steps=verdict.steps,
         first_look=verdict.first_look,
         ended=verdict.ended,
+        called_ns=verdict.called_ns,
     )
 
 

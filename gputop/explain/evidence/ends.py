@@ -31,7 +31,11 @@ class End:
 
 
 class Ends:
-    """Follows which processes make CUDA calls, and which of them live."""
+    """Follows which processes make CUDA calls, and which of them live.
+
+    Attributes:
+        called_ns: The mark after the newest call, CLOCK_MONOTONIC; 0: there was none.
+    """
 
     def __init__(self) -> None:
         """Start with none."""
@@ -40,12 +44,15 @@ class Ends:
         self._users = 0
         self._last: End | None = None
         self._only = -1  # the process that makes all calls, as far as there is one
+        self.called_ns = 0
+        self._called = False  # since the last mark
 
     def copy(self) -> Ends:
         """One that goes on by itself."""
         other = Ends()
         other._alive, other._names = self._alive.copy(), self._names.copy()
         other._users, other._last, other._only = self._users, self._last, self._only
+        other.called_ns, other._called = self.called_ns, self._called
         return other
 
     @property
@@ -64,11 +71,19 @@ class Ends:
             if data.get("exited_ns") is not None:
                 self._ended(pid, int(data["exited_ns"] or 0), data.get("exit_code"))
 
+    def at_mark(self, mark_ns: int) -> None:
+        """A tick has ended."""
+        if self._called:
+            self._called, self.called_ns = False, mark_ns
+
     def _calls(self, records: Records) -> None:
-        kinds, pids = records["kind"], records["pid"]
-        if not len(pids) or (pids[0] == self._only and bool((pids == self._only).all())):
+        calls, pids = records["kind"] == Kind.CALL, records["pid"]
+        if not calls.any():
+            return
+        self._called = True
+        if pids[0] == self._only and bool((pids == self._only).all()):
             return  # of one process, which is known: the usual case
-        calling = pids[kinds == Kind.CALL]
+        calling = pids[calls]
         for pid in np.unique(calling).tolist():
             if pid not in self._alive:
                 self._alive.add(pid)

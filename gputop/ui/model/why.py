@@ -146,7 +146,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     if explained.problem:
         return Why(said=explained.problem)
     if report is None or not report.gpus:
-        return Why(said=_without_work(frame, explained.ended, outcome))
+        return Why(said=_without_work(frame, explained, outcome))
     age_ns = frame.time_ns - explained.end_ns
     diagnosis = report.diagnosis
     kind = diagnosis.title.partition(" (")[0] if diagnosis is not None and diagnosis.kind is not None else ""
@@ -198,13 +198,18 @@ def _seconds(ns: int) -> str:
     return f"{seconds} s" if seconds < _MINUTES_FROM_S else format_duration(seconds * NS_PER_S)
 
 
-def _without_work(frame: Frame, end: End | None, outcome: str) -> str:
+def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
     """Why there is nothing to tell of a GPU; never that there is no work beside calls that are seen."""
+    end = explained.ended
     if end is not None:
         return f"{ended_text(end, frame.time_ns)}: too few CUDA calls to tell when the GPU worked"
     if any(row.calls for row in frame.processes):
         return _EARLY
     alive = [row for row in frame.processes if row.exited_ns is None]
+    if alive and explained.called_ns:
+        who = f"{alive[0].name} ({alive[0].pid})" if len(alive) == 1 else f"none of {len(alive)} processes"
+        verb = "made no" if len(alive) == 1 else "made a"
+        return f"{who} {verb} CUDA call for {_seconds(frame.time_ns - explained.called_ns)}"
     if len(alive) == 1:
         return f"{alive[0].name} ({alive[0].pid}) uses no CUDA so far: it made no call"
     if alive:
