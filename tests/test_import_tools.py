@@ -256,3 +256,22 @@ def test_stats_add_up_what_gpus_did_by_kernel_whatever_the_file_is_divided_into(
     recording = Path(__file__).resolve().parents[1] / "recordings" / "storm.msgpack"
     assert typed("stats", str(recording), "--json") == 0
     assert "gpu_work" not in json.loads(capfd.readouterr().out)
+
+
+def test_a_frame_says_in_one_line_that_a_trace_has_no_figures_of_nvml(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = imported(made_traces.kineto(tmp_path / "loop.json"), tmp_path)
+    capfd.readouterr()
+    assert typed("replay", "--once", str(path)) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if "n/a:" in line]
+    assert lines == ["GPU 0 n/a: all figures: not in the trace that was imported"]
+
+
+def test_a_cut_of_a_short_trace_is_as_long_as_was_asked(tmp_path: Path) -> None:
+    """A trace of some milliseconds has marks often enough to be divided."""
+    path = imported(made_traces.kineto(tmp_path / "loop.json"), tmp_path)
+    part = tmp_path / "part.msgpack"
+    assert typed("cut", str(path), "-o", str(part), "--from", "0.02", "--to", "0.04") == 0
+    with gputop.open_session(part) as session:
+        assert 20 * MS <= session.duration_ns <= 23 * MS

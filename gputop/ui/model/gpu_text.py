@@ -232,6 +232,9 @@ def reasons(gpu: GpuRow) -> list[str]:
         labels = by_reason.setdefault(reason, [])
         if label not in labels:
             labels.append(label)
+    if len(by_reason) == 1 and gpu.utilization_percent is None and gpu.memory_used_bytes is None:
+        labels = ["all figures"]  # none is known, and for one reason: a list says no more
+        by_reason = dict.fromkeys(by_reason, labels)
     return [f"{NA}: {', '.join(labels)}: {escape_text(reason)}" for reason, labels in by_reason.items()]
 
 
