@@ -68,14 +68,16 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
     return Analysis(evidence, gpu, gaps, traced.cut(segments), links, polls, traced=traced)
 
 
-def walk(evidence: Evidence, gaps: Gaps) -> tuple[Segments, Links, Polls]:
+def walk(evidence: Evidence, gaps: Gaps, polls: Polls | None = None) -> tuple[Segments, Links, Polls]:
     """Where each instant of some gaps went, the waits on the way, and the threads that polled.
+
+    ``polls`` are these, if they are known already.
 
     Raises:
         AccountingError: The segments of a gap do not sum up to it.
     """
     gap, begin, end, call = _cut_at_calls(evidence, gaps)
-    made = Walk(evidence, gap, gaps.thread[gap], begin, end, call)
+    made = Walk(evidence, gap, gaps.thread[gap], begin, end, call, polls)
     sums = np.bincount(made.segments.gap, weights=made.segments.ns, minlength=len(gaps)).astype(np.int64)
     wrong = np.flatnonzero(sums != gaps.end - gaps.begin)
     if len(wrong):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.intervals import expand
-from gputop.explain.chains.polling import find_polls
+from gputop.explain.chains.polling import Polls, find_polls
 from gputop.explain.chains.wakers import NOBODY, UNWATCHED, find_wakers
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints
@@ -119,14 +119,21 @@ class Walk:
     """The walk over all gaps; ``segments`` and ``links`` are its result."""
 
     def __init__(
-        self, evidence: Evidence, gap: Ints, thread: Ints, begin: Ints, end: Ints, call: Ints
+        self,
+        evidence: Evidence,
+        gap: Ints,
+        thread: Ints,
+        begin: Ints,
+        end: Ints,
+        call: Ints,
+        polls: Polls | None = None,
     ) -> None:
         """Takes the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
         self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
         self._wakers = find_wakers(evidence, self._begin_key)
-        self.polls = find_polls(evidence)
+        self.polls = find_polls(evidence) if polls is None else polls
         self._known = np.flatnonzero(self.polls.target >= 0)
         self._polled = self.polls.take(self._known)
         self._poll_begins = evidence.key(self._polled.thread, self._polled.begin)

@@ -93,7 +93,7 @@ def _outside_calls(evidence: Evidence, chosen: Mask) -> Mask:
     """Those that lie in no CUDA call of their thread: a call that yields or sleeps waits for the GPU."""
     calls, slices, rows = evidence.calls, evidence.slices, np.flatnonzero(chosen)
     if len(calls) and len(rows):
-        order = evidence.key(calls["row"], calls["begin"])
+        order = evidence.call_begins
         thread, begin = slices["row"][rows], slices["begin"][rows]
         place = np.maximum(np.searchsorted(order, evidence.key(thread, begin), side="right") - 1, 0)
         inside = (calls["row"][place] == thread) & (calls["begin"][place] <= begin)
@@ -118,7 +118,7 @@ def _by_sleeping(evidence: Evidence, looks: Mask) -> list[_Found]:
     apart |= other[before] != other[after]
     calls = evidence.calls
     if len(calls):
-        order = evidence.key(calls["row"], calls["begin"])
+        order = evidence.call_begins
         low = np.searchsorted(order, evidence.key(slices["row"][before], slices["end"][before]), side="left")
         high = np.searchsorted(order, evidence.key(slices["row"][after], slices["begin"][after]), side="left")
         apart |= high > low

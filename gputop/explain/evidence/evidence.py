@@ -218,6 +218,11 @@ class Evidence:
         return reduce(smaller, map(fill_of, self.gpus), None)
 
     @property
+    def call_begins(self) -> Ints:
+        """The keys of ``calls`` by begin."""
+        return self._once("call begins", lambda: self.key(self.calls["row"], self.calls["begin"]))
+
+    @property
     def slice_begins(self) -> Ints:
         """The keys of ``slices`` by begin."""
         return self._once("slice begins", lambda: self.key(self.slices["row"], self.slices["begin"]))

@@ -48,7 +48,7 @@ def possible(scene: Scene) -> Possible:
     before = np.where(calls["row"][before] == thread, before, -1)
     never = np.zeros(len(rows), np.bool_)
     early = Gaps(begin[rows], end[rows], gaps.device[rows], before, drained_by, thread, never, never)
-    walked = walk(scene.evidence, early)
+    walked = walk(scene.evidence, early, scene.analysis.polls)
     other = Scene(Analysis(scene.evidence, scene.analysis.gpu, early, *walked), steps_of=scene)
     owner = owners(other)
     claimed = owner >= 0
