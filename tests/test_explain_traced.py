@@ -145,6 +145,27 @@ def test_a_wait_that_drained_the_gpu_has_the_gap_behind_it_unless_far_longer_wor
         assert report.idle.lower == (STEPS - 1) * (work + 25) * 1_000
 
 
+def test_a_read_into_pageable_memory_drains_the_gpu_by_its_own_call() -> None:
+    """``loss.item()``: the copy's call returns behind the copy, and only then a synchronisation is made."""
+    traced, now = Traced(), 0
+    for _ in range(STEPS):
+        traced.gives(now, now + 5, (now + 8, now + 1_000))
+        traced.gives(
+            now + 8, now + 1_010, (now + 1_000, now + 1_002), what=COPY, name="Memcpy DtoH", kind=2, bytes=4
+        )
+        traced.call("cudaStreamSynchronize", now + 1_012, now + 1_016)
+        now += 1_400
+    report = traced.made().report()
+    assert (kind(report), report.findings[0].cause) == ("sync", "C01")
+
+
+def test_some_launches_that_are_missing_are_noted() -> None:
+    traced = steps(Traced())
+    for begin in range(0, 3 * STEP, STEP):
+        traced.ran((begin + 6_000, begin + 6_100))
+    assert any("the launches of what ended it are missing" in note for note in traced.made().report().notes)
+
+
 def test_every_gpu_that_ran_something_is_there_whatever_calls_are_in_the_file() -> None:
     traced = steps(Traced())
     for begin in range(0, STEPS * STEP, STEP):

@@ -19,6 +19,7 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.ranges import length
 from gputop.explain.findings.collectives import ranks_of
 from gputop.explain.findings.diagnosis import diagnose
 from gputop.explain.findings.findings import Outcome, find
@@ -32,7 +33,7 @@ from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
 from gputop.explain.proofs.gaps import GpuTime
-from gputop.explain.proofs.kernels import held_kernels
+from gputop.explain.proofs.kernels import KernelTime, held_kernels
 
 OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
@@ -142,6 +143,8 @@ def examine(
 def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
     """Start-up, wind-down and first use: what the stretch holds beside the spans."""
     first_use = sum(device.outside_ns for device in gpu.spans)
+    if isinstance(gpu, KernelTime):
+        first_use += sum(length(*one) for one in gpu.first_use.values())
     edges = [max(device.begin - stretch[0], 0) + max(stretch[1] - device.end, 0) for device in gpu.spans]
     return first_use + sum(edges)
 

@@ -25,7 +25,7 @@ _CLASSES: Mapping[str, frozenset[str]] = {
     "after a wait": frozenset({"sync", "copy", "host"}),
     "memory calls": frozenset({"sync", "startup"}),
     "code and graphs": frozenset({"launch", "startup"}),
-    "between launches": frozenset({"launch", "sync"}),
+    "between launches": frozenset({"launch"}),
     "host work": frozenset({"host", "startup", "input"}),
     "launched already": frozenset({"queue", "launch", "communication"}),
     "no launch in the file": frozenset({"None"}),

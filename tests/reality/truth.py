@@ -123,7 +123,9 @@ def _explain(
         at = max(at, min(one.end, end))
     if at < end:
         cuts.append((at, end, None))
-    waited = any(_waits(one.name) and one.begin <= begin < one.end for one in inside)
+    # a call that copies and is not back when the GPU runs dry waited for that copy
+    waits = (one for one in inside if one is not call and (_waits(one.name) or "emcpy" in one.name))
+    waited = any(one.begin <= begin < one.end for one in waits)
     edges, opened = nests.get(call.thread, ([], []))
     for low, high, one in cuts:
         names = _open(edges, opened, low, high)

@@ -368,7 +368,9 @@ def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
     calls = evidence.calls
     groups = evidence.group(calls)
     copies = (calls["direction"] == D2H) & (groups == Group.COPY)
-    found = np.where((roles == Role.COPY_SYNC) & copies[drained_by], drained_by, -1)
+    # by a GPU's own clock the copy itself may be what its call waited for
+    itself = (roles == Role.COPY_SYNC) | (roles == Role.ENQUEUE)
+    found = np.where(itself & copies[drained_by], drained_by, -1)
     for back in range(1, COPY_BEFORE + 1):
         row = np.maximum(drained_by - back, 0)
         near = (drained_by >= back) & (calls["row"][row] == calls["row"][drained_by])

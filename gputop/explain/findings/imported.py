@@ -17,6 +17,7 @@ from gputop.explain.chains.traced_words import places
 from gputop.explain.evidence.activity import OFF_CPU, OVERHEAD
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, intersect, length, union
+from gputop.explain.proofs.kernels import KernelTime
 from gputop.format import format_bytes, format_count, format_ns, format_percent
 from probes.activities import Table
 
@@ -26,6 +27,7 @@ _LARGE: Final = 1 << 20  # bytes: smaller copies take as long as a call does
 _FEW: Final = 5
 _SAME: Final = 0.8  # rank correlation of size and duration from which on one grows with the other
 _SHOWN: Final = 4
+_PART: Final = 0.02  # of the idle time, to be worth a word
 
 
 def told_by_rows(scene: Scene) -> list[str]:
@@ -36,6 +38,7 @@ def told_by_rows(scene: Scene) -> list[str]:
     return [
         *_kernels(evidence),
         *_in_gaps(scene),
+        *_unlinked(scene),
         *_first_calls(evidence),
         *_copies(evidence),
         *_off_cpu(evidence),
@@ -86,6 +89,19 @@ def _in_gaps(scene: Scene) -> Iterator[str]:
     ]
     if parts:
         yield f"while the GPU was idle, the threads that gave it work were in: {', '.join(parts)}"
+
+
+def _unlinked(scene: Scene) -> Iterator[str]:
+    """Idle time that nobody can be asked for, beside some that has its launches."""
+    gpu = scene.analysis.gpu
+    if not isinstance(gpu, KernelTime):
+        return
+    ns, idle = sum(length(*one) for one in gpu.unlinked.values()), sum(one.empty_ns for one in gpu.spans)
+    if _PART * idle < ns < idle:
+        yield (
+            f"for {format_ns(ns)} of the idle time ({format_percent(100 * ns / idle)} %) why is not in the "
+            "file: the launches of what ended it are missing"
+        )
 
 
 def _first_calls(evidence: Evidence) -> Iterator[str]:
