@@ -144,3 +144,20 @@ def told(folder: Path, kind: str, rate: float) -> tuple[float, float, tuple[floa
 def test_the_told_error_of_a_program_that_copies_holds(kind: str, rate: float, tmp_path: Path) -> None:
     share, error, (idle, without_work) = told(tmp_path / "run", kind, rate)
     assert max(share - idle, without_work - share) <= error + 0.01, f"{share:.3f} told, {idle:.3f} true"
+
+
+def test_a_copy_whose_end_a_wait_tells_is_no_part_of_the_error() -> None:
+    """Behind kernels that nobody waited for, its rate is not learned; yet its wait ends with it."""
+    program = started()
+    at = 1_000
+    for _ in range(400):
+        program.call(LAUNCH, at, at + 5)
+        program.call(COPY_ASYNC, at + 10, at + 3_010, kind=H2D, bytes=SIZE, aux=PAGEABLE)
+        program.call(SYNC, at + 3_020, at + 7_020)
+        at += 12_000
+    program.length_us = at
+    seen_by_nvml(program, 0.1, end_s=at / 1e6)
+    estimate = only(program.analysis())
+    assert (H2D, False) not in estimate.queue.rates.known
+    assert estimate.queue.rates.doubt > 0.1
+    assert estimate.error_ns < 0.02 * at * 1_000

@@ -65,7 +65,7 @@ class Model:
         # in one stream no kernel runs beside a copy
         waited = self._waited_for() if queue.streams == 1 else length(*self._moving)
         self.copies_ns = moved + waited
-        self.copies_error_ns = min(int(self.copies_ns * queue.rates.doubt), whole)
+        self.copies_error_ns = min(int(self.copies_ns * queue.rates.doubt * _unseen(queue, pending)), whole)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
         """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
@@ -152,6 +152,14 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
     fixed = queue.fixed.copy()
     fixed[last] = queue.limit[last] - queue.ready[last]
     return replace(queue, fixed=fixed)
+
+
+def _unseen(queue: Queue, pending: tuple[Ints, Ints]) -> float:
+    """The share of the time of copies of which no wait tells when they ended."""
+    copies = np.where(queue.kernel, 0.0, queue.fixed)
+    last = _staged_last(queue)
+    seen = copies[last[covered(pending, queue.ready[last], queue.limit[last]) > 0]].sum()
+    return 1 - float(seen / max(copies.sum(), 1.0))
 
 
 def _read_inside(queue: Queue, made: Ints, took: Ints) -> Queue:
