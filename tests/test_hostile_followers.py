@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from gputop.errors import CommandError
 from gputop.explain.live import LiveExplainer
 from gputop.serve import answering, hub, keeper, showing, wire
+from gputop.serve import daemon as daemon_module
 from gputop.serve.client import asked
 from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits
@@ -78,7 +79,8 @@ def _tick(number: int, processes: int = 200) -> Iterator[Item]:
 def _follow(path: str, stack: ExitStack) -> socket.socket:
     client = stack.enter_context(socket.socket(socket.AF_UNIX))
     client.connect(path)
-    client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
+    with suppress(BrokenPipeError):  # it was refused already
+        client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
     return client
 
 
@@ -210,6 +212,7 @@ def test_ticks_that_pile_up_are_left_out_but_whose_a_process_is_stays_known() ->
 def test_what_is_known_is_looked_up_once_a_tick_and_seldom_where_that_costs_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(daemon_module, "LOOKING_UP", (0.001, 0.3))
     ticks: list[Tick] = []
     history = History(HEADER)
     daemon = Daemon(HEADER, history, LiveExplainer(HEADER), joining=lambda: True, put=ticks.append)
@@ -414,3 +417,18 @@ def test_sessions_of_ids_for_containers_do_not_drive_out_those_of_another_user(
 
 
 _NO_DAEMON: Any = None
+
+
+def test_who_is_refused_before_a_word_was_said_hears_why(
+    users: Users, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hub, "MOST_OF_ONE", 0)
+    path = str(tmp_path / "s")
+    one = hub.Hub(listen(path).socket, lambda uid: {"uid": uid}, {})
+    one.start()
+    try:
+        for _ in range(20):  # whoever is first, the daemon's end or the question
+            with pytest.raises(CommandError, match="number of clients"):
+                asked(path, "status")
+    finally:
+        one.close("over")

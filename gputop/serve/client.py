@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from gputop.errors import CommandError
@@ -47,7 +48,8 @@ class Connection:
                 raise CommandError(
                     f"{path} is user {uid}'s, not root's: name the daemon's socket by --socket"
                 )
-            self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": ask, **more}))
+            with suppress(BrokenPipeError):  # it has refused us already: what it says is there to be read
+                self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": ask, **more}))
         except PermissionError as error:
             self._socket.close()
             raise CommandError(
