@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from gputop.commands.text import render_text
+from gputop.explain.answer.report import Range
 from gputop.explain.evidence.ends import End, Ends
 from gputop.explain.live import LiveExplainer, ReplayExplainer
+from gputop.explain.renewed import _within
 from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.playback.feeds import CommandLog
@@ -262,3 +264,9 @@ def test_one_frame_of_a_command_that_ended_says_so_with_its_output() -> None:
     assert f"{outcome} without a CUDA call.\nloading\nRuntimeError: \\x07no data\n" in text
     assert "Waiting for a process" not in text
     assert "Waiting for a process" in render_text(frame, width=80)
+
+
+def test_no_cause_takes_more_than_a_gpu_can_have_been_idle() -> None:
+    loss = _within(replace(made.finding("C13"), loss=Range(5, 342, 100)), 60).loss
+    assert loss == Range(5, 60, 60)
+    assert _within(replace(made.finding("C13"), loss=Range(70, 80)), 60).loss == Range(60, 60)

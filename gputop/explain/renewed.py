@@ -228,14 +228,16 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
     least = max(LEAST_SHARE * max((one.span_ns for one in accounts), default=0), LEAST_NS)
     # of the last seconds some may be missing: what is lost a step is a share of the time
     longer = before.report.span_ns / max(sum(one.span_ns for one in accounts), 1)
+    most = sum(one.bounds.upper for one in accounts)
     rows = {cause.number: row for row, cause in enumerate(CATALOGUE)}
     findings = []
     for one in before.report.findings:
         key = (rows.get(one.cause, -1), one.pid)
         if one.kind != "idle" or not were.get(key):
-            findings.append(one)
+            # of a stretch that has become shorter it cannot take more than of the one before
+            findings.append(_scaled(one, 1 / longer, longer) if longer > 1 else one)
         elif losses.get(key, 0.0) >= LEFT * least:
-            findings.append(_scaled(one, losses[key] / were[key], longer))
+            findings.append(_within(_scaled(one, losses[key] / were[key], longer), most))
     known = {(rows.get(one.cause, -1), one.pid) for one in findings}
     for key in now.causes:
         gaps = now.sums.get(OfCause(*key, Row.GAPS), 0)
@@ -260,6 +262,13 @@ def _scaled(finding: Finding, times: float, longer: float) -> Finding:
     per_step = None if finding.per_step_ns is None else int(finding.per_step_ns * times * longer)
     changed = Range(int(loss.lower * times), int(loss.upper * times), estimate)
     return replace(finding, loss=changed, per_step_ns=per_step)
+
+
+def _within(finding: Finding, most_ns: int) -> Finding:
+    """The same, of which no bound is above all the time that a GPU can have been idle."""
+    loss = finding.loss
+    estimate = None if loss.estimate is None else min(loss.estimate, most_ns)
+    return replace(finding, loss=Range(min(loss.lower, most_ns), min(loss.upper, most_ns), estimate))
 
 
 def _new(now: Now, key: tuple[int, int]) -> Finding | None:
