@@ -1,0 +1,94 @@
+"""An hour of others' programs that come and go, each with libraries of its own: gputop takes no more for it.
+
+``GPUTOP_OTHERS_MINUTES`` for another length; ten are enough for a look.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gputop.simgpu import ensure_built
+from probes.proc.procfs import descendants
+from tests.gputop_command import GPUTOP_APART
+from tests.waiting import wait_until
+
+MINUTES = float(os.environ.get("GPUTOP_OTHERS_MINUTES", "60"))
+AT_A_TIME, EACH_S, USERS = 3, 0.15, 40
+MOST_CHILDREN = 12  # who reads files, who keeps their functions, and who takes names apart
+MORE_DESCRIPTORS, MORE_BYTES = 24, 32 << 20  # in the last third than in the one before
+PROGRAM = """
+import ctypes, os, sys, time
+os.setuid(int(sys.argv[2]))
+cuda, place = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+for _ in range(300):
+    cuda.cudaMalloc(ctypes.byref(place), 4096)
+    cuda.cudaFree(place)
+time.sleep(0.3)
+"""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a process takes."""
+
+    descriptors: int
+    children: int
+    memory: int
+
+
+def use_of(pid: int) -> Use:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return Use(
+        len(os.listdir(f"/proc/{pid}/fd")), len(descendants((pid,))) - 1, pages * os.sysconf("SC_PAGE_SIZE")
+    )
+
+
+@pytest.mark.ebpf
+@pytest.mark.long
+def test_others_programs_that_come_and_go_take_nothing_for_good(tmp_path: Path) -> None:
+    built, uses = ensure_built(), list[Use]()
+    words = ["record", "-o", str(tmp_path / "rec"), "--max-size", "20M", "--keep", "3"]
+    gputop = subprocess.Popen([*GPUTOP_APART, *words], stderr=subprocess.PIPE, text=True)
+    running: deque[tuple[subprocess.Popen[bytes], Path]] = deque()
+    try:
+        wait_until((tmp_path / "rec" / "00001.gputop").exists, "the recording begins")
+        until, number = time.monotonic() + 60 * MINUTES, 0
+        while time.monotonic() < until:
+            number += 1
+            folder = tmp_path / f"program-{number}"
+            folder.mkdir()
+            library = built / "libcudart.so.12"
+            if number % 4 == 0:  # as a container or a new environment has it
+                library = Path(shutil.copy(library, folder))
+            variables = os.environ | {"LD_LIBRARY_PATH": str(built), "SIMGPU_STATE": str(tmp_path / "state")}
+            command = ["/usr/bin/python3", "-c", PROGRAM, str(library), str(50_000 + number % USERS)]
+            running.append((subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL), folder))
+            if len(running) > AT_A_TIME:
+                ended, where = running.popleft()
+                ended.wait()
+                shutil.rmtree(where)
+            time.sleep(EACH_S)
+            uses.append(use_of(gputop.pid))
+        gputop.send_signal(signal.SIGINT)
+        _, said = gputop.communicate(timeout=60)
+        assert gputop.returncode == 0, said
+    finally:
+        gputop.kill()
+        for ended, _where in running:
+            ended.kill()
+            ended.wait()
+    third = len(uses) // 3
+    before, after = uses[third : 2 * third], uses[2 * third :]
+    print(uses[third], uses[-1], number)
+    assert max(use.children for use in uses) <= MOST_CHILDREN
+    for name, more in (("descriptors", MORE_DESCRIPTORS), ("memory", MORE_BYTES)):
+        assert max(getattr(use, name) for use in after) <= max(getattr(use, name) for use in before) + more
