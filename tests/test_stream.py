@@ -40,8 +40,8 @@ def test_a_recording_is_all_its_frames_a_line_each(recording: Path) -> None:
     ("words", "said"),
     [
         (["stream"], "--jsonl"),
-        (["stream", "--jsonl", "x", "--", "true"], "a FILE, or what to observe now"),
-        (["stream", "--jsonl", "x", "--duration", "1"], "a FILE, or what to observe now"),
+        (["stream", "--jsonl", "x", "--", "true"], "either a FILE or something to observe"),
+        (["stream", "--jsonl", "x", "--duration", "1"], "either a FILE or something to observe"),
         (["stream", "--jsonl", "--pid", "1", "--", "true"], "exclude each other"),
     ],
 )
