@@ -52,7 +52,8 @@ for _way in ("yield", "sleep", "spin"):
 for _kind in ("nap_step", "nap_backoff", "nap_event"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host", "sleep", f"{_kind}()")
 for _kind in ("compute", "sleep", "write"):
-    _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", f"{_kind}_holding()")
+    _end = f"{_kind}_holding() | write_synced()"
+    _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", _end)
 for _kind in ("gil_loop", "gil_json", "gil_regex"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host cpu", "GIL", f"{_kind}()")
 for _kind in ("start_run", "start_pool", "start_fork"):

@@ -178,6 +178,8 @@ class Changed:
     def gain_right(self) -> bool:
         """What is promised covers the gain, and is not much more."""
         said = self.promised_ns
+        if not self.pair.removes_cause:  # nothing is wrong before
+            return True
         return said is not None and self.gain_ns <= said <= GENEROUS * self.gain_ns
 
     @property
