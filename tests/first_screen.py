@@ -21,7 +21,7 @@ _CAUSE = re.compile(
     re.M,
 )
 _FIX = re.compile(
-    r"^[│ ]\s?FIX 1 (?P<fix>\S.*?)  +saves up to (?P<figure>[\d.]+) (?P<unit>ms|us|s)/step[ │]*$", re.M
+    r"^[│ ]\s?FIX 1 (?P<fix>\S.*?)  +saves up to (?P<figure>[\d.]+) (?P<unit>ms|us|s)(?:/step)?[ │]*$", re.M
 )
 _KIND = re.compile(r"^.{0,4}WHY .*?\b(?P<kind>[a-z]+-bound|starved of CPU|GPU shared)\b", re.M)
 _NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -38,7 +38,7 @@ class FirstScreen:
         number: The same as ``C12``.
         place: ``train.py:17``.
         fix: What to change.
-        saves_ns: What that saves of a step at most, as printed, ns; 0 without a figure.
+        saves_ns: What that saves of a step, or in all, at most, as printed, ns; 0 without a figure.
     """
 
     text: str

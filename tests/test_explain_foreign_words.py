@@ -15,7 +15,7 @@ from tests.stories.foreign import WORDS, foreign
 
 RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob("*.msgpack"))
 # told by frames, or by what a profiler of PyTorch recorded
-FRAMED = {"C33": ("torch",), "C34": ("torch",), "C35": ("numba",), "C36": ("torch",), "C49": ("torch",)}
+FRAMED = {"C35": ("numba",), **dict.fromkeys(("C33", "C34", "C36", "C47", "C49", "C50"), ("torch",))}
 IMITATES = ("dataloader-workers", "dataloader-fixed")  # PyTorch's threads and workers, their names included
 
 

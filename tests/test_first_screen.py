@@ -31,8 +31,8 @@ PLANTED: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "copy", "many small host-to-device copies", transfers.redundant_to_device, "create the data there",
     ),
     "dataloader": ("input", "on the main thread", loaders._Dataset.__getitem__, "fetch whole batches"),
-    "dataloader-workers": ("input", "DataLoader is CPU-bound", loaders._train, "fetch whole batches"),
-    "dataloader-direct": ("input", "on the main thread", loaders._Dataset.__getitems__, "worker process"),
+    "dataloader-workers": ("input", "DataLoader is CPU-bound", loaders._one_by_one, "fetch whole batches"),
+    "dataloader-direct": ("input", "on the main thread", loaders._Dataset.__getitems__, "another process"),
 }  # fmt: skip
 HEALTHY = ("healthy", "numpy-sync-fixed", "redundant-to-device-fixed", "dataloader-fixed")
 

@@ -11,7 +11,7 @@ import pytest
 import gputop
 from gputop.library.evidence import evidence_of
 from tests.conftest import needed
-from tests.test_import_rows import COMMS, event
+from tests.import_rows import COMMS, event
 from tests.typed import typed
 
 STEPS, STEP_US = 60, 20_000

@@ -15,7 +15,7 @@ from gputop.engine.tally import Tally
 from gputop.library.session import reader_of
 from probes.schema import OffFlag
 from tests import made_traces
-from tests.test_import_rows import event, evidence, imported, kineto, texts
+from tests.import_rows import event, evidence, imported, kineto, texts
 from tests.typed import typed
 
 MS = 1_000_000

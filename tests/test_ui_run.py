@@ -94,7 +94,7 @@ def test_words_of_native_libraries_are_held_back_and_counted() -> None:
     during, after = ended.output.rsplit("\x1b[?1049l", 1)
     assert "NVRM" not in during
     assert "NVRM: Xid 79" in after
-    assert "held back 2 lines" in after
+    assert "2 lines that libraries wrote during the run:" in after
 
 
 def codes_of(output: str) -> set[str]:

@@ -353,8 +353,8 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: 
         was, now = launches.before.usual, launches.after.usual
         if max(was, now) > _OTHER_WORK * min(was, now):
             yield (
-                f"a step makes {now:.0f} launches instead of {was:.0f}, and no copy of an "
-                "input shows that it is the same work"
+                f"a {_PER[before.measures.unit]} has {now:.0f} launches instead of {was:.0f}, and no copy of "
+                "an input shows that it is the same work"
             )
 
 

@@ -30,6 +30,7 @@ _LEAST_BYTES = 64  # smaller copies are numbers, no input
 _LOOKED_AT = 256  # steps
 _MOST = 0.5  # of the launches of one must be of kernels that both launch, in the same ratio
 _AGREE = 0.5  # of the kernels that both launch must be in that ratio
+_MOST_LAUNCHES = 0.8  # of kernels without names that come as often in both, for them to be the same work
 TENTH = 0.1  # by so much launches may differ, and be the same work
 _FAR = 10  # times as many bytes as usual: a first step, which takes the model to the device
 _KERNELS = 3  # kinds of kernels; fewer are no structure
@@ -176,6 +177,8 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
         return named
     launches = after.launches / max(before.launches, 1)
     likely = LIKELY_SAME if _near(launches, 1, TENTH) or _shared(before.reads, after.reads) else UNKNOWN
+    if not (before.named and after.named) and _as_often(before.kernels, after.kernels):
+        likely = LIKELY_SAME
     if before.sends and after.sends:
         times = after.sent / before.sent
         as_often = _near(
@@ -221,6 +224,17 @@ def _by_kernels(before: Floats, after: Floats) -> Ratio | None:
     if whole < 2 or not np.allclose(times, usual, rtol=ALIKE):
         return None
     return Ratio(float(whole) if usual > 1 else 1 / whole, BY_LAUNCHES)
+
+
+def _as_often(before: Floats, after: Floats) -> bool:
+    """Whether most launches of both are of kernels without a name that come as often a step in the other."""
+    rest, shared = after.tolist(), 0.0
+    for times in before[::-1].tolist():
+        same = next((one for one in rest if _near(one, times, ALIKE)), None)
+        if same is not None:
+            rest.remove(same)
+            shared += times
+    return len(before) > 0 and shared >= _MOST_LAUNCHES * max(float(before.sum()), float(after.sum()))
 
 
 def _by_names(before: Profile, after: Profile) -> Ratio | None:

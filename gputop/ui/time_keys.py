@@ -13,7 +13,6 @@ from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
 from gputop.ui.dialogs import Confirm, Question
-from gputop.ui.exports import free_name
 from gputop.ui.model.jump import HINT, jump_target
 from gputop.ui.pane import PaneScreen, quiet_key
 
@@ -191,6 +190,8 @@ class TimeScreen(PaneScreen):
     def _ask_path(self, recorder: Recorder, *, history: bool, taken: str = "") -> None:
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
+
+        from gputop.ui.exports import free_name  # not loaded for the first frame
 
         path = free_name(taken or recorder.default_path())
         title = f"{escape_text(taken)} exists; record to" if taken else "record to"

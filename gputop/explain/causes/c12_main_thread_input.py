@@ -69,7 +69,7 @@ def _advise_prepared(claim: Claim) -> tuple[str, ...]:
     workers = f"num_workers={max(cpus - 1, 1)}{on}, persistent_workers=True"
     prepares = f"the submitting thread prepares each input of {format_bytes(claim.sent_bytes)} itself"
     whole = f"{prepares}, sample by sample: fetch whole batches"
-    apart = "prepare the next one in another process meanwhile"
+    apart = "prepare the next one in another process"
     if not claim.torch:
         if _by_sample(claim):
             return whole, f"or {apart}"

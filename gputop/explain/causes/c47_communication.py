@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import assessed
 from gputop.explain.causes.c23_straggler import stragglers
@@ -186,10 +187,17 @@ def _finding(
         f"gradients are reduced {again:.0f} times for each step of the optimizer: in all but the last "
         "backward() of a step use model.no_sync()",
     )
-    overlap = (
-        "let collectives run beside backward(): larger buckets (bucket_cap_mb), gradients as bfloat16 "
-        "(a communication hook), fewer and larger collectives, or gradient accumulation with no_sync()",
-    )
+    if Framework.TORCH in scene.evidence.frameworks(pid):
+        overlap = (
+            "let collectives run beside backward(): larger buckets (bucket_cap_mb), gradients as bfloat16 "
+            "(a communication hook), fewer and larger collectives, or gradient accumulation with no_sync()",
+        )
+    else:
+        repeated = False
+        overlap = (
+            "let collectives run beside kernels, in a stream of their own; fewer and larger ones, of smaller "
+            "data types",
+        )
     return assessed(
         scene,
         COMMUNICATION,

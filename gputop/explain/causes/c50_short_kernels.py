@@ -10,10 +10,11 @@ from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.registry import register
 
 
-def _advise(_claim: Claim) -> tuple[str, ...]:
+def _advise(claim: Claim) -> tuple[str, ...]:
+    fused = "fused kernels (torch.compile)" if claim.torch else "fused kernels"
     return (
         "the host is not to blame: each kernel costs the GPU some microseconds before it runs. Fewer and "
-        "larger ones: fused kernels (torch.compile), a larger batch, CUDA graphs, which shorten these gaps",
+        f"larger ones: {fused}, a larger batch, CUDA graphs, which shorten these gaps",
     )
 
 

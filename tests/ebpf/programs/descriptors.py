@@ -76,7 +76,7 @@ def main() -> None:
     ours, theirs = socket.socketpair()
     later(ours.fileno(), lambda: theirs.send(b"x"))
     ours.recv(1)
-    note("recvfrom", ours.fileno(), "socket")
+    note("recvfrom", ours.fileno(), "socket:local")
     event = os.eventfd(0)
     later(event, lambda: os.eventfd_write(event, 1))
     os.eventfd_read(event)
