@@ -60,7 +60,7 @@ SERVING = """
     setreuid 113 145; setrlimit 160 164; setsockopt 54 208; setuid 105 146; shutdown 48 210;
     signalfd4 289 74; socket 41 198; socketpair 53 199; timerfd_create 283 85; timerfd_gettime 287 87;
     timerfd_settime 286 86; tkill 200 130; umask 95 166; utimensat 280 88;
-    setfsuid 122 151; setfsgid 123 152
+    lchown 94 -; setfsuid 122 151; setfsgid 123 152
 """
 # Of those above, what a daemon has no use for.
 _UNUSED = """
