@@ -114,7 +114,7 @@ def make_folder(path: str, owner: tuple[int, int] | None) -> None:
 
 
 def create_folder(path: str, owner: tuple[int, int] | None) -> None:
-    """Create a folder that is not there yet, for whoever is behind sudo.
+    """Create a folder that is not there yet, for whoever is behind sudo, and where that one may.
 
     Args:
         path: where it is to lie.
@@ -128,7 +128,7 @@ def create_folder(path: str, owner: tuple[int, int] | None) -> None:
         os.mkdir(name, 0o700, dir_fd=folder)
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
-    _made(path.rstrip("/"), owner, make).close()
+    _made_as(path.rstrip("/"), owner, make).close()
 
 
 def remove_session(path: str, owner: tuple[int, int] | None) -> None:

@@ -264,14 +264,14 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
     (theirs / "roots").mkdir(mode=0o700)
     really = os.mkdir
 
-    def swapped(path: str, mode: int) -> None:
-        really(path, mode)
-        assert os.stat(path).st_uid == NOBODY  # from the start
-        os.rename(path, theirs / "away")
-        os.rename(theirs / "roots", path)
+    def swapped(name: str, mode: int, *, dir_fd: int) -> None:
+        really(name, mode, dir_fd=dir_fd)
+        assert os.stat(name, dir_fd=dir_fd).st_uid == NOBODY  # from the start
+        os.rename(name, "away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename("roots", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", swapped)
-    with output.new_folder(str(theirs / "x")):
+    with pytest.raises(GputopError, match="cannot be made"), output.new_folder(str(theirs / "x")):
         pass
     assert (theirs / "x").stat().st_uid == 0
 

@@ -61,15 +61,6 @@ def test_who_asks_hears_of_every_key_and_of_escape() -> None:
     assert not isinstance(screen.app.screen, Question)
 
 
-@pytest.mark.slow
-def test_a_letter_takes_the_place_of_the_one_that_is_there() -> None:
-    answers = list[str]()
-    screen = asked("sure?", lambda text: answers.append(text) or "", "n", letter=True)
-    assert "y or n" in screen.text()
-    screen.press("x", "y", "enter")
-    assert answers == ["y"]
-
-
 def test_a_text_has_an_end() -> None:
     screen = asked("p", lambda text: "", "x" * (MOST_CHARACTERS - 1))
     screen.press("end", "a", "b")
