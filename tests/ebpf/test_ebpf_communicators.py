@@ -95,7 +95,7 @@ def test_the_rank_that_sleeps_is_late_by_as_long_as_it_sleeps_and_for_that_reaso
     database.close()
     (row,) = (dict(zip(found.answer.columns, told, strict=True)) for told in found.answer.rows)
     assert (row["late_rank"], row["seen"], row["ranks"]) == (LATE, RANKS, RANKS)
-    assert row["cause"] == "C26"
+    assert row["cause"] == "C32"
     assert row["late_ms"] == pytest.approx(slept[LATE] - slept[1 - LATE], rel=0.1)
     assert row["clock_error_ms"] == 0, "they have one clock"
 

@@ -37,5 +37,5 @@ def test_the_late_rank_of_distributed_data_parallel_is_named_with_what_it_is_lat
     database.close()
     (row,) = (dict(zip(found.answer.columns, told, strict=True)) for told in found.answer.rows)
     assert (row["late_rank"], row["seen"], row["ranks"], row["why"]) == (LATE, 2, 2, None)
-    assert row["cause"] == "C26"
+    assert row["cause"] == "C32"
     assert row["late_ms"] == pytest.approx(slept[LATE] - slept[1 - LATE], rel=0.1)

@@ -28,17 +28,17 @@ def _lock(scene: Scene, free: Mask) -> Mask:
 def _keeps_it(scene: Scene) -> Mask:
     """The submitter holds a lock for which others wait: it sleeps with it, or runs Python with the GIL.
 
-    What others wait for is the lock that it lets go when they are woken. Of the GIL those count that give the
-    GPU work, too: without it they would do so meanwhile.
+    What others wait for is the lock that it lets go when they are woken. Those count that give the GPU work,
+    too: without the lock they would do so meanwhile.
     """
     segments, slices, threads = scene.segments, scene.evidence.slices, scene.evidence.threads
     asleep = scene.own & scene.waits(Wait.SLEEP)
     runs = scene.own & scene.does(State.RUN, State.QUEUED) & scene.inside(Group.OTHER)
     found = scene.mask()
-    locks = np.flatnonzero(scene.locks == Futex.LOCK)
-    gil = np.flatnonzero(scene.locks == Futex.GIL)
     submitters = np.unique(scene.gaps.thread)
-    gil = gil[np.isin(slices["row"][gil], submitters)]
+    giving = np.isin(slices["row"], submitters)
+    locks = np.flatnonzero(giving & (scene.locks == Futex.LOCK))
+    gil = np.flatnonzero(giving & (scene.locks == Futex.GIL))
     for thread in submitters.tolist():
         mine = segments.thread == thread
         same = slices["pid"] == threads.pid[thread]
