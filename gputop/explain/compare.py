@@ -352,9 +352,10 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: 
     if launches.before is not None and launches.after is not None and not ratio.shown:
         was, now = launches.before.usual, launches.after.usual
         if max(was, now) > _OTHER_WORK * min(was, now):
+            unit = _PER.get(before.measures.unit, "step")
             yield (
-                f"a {_PER[before.measures.unit]} has {now:.0f} launches instead of {was:.0f}, and no copy of "
-                "an input shows that it is the same work"
+                f"a {unit} has {now:.0f} launches instead of {was:.0f}, and no copy of an input shows that "
+                "it is the same work"
             )
 
 
