@@ -26,7 +26,7 @@ from gputop.explain.evidence.ranges import Ints, covered, intersect, length, uni
 from gputop.library.session import reader_of
 from probes.activities import Table
 from probes.schema import Kind, Records
-from probes.source import ACTIVITY, APIS, GPUS, PROCESS, Item, Sample
+from probes.source import ACTIVITY, APIS, GPUS, MARK, PROCESS, Item, Sample
 
 WINDOWS_NS = (1_000_000_000 // 6, 1_000_000_000)
 EVERY_NS = 250_000_000
@@ -194,6 +194,8 @@ def _without_kernels(items: list[Item], activities: Activities, rows: Table, win
             continue
         if item.kind == ACTIVITY:
             continue
+        if item.kind == MARK:  # it counts what is left out here, which would be taken for lost
+            item = Sample(MARK, item.time_ns, {**item.data, "activities": None})
         if item.kind == APIS:
             names = [list(row) for row in item.data["rows"]]
             ops = [str(row[0]) for row in names]
