@@ -35,7 +35,7 @@ SUDOER = 65534  # sudo's users have a name
 def theirs(tmp_path: Path) -> Path:
     """A folder of nobody's, in one that everybody reaches."""
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     folder = tmp_path / "theirs"
     folder.mkdir()
     os.chown(folder, *USER)

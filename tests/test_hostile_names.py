@@ -128,7 +128,7 @@ def test_a_link_among_segments_is_not_followed(tmp_path: Path) -> None:
 @as_root
 def test_root_makes_no_folder_through_a_link_of_somebody_else(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     theirs, secret = tmp_path / "theirs", tmp_path / "secret"
     for folder in (theirs, secret):
         folder.mkdir()
@@ -211,7 +211,7 @@ def test_a_dump_belongs_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.M
 
     os.chown(tmp_path, NOBODY, NOBODY)
     for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     user = Identity(NOBODY, NOBODY, "them", str(tmp_path))
     monkeypatch.setattr(dump, "behind_sudo", lambda: user)
 

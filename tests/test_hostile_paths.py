@@ -33,7 +33,7 @@ class Trap:
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark = folder / "trap", folder / "taken"
         for parent in (folder, *folder.parents[:3]):
-            parent.chmod(0o755)
+            parent.chmod(parent.stat().st_mode | 0o055)
         self.folder.mkdir()
         os.chown(self.folder, NOBODY, NOBODY)
 

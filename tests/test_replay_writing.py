@@ -226,7 +226,7 @@ def test_two_recorders_do_not_share_a_file(tmp_path: Path) -> None:
 @needs_root
 def test_root_records_as_the_user_behind_sudo(tmp_path: Path) -> None:
     for folder in [tmp_path, *tmp_path.parents[:3]]:
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
@@ -241,7 +241,7 @@ def test_root_records_as_the_user_behind_sudo(tmp_path: Path) -> None:
 @needs_root
 def test_a_link_planted_by_the_user_leads_root_nowhere(tmp_path: Path) -> None:
     for folder in [tmp_path, *tmp_path.parents[:3]]:
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     home, secret = tmp_path / "home", tmp_path / "secret"
     home.mkdir()
     secret.mkdir(mode=0o755)
