@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gputop.explain.answer.report import Level
 from gputop.explain.causes.cause import Cause, Claim
+from gputop.explain.causes.peer_causes import share
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.fileio import file_samples, file_work
@@ -17,6 +19,11 @@ MOSTLY = 0.5  # of the time is one file's, for it to be named
 
 def _disk(scene: Scene, free: Mask) -> Mask:
     return free & ((scene.own & scene.waits(Wait.DISK, Wait.READ)) | file_work(scene))
+
+
+def _level(claim: Claim) -> Level:
+    """What slept for the disk is proved; CPU time in system calls on files is known by samples."""
+    return Level.STRONG if share(claim, claim.scene.does(State.RUN)) > MOSTLY else Level.PROVED
 
 
 def _title(claim: Claim) -> str:
@@ -52,6 +59,7 @@ DISK = register(
         "the submitting thread waits for the disk",
         _disk,
         _advise_disk,
+        level=_level,
         titled=_title,
         culprit="end",
         family="K",

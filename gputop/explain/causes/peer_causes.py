@@ -78,6 +78,8 @@ def level_of_chain(claim: Claim) -> Level:
     """Wakeups are the kernel's word; who is polled for is inferred, from processes of one family or not."""
     scene = claim.scene
     rows = np.flatnonzero(claim.segments)
+    if share(claim, scene.own) > HALF:  # of messages, by samples
+        return Level.STRONG
     polled = scene.polled_for[rows]
     if 2 * int(scene.ns[rows][polled].sum()) < claim.ns:
         return Level.PROVED
