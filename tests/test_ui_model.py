@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.actions import parse
 
-from gputop.engine.frame import Share
+from gputop.engine.frame import ProcessRow, Share
 from gputop.format import (
     clip,
     escape_text,
@@ -33,6 +33,7 @@ from gputop.ui.footer import Keys
 from gputop.ui.model.details import call_table, shares_text
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.processes import process_table
+from gputop.ui.model.view import READING_S, View
 from gputop.ui.pane import Pane
 from gputop.ui.panes import Banner
 from gputop.ui.run import NO_TERMINAL
@@ -155,24 +156,84 @@ def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:
     assert banner(80, 24, "short") == "▲ short"
 
 
-def test_the_order_is_looked_at_once_a_second() -> None:
+def test_a_sorted_column_is_sorted_in_every_frame() -> None:
     table = process_table()
-    slow, fast = fake.process(0, calls_per_second=10.0), fake.process(1, calls_per_second=99.0)
-    table.update([slow, fast], 0)
-    assert [row.pid for row in table.rows] == [fast.pid, slow.pid]
-    faster = replace(slow, calls_per_second=500.0)
-    table.update([faster, fast], fake.S // 2)
-    assert [row.pid for row in table.rows] == [fast.pid, slow.pid]
-    table.update([faster, fast], fake.S)
-    assert [row.pid for row in table.rows] == [slow.pid, fast.pid]
+    table.sort_by("time")
+    chance = Random(7)
+    rates = [float(chance.randrange(390, 490)) for _ in range(12)]
+    for tick in range(200):
+        rates = [rate * chance.uniform(0.93, 1.07) for rate in rates]
+        rows = [
+            fake.process(place, top_api_ns_per_second=1e6 * rate)
+            for place, rate in enumerate(rates)
+            if chance.random() < 0.9
+        ]
+        table.update(rows, tick * fake.S // 4)
+        shown = [float(format_ns(row.top_api_ns_per_second).rstrip("ms")) for row in table.rows]
+        assert shown == sorted(shown, reverse=True)
 
 
-def test_a_small_change_does_not_move_a_row() -> None:
+def test_percentages_of_four_digits_are_sorted_to_the_last() -> None:
     table = process_table()
-    one, two = fake.process(0, calls_per_second=100.0), fake.process(1, calls_per_second=99.0)
+    table.sort_by("cpu")
+    table.update([fake.process(0, on_cpu_percent=1231.0), fake.process(1, on_cpu_percent=1234.0)], 0)
+    assert [format_percent(row.on_cpu_percent) for row in table.rows] == ["1234", "1231"]
+
+
+def test_rows_that_read_alike_keep_their_places() -> None:
+    table = process_table()
+    one, two = fake.process(0, calls_per_second=484.2), fake.process(1, calls_per_second=484.1)
     table.update([one, two], 0)
-    table.update([one, replace(two, calls_per_second=104.0)], fake.S)
+    table.update([one, replace(two, calls_per_second=484.4)], fake.S)
     assert [row.pid for row in table.rows] == [one.pid, two.pid]
+
+
+def test_rows_stay_where_they_are_while_somebody_reads_and_are_sorted_afterwards() -> None:
+    now = [100.0]
+    view = View()
+    view.clock = lambda: now[0]
+    first, second = fake.process(0, calls_per_second=100.0), fake.process(1, calls_per_second=50.0)
+    frame = fake.frame(processes=1)
+
+    def shown(tick: int, *rows: ProcessRow) -> list[int]:
+        view.show(replace(frame, number=tick, time_ns=frame.time_ns + tick * fake.S // 4, processes=rows))
+        return [row.pid for row in view.processes.rows]
+
+    assert shown(0, first, second) == [first.pid, second.pid]
+    view.touch()
+    faster, new = replace(second, calls_per_second=900.0), fake.process(2, calls_per_second=999.0)
+    now[0] += READING_S - 0.1
+    assert shown(1, first, faster, new) == [first.pid, second.pid, new.pid]
+    assert view.processes.unsorted
+    assert not view.settle()
+    now[0] += 0.2
+    assert view.settle(), "also where no frame comes, as in a pause"
+    assert [row.pid for row in view.processes.rows] == [new.pid, second.pid, first.pid]
+    assert not view.processes.unsorted
+    assert not view.settle()
+    view.touch()
+    view.processes.reverse()
+    assert shown(2, first, faster, new) == [first.pid, second.pid, new.pid], "who sorts sees it at once"
+
+
+@pytest.mark.slow
+async def test_a_key_and_the_mouse_keep_the_rows_and_the_title_says_so() -> None:
+    frame = fake.frame(processes=4, storm=False)
+    turned = [replace(row, calls_per_second=1e6 * place) for place, row in enumerate(frame.processes, 1)]
+    for use in ("key", "mouse"):
+        async with running(frame) as screen:
+            app, _feed, pilot = screen
+            app.view.clock = lambda: 0.0
+            before = [row.pid for row in app.view.processes.rows]
+            await (pilot.press("down") if use == "key" else pilot.hover("#processes"))
+            await feed_frame(screen, replace(frame, number=1, processes=tuple(turned)))
+            assert [row.pid for row in app.view.processes.rows] == before
+            assert "order kept" in text_of(app)
+            app.view.clock = lambda: READING_S
+            app.poll()
+            await pilot.pause()
+            assert [row.pid for row in app.view.processes.rows] == [row.pid for row in reversed(turned)]
+            assert "order kept" not in text_of(app)
 
 
 def test_a_replay_that_jumps_back_is_sorted_anew() -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.css.stylesheet import Stylesheet
@@ -162,6 +163,12 @@ class GputopApp(Host):
         for number in ENDING:
             signal.signal(number, heed)
 
+    async def on_event(self, event: events.Event) -> None:
+        """A key or the mouse: whoever uses them reads, and rows keep their places meanwhile."""
+        if isinstance(event, events.InputEvent):
+            self.view.touch()
+        await super().on_event(event)
+
     def poll(self) -> None:
         """Look for a newer frame, and show it when there is something new to see."""
         view, frame = self.view, self.feed.latest()
@@ -172,6 +179,7 @@ class GputopApp(Host):
                 self.say(farewell)
             self._shown_number = frame.number
         chrome = self._poll_chrome()
+        fresh = view.settle() or fresh
         if fresh or chrome != self._chrome:
             self._chrome = chrome
             self.show()

@@ -89,7 +89,8 @@ class TablePane(Pane, inherit_bindings=False):
         below = len(self.table.rows) - above - page
         parts = [f"{above} above"] if above else []
         parts += [f"+{below} row{'s' if below > 1 else ''}"] if below > 0 < page else []
-        return ", ".join([*parts, *(["frozen"] if self.table.frozen else [])])
+        kept = ["frozen"] if self.table.frozen else ["order kept"] if self.table.unsorted else []
+        return ", ".join([*parts, *kept])
 
     def show(self) -> None:
         """Follow the selected row where it was in sight, and look at the rows again."""

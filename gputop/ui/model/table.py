@@ -10,9 +10,9 @@ from gputop.format import NS_PER_S, fit
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 
 T = TypeVar("T")
-SORT_PERIOD_NS = NS_PER_S  # order is looked at again once a second, whatever the rate of values
-DEAD_BAND = 0.1  # a value has to move by a tenth before it may move its row
+FAR_NS = 5 * NS_PER_S  # from one frame to the next: what is shown then is not what was being read
 GAP = 1
+_THREE_DIGITS, _MOST_DIGITS = 1_000, 100_000  # between them a percentage has four or five digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Colum
 class Table(Generic[T]):
     """Rows, their order, the selected one and which are in sight.
 
-    The order is found anew once a second; a row moves only when its value has changed by a tenth since
-    it was last placed. Rows that appear in between come last, so nothing jumps under the reader's eye.
+    The order is that of the frame, so that a sorted column is sorted; rows whose figures read alike keep
+    their places. While somebody reads (``reading``) or the order is frozen, rows stay where they are and new
+    ones come last.
     """
 
     def __init__(
@@ -108,14 +109,15 @@ class Table(Generic[T]):
         self.selected: Hashable | None = None
         self.proposed: Hashable | None = None  # selected while nobody has chosen a row
         self.frozen = False
+        self.reading = False
         self.held = False  # the selected row stays in sight, whoever scrolls
         self.arrange: Callable[[list[Hashable]], list[Hashable]] = lambda order: order
         self.sorted_as: Mapping[Hashable, T] = {}  # rows that are placed by the figures of others
         self.rows: list[T] = []
         self._key = key
         self._order: list[Hashable] = []
-        self._placed_by: dict[Hashable, float | str] = {}
-        self._sorted_at: int | None = None
+        self._resorts = True  # whatever is being read
+        self._shown_ns = 0  # the time of the frame that was taken last
         self._spans: list[tuple[int, int, Column[T]]] = []
         self._chosen = False  # a cursor nobody has moved does not drag the view along
         self.sort_by(sort_key)
@@ -135,7 +137,7 @@ class Table(Generic[T]):
         """Sort by a column in its usual direction."""
         self.sort_column = next(column for column in self.columns if column.key == key)
         self.descending = self.sort_column.descending
-        self._forget_order()
+        self._resorts = True
 
     def shift_sort(self, by: int) -> None:
         """Sort by a neighbour among all columns; the title names one that is out of sight."""
@@ -144,21 +146,16 @@ class Table(Generic[T]):
 
     def resort(self) -> None:
         """Find the order anew with the next rows: they are others than before."""
-        if not self.frozen:
-            self._sorted_at = None
+        self._resorts = self._resorts or not self.frozen
 
     def reverse(self) -> None:
         """Turn the order around."""
         self.descending = not self.descending
-        self._forget_order()
-
-    def _forget_order(self) -> None:
-        self._sorted_at = None
-        self._placed_by.clear()
+        self._resorts = True
 
     def reset(self) -> None:
         """Forget rows, order and place: the table will show something else."""
-        self._forget_order()
+        self._resorts = True
         self._order = []
         self.selected = None
         self._chosen = False
@@ -168,13 +165,14 @@ class Table(Generic[T]):
 
         Args:
             rows: All rows, in any order.
-            time_ns: The frame's time; the order is looked at again when a second has passed.
+            time_ns: The frame's time.
         """
         by_key = {self._key(row): row for row in rows}
-        due = self._sorted_at is None or abs(time_ns - self._sorted_at) >= SORT_PERIOD_NS
-        if self._sorted_at is None or (due and not self.frozen):
+        reading = self.reading and abs(time_ns - self._shown_ns) < FAR_NS
+        self._shown_ns = time_ns
+        if self._resorts or not (self.frozen or reading):
             self._order = self._sorted(by_key)
-            self._sorted_at = time_ns
+            self._resorts = False
         else:
             known = set(self._order)
             self._order = [k for k in self._order if k in by_key] + [k for k in by_key if k not in known]
@@ -187,18 +185,26 @@ class Table(Generic[T]):
         elif self.selected not in by_key and self.rows:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
 
+    def _value(self, key: Hashable, row: T) -> float | str:
+        """What a row is sorted by, in the digits that are shown of it at most."""
+        value = self.sort_column.sort(self.sorted_as.get(key, row))
+        if not isinstance(value, float):
+            return value
+        return round(value) if _THREE_DIGITS <= value < _MOST_DIGITS else float(f"{value:.3g}")
+
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
         place = {key: index for index, key in enumerate(self._order)}
-        placed: dict[Hashable, float | str] = {}
-        for key, row in by_key.items():
-            value, before = self.sort_column.sort(self.sorted_as.get(key, row)), self._placed_by.get(key)
-            if isinstance(value, float | int) and isinstance(before, float | int):
-                value = before if abs(value - before) <= DEAD_BAND * abs(before) else value
-            placed[key] = value
-        self._placed_by = placed
+        values = {key: self._value(key, row) for key, row in by_key.items()}
         keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
         # reverse=True keeps equals in their order, so rows with the same value do not swap.
-        return self.arrange(sorted(keys, key=lambda key: placed[key], reverse=self.descending))
+        return self.arrange(sorted(keys, key=lambda key: values[key], reverse=self.descending))
+
+    @property
+    def unsorted(self) -> bool:
+        """True if rows stand where another order would have them: somebody reads, or froze it."""
+        return (self.frozen or self.reading) and self._order != self._sorted(
+            {self._key(row): row for row in self.rows}
+        )
 
     @property
     def chosen(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
@@ -15,12 +16,14 @@ from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.process_history import ProcessHistory, spark_column
+from gputop.ui.model.steady import Steady
 from gputop.ui.model.subject import subject_of
 from gputop.ui.model.table import Table
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeblocks import Subject, TimeBlocks
 
 LOG_LINES = 2_000
+READING_S = 3.0  # after a key or a move of the mouse rows keep their places for so long
 TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # the key of a pane is its place here
 
 
@@ -31,7 +34,10 @@ class View:
         frame: The frame shown.
         hidden: The panes that the user has hidden, by the names that the preferences have for them.
         complaints: What is wrong with the preferences, in sentences.
+        clock: Seconds that only grow.
     """
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, asked: Asked = USUAL) -> None:
         """Start without a frame, as it is asked for."""
@@ -61,6 +67,9 @@ class View:
         self._gpu: int | None = None
         self._wanted_pid = asked.selected_pid
         self._detail_pid: int | None = None
+        self._steady = Steady()
+        self._explained_as: Explained | None = None  # what ``explain`` was given last
+        self._touched_s = -READING_S
         self._prefer(asked.preferences)
 
     @property
@@ -93,11 +102,28 @@ class View:
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 
+    def touch(self) -> None:
+        """A key or the mouse was used: whoever did so is reading."""
+        self._touched_s = self.clock()
+
+    @property
+    def _reads(self) -> bool:
+        return self.clock() - self._touched_s < READING_S
+
+    def settle(self) -> bool:
+        """Sort rows that were kept in their places while somebody read; False where nothing has changed."""
+        if self._reads or not self.processes.reading:
+            return False
+        self.list()
+        return True
+
     def list(self) -> str:
         """List the processes of the frame, and what is known of the selected one; see ``show``."""
         frame = self.frame
         if frame is None:
             return ""
+        for one in self.tables.values():
+            one.reading = self._reads
         followed = self.listing.followed
         if followed is not None and self.processes.selected != followed.pid:
             self.listing.followed = None  # the cursor was moved
@@ -115,7 +141,10 @@ class View:
 
     def explain(self, explained: Explained) -> None:
         """Take an explanation: what the verdict and its chain say from now on."""
-        self.explained = explained
+        if explained is self._explained_as:
+            return
+        self._explained_as = explained
+        self.explained = explained = self._steady.take(explained)
         self.chain.take(explained)
         self.timeline.take(explained)
 
