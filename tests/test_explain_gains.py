@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.explain.answer import figures
+from gputop.explain.answer import wording
 from gputop.explain.answer.report import Finding, Report
 from gputop.explain.build import explain
 from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, bound
@@ -88,7 +88,7 @@ def test_what_a_step_of_the_warm_up_wins_is_part_of_the_gain() -> None:
     machine, report = told(deeds)
     finding = first(report, "C12")
     won = (machine.length - run(deeds, "input").length) / 60
-    saved = figures.saved_of_step(finding, report)
+    saved = wording.saved_of_step(finding, report)
     assert saved is not None
     assert won <= saved[0] / 1e3 <= 1.02 * won
     assert finding.max_gain_ns / 1e3 == pytest.approx(61 * saved[0] / 1e3, rel=0.001)

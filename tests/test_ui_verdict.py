@@ -312,7 +312,7 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
         shown = " ".join(text_of(app).split())
         for part in (
             "A step takes 78.0ms; estimated with C12 fixed: 31.0ms, with C02 as well: 9.0ms to 12.0ms.",
-            "C12 strong ~7.80s 78%",
+            "C12 strong ~7.80s 12–78%",
             "about 7.80s (1.20s proved, at most 9.90s)",
             notes[0],
         ):

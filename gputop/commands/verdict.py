@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gputop.documents.frame import VerdictJson
-from gputop.explain.answer.figures import what_if_text
 from gputop.explain.answer.output import report_to_json
+from gputop.explain.answer.wording import what_if_text
 from gputop.format import escape_text
 from gputop.ui.model.why import ended_text
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gputop.engine.facts import Facts
 from gputop.exchange.explained import Explained
 from gputop.exchange.forms import NEEDS_STATE, SEQUENCE
-from gputop.explain.answer.figures import loss_text
+from gputop.explain.answer.wording import loss_text
 from gputop.explain.evidence.activity import ON_GPU
 from gputop.format import escape_text
 from gputop.library.session import Session
@@ -163,7 +163,7 @@ class Tracks:
             told = {
                 "cause": finding.cause,
                 "level": str(finding.level),
-                "loss": loss_text(finding.loss),
+                "loss": loss_text(finding.loss, finding.idle_level),
                 "line": "" if finding.line is None else finding.line.text(),
                 "advice": "; ".join(finding.advice),
             }

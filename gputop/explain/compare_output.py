@@ -9,7 +9,7 @@ from typing import Final
 from gputop.documents.diff import DiffDocument, SideJson, SpreadJson
 from gputop.engine.lines import line_json
 from gputop.explain.answer.output import range_json
-from gputop.explain.answer.sentence import idle_words
+from gputop.explain.answer.wording import idle_words
 from gputop.explain.compare import CauseChange, Diff, MeasureChange, Side, Spread
 from gputop.format import brief, escape_text, fit, format_ns
 

@@ -21,6 +21,7 @@ from gputop.explain.answer.picture import (
     GONE,
     GPU_ROWS,
     LOST,
+    OUTSIDE,
     PRESUMED,
     PROVED,
     QUEUED,
@@ -66,7 +67,7 @@ def lanes_of(scene: Scene, outcome: Outcome, report: Report, start_ns: int) -> L
     lanes = Lanes(
         first,
         grid.columns,
-        _gpus(scene, outcome, grid, proved=report.coverage),
+        _gpus(scene, outcome, grid, report),
         _threads(scene.evidence, grid, high),
         _lost(scene.evidence, grid),
     )
@@ -118,7 +119,7 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
         newest = found[1] or found[0]
         assert newest is not None
         shares = over([lane.shares if lane is not None else None for lane in found])
-        made_gpus.append(GpuLane(label, newest.index, shares))
+        made_gpus.append(GpuLane(label, newest.index, shares, newest.error))
     made_threads = []
     for tid in tids[:MOST_THREADS]:
         of_thread = [part.get(tid) for part in threads]
@@ -159,7 +160,11 @@ class Grid:
 
 
 def _shares(ns: Ints) -> Shares:
-    return np.clip(ns * WHOLE // COLUMN_NS, 0, WHOLE).astype(np.uint8)
+    """Rows that lie beside each other, rounded together: their sum is as exact as each of them."""
+    edges = np.rint(np.cumsum(ns, axis=-2) * (WHOLE / COLUMN_NS)).astype(np.int64)
+    parts = np.diff(edges, axis=-2, prepend=0)
+    shares: Shares = np.clip(parts, 0, WHOLE).astype(np.uint8)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,16 +214,21 @@ def gpu_parts(scene: Scene, outcome: Outcome, number: int, *, proved: bool) -> G
     return GpuParts(cause, sure, begin, end, presumed, busy)
 
 
-def _gpus(scene: Scene, outcome: Outcome, grid: Grid, *, proved: bool) -> tuple[GpuLane, ...]:
+def _gpus(scene: Scene, outcome: Outcome, grid: Grid, report: Report) -> tuple[GpuLane, ...]:
     gpu, families = scene.analysis.gpu, family_table()
+    accounts = {one.label: one.account for one in report.gpus}
     lanes = []
     for span in gpu.spans:
+        account = accounts.get(gpu.devices.labels[span.device])
+        proved = report.coverage and (account is None or account.proved_ns > 0)
         one = gpu_parts(scene, outcome, span.device, proved=proved)
         idle = np.where(one.sure, PROVED, ASSUMED) + families[one.cause], one.begin, one.end
-        parts = [idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy)]
+        ends = np.array([grid.low, span.end]), np.array([span.begin, grid.high])
+        parts = [idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy), _row(OUTSIDE, ends)]
         rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
-        lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end))))
+        error = (account.error_ns or 0) / max(account.span_ns, 1) if account is not None else 0.0
+        lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end)), error))
     return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from gputop.explain.answer.account import whole
 from gputop.explain.answer.graphs import GraphReport
@@ -38,9 +39,10 @@ from gputop.explain.answer.report import (
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
+from gputop.explain.answer.wording import accounts_for
 from gputop.explain.findings.diagnosis import LEAST, TITLES, class_of
 from gputop.explain.findings.findings import LEAST_NS, LEAST_SHARE
-from gputop.format import format_ns, format_percent
+from gputop.format import format_ns
 
 MOST_EVENTS = 200  # the longest are told; the others are small gaps
 MOST_NOTES = 32
@@ -76,7 +78,7 @@ class Lost:
             first.worst,
             first.at,
             self.parts + other.parts,
-            _sum_of(self.loss, other.loss),
+            self.loss.plus(other.loss),
             self.gain_ns + other.gain_ns,
             self.gaps + other.gaps,
             _added(self.levels, other.levels),
@@ -328,14 +330,6 @@ def _in_parts(partial: Partial, why: str) -> str:
     )
 
 
-def _sum_of(one: Range, other: Range) -> Range:
-    lower, upper = one.lower + other.lower, one.upper + other.upper
-    if one.estimate is None and other.estimate is None:
-        return Range(lower, upper)
-    told = (part.middle if part.estimate is None else part.estimate for part in (one, other))
-    return Range(lower, upper, int(sum(told)))
-
-
 def _both(one: Account, other: Account) -> Account:
     """The account of two parts; an estimate is known where hardly any time of either is unknown."""
     spans = one.span_ns + other.span_ns
@@ -413,8 +407,8 @@ def _diagnosis(partial: Partial, findings: list[Finding], scale: int) -> Diagnos
     lead = next((place for place, one in enumerate(findings) if kind and class_of(one) is kind), None)
     if kind is None or lead is None:
         return known if known is not None and known.kind == kind and known.lead is None else None
-    taken = sum(one.loss.middle for one in findings if class_of(one) is kind)
-    if taken < LEAST * scale:
+    taken = reduce(Range.plus, (one.loss for one in findings if class_of(one) is kind))
+    if taken.middle < LEAST * scale:
         return None
-    said = f"accounts for {format_percent(100 * min(taken / max(scale, 1), 1))} % of the time"
+    said = accounts_for(taken, partial.sums["span_ns"])
     return Diagnosis(kind, TITLES[kind], findings[lead].level, (said,), (), lead)

@@ -310,8 +310,7 @@ def _diagnosis(
     span = sum(one.span_ns - one.outside_ns for one in accounts)
     if span <= 0:
         return told, True
-    agreed = all(one.agrees for one in accounts)
-    found = by_losses(findings, kinds, unasked, span, len(accounts), agreed=agreed)
+    found = by_losses(findings, kinds, unasked, span, accounts)
     if found is not None:
         return found, told is not None and told.kind == found.kind
     idle = sum(one.proved_ns + one.estimated_ns - one.outside_ns for one in accounts) / span

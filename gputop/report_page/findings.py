@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from gputop.explain.answer.figures import loss_text, what_if_text
 from gputop.explain.answer.report import Event, Finding, Link, Report
-from gputop.format import format_ns, format_percent, format_times
+from gputop.explain.answer.wording import (
+    ADVICE,
+    EVIDENCE,
+    NO_FINDING,
+    RULED_OUT,
+    finding_block,
+    link_figures,
+    overlap_text,
+    remainder,
+    steps_text,
+    storm_text,
+    what_if_text,
+)
+from gputop.format import format_ns, format_percent
 from gputop.report_page.markup import figure, items, sentence, text
 
 
@@ -13,9 +25,11 @@ def verdict(report: Report) -> str:
     bars = "".join(_account(report, row) for row in range(len(report.gpus)))
     steps = ""
     if report.steps is not None:
-        usual = figure("steps.usual_ns", report.steps.usual_ns, format_ns(report.steps.usual_ns))
-        count = figure("steps.count", report.steps.count, str(report.steps.count))
-        steps = f"<p>{count} steps of {usual} each, by the calls of thread {report.steps.tid}.</p>"
+        exact = figure("steps.usual_ns", report.steps.usual_ns, "")
+        exact += figure("steps.count", report.steps.count, "")
+        steps = f"<p>{sentence(steps_text(report.steps))}.{exact}</p>"
+        if report.steps.growth is not None:
+            steps += f"<p>{sentence(report.steps.growth.text())}</p>"
     grounds = items(report.diagnosis.evidence, "evidence") if report.diagnosis else ""
     return f'<p class="verdict" data-key="verdict">{sentence(report.verdict)}</p>{grounds}{steps}{bars}'
 
@@ -46,69 +60,54 @@ def _account(report: Report, row: int) -> str:
 def findings(report: Report) -> str:
     """All findings, the costliest first."""
     if not report.findings:
-        return "<p>No recurring loss of GPU time.</p>"
+        return f"<p>{NO_FINDING}</p>"
     return "".join(_finding(row, one, report) for row, one in enumerate(report.findings))
 
 
 def _finding(row: int, finding: Finding, report: Report) -> str:
-    key = f"findings.{row}"
-    loss = "".join(
-        figure(f"{key}.loss_ns.{end}", ns, "")
-        for end, ns in (
-            ("lower", finding.loss.lower),
-            ("upper", finding.loss.upper),
-            ("estimate", finding.loss.estimate),
-        )
+    block, key = finding_block(finding, report), f"findings.{row}"
+    figures = (
+        ("loss_ns.lower", finding.loss.lower),
+        ("loss_ns.upper", finding.loss.upper),
+        ("loss_ns.estimate", finding.loss.estimate),
+        ("max_gain_ns", finding.max_gain_ns),
+        ("per_step_ns", finding.per_step_ns),
     )
-    share = 100 * finding.loss.middle / report.span_ns if report.span_ns else 0.0
-    a_step = ""
-    if finding.per_step_ns is not None:
-        a_step = (
-            f", {figure(f'{key}.per_step_ns', finding.per_step_ns, format_ns(finding.per_step_ns))} a step"
-        )
+    exact = "".join(figure(f"{key}.{name}", ns, "") for name, ns in figures)
     line = f'<p class="line">{text(finding.line.full_text())}</p>' if finding.line is not None else ""
-    kind = "GPU idle" if finding.kind == "idle" else "inside calls"
-    gain = figure(f"{key}.max_gain_ns", finding.max_gain_ns, format_ns(finding.max_gain_ns))
-    moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
+    ruled_out = items(block.listed(RULED_OUT), "ruled")
     return (
-        f'<article><h3>{row + 1}. {sentence(finding.title)} <span class="tag {finding.level}">'
-        f"{finding.cause}, {finding.level}</span></h3>{line}"
-        f"<p>{kind}: <b>{loss_text(finding.loss)}</b>{loss}, {format_percent(share)} % of the time{a_step}; "
-        f"the fix saves up to {gain}</p>{_chain(finding.chain)}{items(finding.evidence, 'evidence')}"
-        + (f"<p>ruled out</p>{items(finding.ruled_out, 'ruled')}" if finding.ruled_out else "")
-        + items(finding.advice, "advice")
-        + (f'<p class="note">worst at {moments} s</p>' if moments else "")
+        f'<article><h3>{row + 1}. {sentence(block.title)} <span class="tag {finding.level}">'
+        f"{block.tag}</span></h3>{line}"
+        f"<p><b>{sentence(block.cost)}</b>{exact}; the fix {sentence(block.saves)}</p>"
+        f"{_chain(finding.chain)}{items(block.listed(EVIDENCE), 'evidence')}"
+        + (f"<p>{RULED_OUT}</p>{ruled_out}" if ruled_out else "")
+        + items(block.listed(ADVICE), "advice")
+        + (f'<p class="note">{block.moments}</p>' if block.moments else "")
         + "</article>"
     )
 
 
 def _chain(chain: tuple[Link, ...]) -> str:
     rows = "".join(
-        f'<li class="{link.layer}">{sentence(link.text)}: {format_ns(link.ns)} '
-        f"<small>({format_times(link.events)})</small></li>"
-        for link in chain
+        f'<li class="{link.layer}">{sentence(link.text)}: {link_figures(link)}</li>' for link in chain
     )
     return f'<ol class="chain">{rows}</ol>' if rows else ""
 
 
 def rest(report: Report) -> str:
     """What a change wins in turn, single events, and what is not counted or not known."""
-    told = what_if_text(report)
+    said = "".join(f"<p>{sentence(one)}</p>" for one in (what_if_text(report), overlap_text(report)) if one)
     events = "".join(_event(event) for event in report.events)
-    sums = ", ".join(
-        f"{about} {figure(key, ns, format_ns(ns))}"
-        for key, about, ns in (
-            ("outside_ns", "outside the loop (start-up, end, first use)", report.outside_ns),
-            ("small_ns", "small gaps", report.small_ns),
-            ("unexplained_ns", "unexplained", report.unexplained_ns),
-            ("unknown_ns", "excluded: records are lost", report.unknown_ns),
-        )
-    )
+    told = {key for key, _words, _ns in remainder(report)}
+    parts = [f"{words} {figure(key, ns, format_ns(ns))}" for key, words, ns in remainder(report)]
+    hidden = "" if "unknown_ns" in told else figure("unknown_ns", report.unknown_ns, "")
+    lost = figure("lost.events", report.lost_events, str(report.lost_events))
     return (
-        (f"<p>{sentence(told)}</p>" if told else "")
+        said
         + (f"<h3>Once only</h3><ul>{events}</ul>" if events else "")
-        + f"<p>{sums}; {figure('lost.events', report.lost_events, str(report.lost_events))} events lost</p>"
-        + items(report.notes, "notes")
+        + f"<p>{'; '.join(parts)}; {lost} events lost{hidden}</p>"
+        + items((*map(storm_text, report.storms), *report.notes), "notes")
     )
 
 

@@ -8,17 +8,21 @@ So each word that could be more than a word becomes one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from gputop.explain.answer.figures import loss_text, saves_text, what_if_text
-from gputop.explain.answer.report import Finding, Range, Report
-from gputop.format import escape_text, format_ns, format_percent, format_times
+from gputop.explain.answer.report import Finding, Report
+from gputop.explain.answer.wording import (
+    NO_FINDING,
+    finding_block,
+    idle_words,
+    levels_used,
+    overlap_text,
+    remainder_text,
+    steps_text,
+    storm_text,
+    what_if_text,
+)
+from gputop.format import escape_text
 
-_LEVELS = {
-    "proved": "follows from what was observed and from CUDA's documented rules",
-    "strong": "one assumption holds as far as one can see",
-    "hint": "fits, but something else could fit too",
-}
 # a word of our own sentences: signs before it, the word, signs behind it; a code span may hold blanks
 _WORD = re.compile(r"[(\[]*`[^`\n]+`[)\],.;:]*(?!\S)|\S+")
 _PARTS = re.compile(r"(?P<lead>[(\[]*)(?P<core>.*?)(?P<trail>[)\],.;:]*)", re.DOTALL)
@@ -63,79 +67,42 @@ def report_to_markdown(report: Report) -> str:
         if not report.findings:
             lines += [f"  - to change: {harmless(text)}" for text in diagnosis.advice]
     for gpu in report.gpus:
-        lines.append(f"- {harmless(gpu.label)}: {harmless(_idle(gpu.idle, gpu.span_ns))}")
-    if report.steps is not None:
-        steps = report.steps
-        lines.append(f"- {steps.text()} (thread {steps.tid})")
-        if steps.growth is not None:
-            lines.append(f"- {harmless(steps.growth.text())}")
-    if said := what_if_text(report):
+        said = idle_words(gpu.label, gpu.idle, gpu.span_ns, gpu.account.outside_ns)
         lines.append(f"- {harmless(said)}")
+    if report.steps is not None:
+        lines.append(f"- {harmless(steps_text(report.steps))}")
+        if report.steps.growth is not None:
+            lines.append(f"- {harmless(report.steps.growth.text())}")
+    lines += [f"- {harmless(said)}" for said in (what_if_text(report), overlap_text(report)) if said]
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding(number, finding, report)]
     if not report.findings:
-        lines += ["", "No finding: nothing repeats that costs the GPU time."]
+        lines += ["", NO_FINDING]
     if report.events:
         lines += ["", "### Long gaps that did not repeat", ""]
         lines += [f"- {harmless(event.text())}" for event in report.events]
     return "\n".join([*lines, "", *_sureness(report)]) + "\n"
 
 
-def _idle(idle: Range, span_ns: int) -> str:
-    estimate = "not known" if idle.estimate is None else f"about {_share(idle.estimate, span_ns)}"
-    return (
-        f"idle for {estimate} of {format_ns(span_ns)}; proved: {_share(idle.lower, span_ns)}, "
-        f"at most {_share(idle.upper, span_ns)}"
-    )
-
-
-def _share(ns: int, span_ns: int) -> str:
-    return f"{format_percent(100 * ns / span_ns if span_ns else None)} %"
-
-
 def _finding(number: int, finding: Finding, report: Report) -> list[str]:
-    kind = "GPU idle" if finding.kind == "idle" else "time lost"
-    each = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
-    told = finding.loss.lower if finding.loss.estimate is None else finding.loss.estimate
-    share = f", {_share(told, report.span_ns)} of the time" if report.span_ns and told else ""
+    block = finding_block(finding, report)
     lines = [
-        f"### {number}. {harmless(finding.title)} ({harmless(finding.cause)}, {finding.level})",
+        f"### {number}. {harmless(block.title)} ({block.tag})",
         "",
-        f"{kind}: {harmless(loss_text(finding.loss) + share + each)}. The fix {saves_text(finding, report)}.",
+        f"{harmless(block.cost)}. The fix {block.saves}.",
         "",
     ]
-    for depth, link in enumerate(finding.chain):
-        figures = f"{format_ns(link.ns)} ({format_times(link.events)})"
-        lines.append(f"{'  ' * depth}- {harmless(link.text)}: {figures}")
-    for title, texts in (
-        ("Evidence", finding.evidence),
-        ("Ruled out", finding.ruled_out),
-        ("To change", finding.advice),
-    ):
-        lines += _list(title, texts)
-    if finding.moments_ns:
-        moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
-        lines += ["", f"Worst at {moments} s."]
-    return lines
-
-
-def _list(title: str, texts: Iterable[str]) -> list[str]:
-    rows = [f"- {harmless(text)}" for text in texts]
-    return ["", f"{title}:", "", *rows] if rows else []
+    for depth, (_layer, text, figures) in enumerate(block.links):
+        lines.append(f"{'  ' * depth}- {harmless(text)}: {figures}")
+    for heading, texts in block.lists:
+        lines += ["", f"{heading.capitalize()}:", "", *(f"- {harmless(text)}" for text in texts)]
+    return [*lines, "", f"{block.moments.capitalize()}."] if block.moments else lines
 
 
 def _sureness(report: Report) -> list[str]:
-    unexplained = format_ns(report.unexplained_ns) if report.unexplained_ns else "0"
-    unknown = format_ns(report.unknown_ns) if report.unknown_ns else "0"
-    levels = [str(finding.level) for finding in report.findings]
-    levels += [str(report.diagnosis.level)] if report.diagnosis is not None else []
     lines = ["### How sure", ""]
-    lines += [f"- {level}: {meaning}" for level, meaning in _LEVELS.items() if level in levels]
-    lines += [
-        f"- start-up, end and first use: {format_ns(report.outside_ns)}; small gaps: "
-        f"{format_ns(report.small_ns)}; unexplained: {unexplained}; not counted, since records are missing: "
-        f"{unknown}; lost records: {report.lost_events}",
-    ]
+    lines += [f"- {level}: {meaning}" for level, meaning in levels_used(report)]
+    lines += [f"- {remainder_text(report)}; lost records: {report.lost_events}"]
     if not report.coverage:
         lines.append("- NVML contradicts the proofs: some work is not seen")
-    return lines + [f"- {harmless(note)}" for note in report.notes]
+    return lines + [f"- {harmless(text)}" for text in (*map(storm_text, report.storms), *report.notes)]

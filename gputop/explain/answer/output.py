@@ -17,13 +17,21 @@ from gputop.documents.explain import (
 from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
-from gputop.explain.answer.figures import loss_ns, loss_text, saves_text, share_text, what_if_text
 from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
 from gputop.explain.answer.ranktimes import rank_texts, ranks_json
 from gputop.explain.answer.report import Diagnosis, Event, Finding, Growth, Link, LongSteps, Range, Report
-from gputop.format import escape_text, format_count, format_ns, format_times
+from gputop.explain.answer.wording import (
+    ADVICE,
+    finding_block,
+    overlap_text,
+    remainder_text,
+    steps_text,
+    storm_text,
+    what_if_text,
+)
+from gputop.format import escape_text
 
 SCHEMA: Final = "gputop.explain/1"
 
@@ -213,12 +221,12 @@ def report_to_text(report: Report, width: int = 100) -> str:
         for text in report.diagnosis.advice:
             lines += _wrapped(f"> {text}", width, "  ")
     if report.steps is not None:
-        lines += _wrapped(f"{report.steps.text()}, by the calls of thread {report.steps.tid}.", width, "")
+        lines += _wrapped(f"{steps_text(report.steps)}.", width, "")
         if (growth := report.steps.growth) is not None:
             lines += _wrapped(f"! {growth.text()}", width, "")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
-    if said := what_if_text(report):
+    if said := " ".join(filter(None, (what_if_text(report), overlap_text(report)))):
         lines += ["", *_wrapped(said, width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
@@ -239,24 +247,18 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
-    worth = report.span_ns and loss_ns(finding.loss)
-    share = f", {share_text(finding.loss, report.span_ns)} % of the time" if worth else ""
-    kind = "GPU idle" if finding.kind == "idle" else "time lost"
-    per_step = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
-    head = f"{number}. {finding.title} [{finding.cause}, {finding.level}]"
-    lines = [*_wrapped(head, width, ""), f"   {kind}: {loss_text(finding.loss)}{share}{per_step}"]
-    for depth, link in enumerate(finding.chain):
-        what = f"{'  ' * depth}{link.text}: {format_ns(link.ns)} ({format_times(link.events)})"
-        lines += _wrapped(what, width, "     ")
-    for title, texts in (("evidence", finding.evidence), ("ruled out", finding.ruled_out)):
-        if texts:
-            lines += _wrapped(f"{title}: {'; '.join(texts)}", width, "   ")
+    block = finding_block(finding, report)
+    lines = [*_wrapped(f"{number}. {block.title} [{block.tag}]", width, ""), f"   {block.cost}"]
+    for depth, (_layer, text, figures) in enumerate(block.links):
+        lines += _wrapped(f"{'  ' * depth}{text}: {figures}", width, "     ")
+    for heading, texts in block.lists:
+        if heading != ADVICE:
+            lines += _wrapped(f"{heading}: {'; '.join(texts)}", width, "   ")
     for text in finding.advice:
         lines += _wrapped(f"> {text}", width, "   ")
-    lines.append(f"   {saves_text(finding, report)}")
-    if finding.moments_ns:
-        moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
-        lines.append(f"   worst at {moments} s (gputop replay --at)")
+    lines.append(f"   {block.saves}")
+    if block.moments:
+        lines.append(f"   {block.moments} (gputop replay --at)")
     return lines
 
 
@@ -283,20 +285,8 @@ def _memory(report: Report, width: int) -> list[str]:
 
 def _rest(report: Report, width: int) -> list[str]:
     lines = [""]
-    for storm in report.storms:
-        cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
-        text = (
-            f"{storm.name} ({storm.tid} of {storm.pid}) was preempted "
-            f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
-            f"a CPU: {cost}"
-        )
+    for text in (*map(storm_text, report.storms), remainder_text(report)):
         lines += _wrapped(text, width, "")
-    parts = [
-        f"outside the loop (start-up, end, first use) {format_ns(report.outside_ns)}",
-        f"small gaps {format_ns(report.small_ns)}",
-        f"unexplained {format_ns(report.unexplained_ns) if report.unexplained_ns else '0'}",
-    ]
-    lines += _wrapped("; ".join(parts), width, "")
     for note in report.notes:
         lines += _wrapped(f"! {note}", width, "")
     return lines

@@ -50,7 +50,8 @@ BUSY = 0
 PROVED = 1  # + the family's row
 ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
 PRESUMED = ASSUMED + len(FAMILIES)  # at work as far as one can tell: what an estimate leaves of the unknown
-GPU_ROWS = PRESUMED + 1
+OUTSIDE = PRESUMED + 1  # before its first work, or behind all that is known of it: no idle time
+GPU_ROWS = OUTSIDE + 1
 
 # rows of a thread's states; what is left of a column is not known
 RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
@@ -81,11 +82,17 @@ class Equal:
 
 @dataclass(frozen=True, eq=False)
 class GpuLane(Equal):
-    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``; ``index`` is NVML's, -1 if not known."""
+    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``.
+
+    Attributes:
+        index: NVML's number, -1 if it is not known.
+        error: How far the estimate of its idle time may be off, as a share of the time.
+    """
 
     label: str
     index: int
     shares: Shares
+    error: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

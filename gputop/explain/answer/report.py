@@ -43,6 +43,13 @@ class Range:
         """What findings are ranked by."""
         return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
 
+    def plus(self, other: Range) -> Range:
+        """Both together; an estimate where one of them has it, of which the other's middle is a part."""
+        lower, upper = self.lower + other.lower, self.upper + other.upper
+        if self.estimate is None and other.estimate is None:
+            return Range(lower, upper)
+        return Range(lower, upper, int(self.middle + other.middle))
+
 
 Layer = Literal["gpu", "cuda", "host", "system"]
 LossKind = Literal["idle", "waste"]  # the GPU had nothing to do; time inside calls that costs the host

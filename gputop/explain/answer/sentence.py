@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.explain.answer.figures import cost_text
 from gputop.explain.answer.report import Account, Diagnosis, Finding, Level, OneOff, Range, StepFacts
-from gputop.format import format_ns, format_percent
+from gputop.explain.answer.wording import cost_text, idle_words
+from gputop.format import format_ns
 
-_WORTH_TELLING = 5.0  # percent of the span
 _NO_LOOP, _NAMED = "No loop", 2  # how many one-offs are named
 _MOSTLY, _IDLE = 0.5, 0.1  # of the span: what did not repeat, to come first; idle time that wants a reason
 _GROWN = 1.5  # times as long: a growth for the first line
@@ -83,30 +82,6 @@ def _of_the_loop(
     if once and idle.middle > _IDLE * span_ns:
         return f"{_NO_LOOP} loses this: {_of_once(once)}. {idleness}."
     return f"{idleness}: no recurring stall."
-
-
-def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
-    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``.
-
-    Args:
-        which: Whose time it is.
-        idle: The idle time.
-        span_ns: All of it.
-        outside_ns: Start-up, end and first use, which the estimate counts as idle.
-    """
-    if not span_ns:
-        return f"Nothing is known about {which} yet: no GPU work completed in this time"
-    were = "were" if which.endswith("GPUs") else "was"
-    sure = format_percent(100 * idle.lower / span_ns)
-    if idle.estimate is None:
-        most = format_percent(100 * idle.upper / span_ns)
-        return f"{which} {were} idle for {sure} to {most} % of {format_ns(span_ns)}"
-    told = format_percent(100 * idle.estimate / span_ns)
-    if told == sure:
-        return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
-    start = 100 * outside_ns / span_ns
-    begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_TELLING else ""
-    return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
 
 
 def _of_class(diagnosis: Diagnosis | None, cause: str) -> str:

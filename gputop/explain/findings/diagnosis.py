@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputop.engine.frameworks import Framework
-from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level
+from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level, Range
+from gputop.explain.answer.wording import accounts_for
 from gputop.explain.causes import CATALOGUE, CAUSES
 from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.causes.c26_no_request import idle_client
@@ -80,10 +81,9 @@ def diagnose(
         return None
     outside = sum(one.outside_ns for one in accounts)
     idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once - outside, 0) / span
-    agreed = all(one.agrees for one in accounts)
     unasked = float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
     kinds = _kinds(scene, outcome, findings)
-    of_losses = by_losses(findings, kinds, unasked, span, len(accounts), agreed=agreed)
+    of_losses = by_losses(findings, kinds, unasked, span, accounts)
     if of_losses is not None:
         return _where_unasked(scene, outcome, of_losses)
     if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
@@ -119,9 +119,7 @@ def by_losses(
     kinds: Sequence[DiagnosisKind | None],
     unasked_ns: float,
     span_ns: int,
-    gpus: int,
-    *,
-    agreed: bool,
+    accounts: Sequence[Account],
 ) -> Diagnosis | None:
     """The class that takes most of the time; None where none takes enough.
 
@@ -129,20 +127,21 @@ def by_losses(
         findings: What is lost, and to what.
         kinds: The class of each.
         unasked_ns: Idle time in which nobody asked for work.
-        span_ns: The time of all GPUs together.
-        gpus: How many they are.
-        agreed: Whether the sources of what is estimated agree.
+        span_ns: The time of all GPUs together in the loop.
+        accounts: All of their time.
     """
-    taken = _taken(findings, kinds, unasked_ns)
+    ranges = _taken(findings, kinds, unasked_ns)
+    taken = {kind: loss.middle for kind, loss in ranges.items()}
     kind = max(taken, key=lambda one: taken[one]) if taken else None
-    longest = span_ns / max(gpus, 1)
+    longest = span_ns / max(len(accounts), 1)
     lead = kinds.index(kind) if kind in kinds else None
     # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
     won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
     if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
-    said = f"accounts for {format_percent(100 * min(taken[kind] / longest, 1))} % of the time"
+    said = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
+    agreed = all(one.agrees for one in accounts)
     return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
 
 
@@ -156,14 +155,13 @@ def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[
 
 def _taken(
     findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], unasked_ns: float
-) -> dict[DiagnosisKind, float]:
-    """The time that each class takes: of findings, and of time in which nobody asked for work."""
-    taken: dict[DiagnosisKind, float] = {}
+) -> dict[DiagnosisKind, Range]:
+    """The time that each class takes: of findings, and of time in which no work was requested."""
+    taken = {DiagnosisKind.UNASKED: Range(int(unasked_ns), int(unasked_ns))}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
-            taken[kind] = taken.get(kind, 0.0) + finding.loss.middle + moved
-    taken[DiagnosisKind.UNASKED] = taken.get(DiagnosisKind.UNASKED, 0.0) + unasked_ns
-    return {kind: ns for kind, ns in taken.items() if ns}
+            taken[kind] = taken.get(kind, Range(0, 0)).plus(finding.loss).plus(Range(int(moved), int(moved)))
+    return {kind: loss for kind, loss in taken.items() if loss.middle}
 
 
 def _crowded(scene: Scene, outcome: Outcome) -> set[tuple[str, int, int]]:

@@ -23,6 +23,7 @@ from gputop.explain.answer.picture import (
     FINDING,
     GONE,
     LOST,
+    OUTSIDE,
     PRESUMED,
     PROVED,
     QUEUED,
@@ -126,12 +127,18 @@ def gpu_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
     return [table[one] for one in np.where(known > 0, code, 0).tolist()]
 
 
-def idle_range(shares: Cells, known: Cells) -> tuple[float, float] | None:
-    """(proved, at most) idle share of what is known of a GPU, 0 to 1; None where nothing is."""
-    whole = int(known.sum()) * WHOLE
-    if not whole:
+def idle_range(shares: Cells, known: Cells, error: float = 0.0) -> tuple[float, float] | None:
+    """(proved, at most) idle share of a GPU's time, 0 to 1, as the WHY panel has it; None without any.
+
+    Args:
+        shares, known: As of ``LaneHistory``.
+        error: How far the estimate may be off, of the time; never more than what is estimated to be busy.
+    """
+    whole = int(known.sum()) * WHOLE - int(shares[OUTSIDE].sum())
+    if whole <= 0:
         return None
-    proved, working = int(shares[PROVED:ASSUMED].sum()), int(shares[[BUSY, PRESUMED]].sum())
+    proved, presumed = int(shares[PROVED:ASSUMED].sum()), int(shares[PRESUMED].sum())
+    working = int(shares[BUSY].sum()) + max(presumed - int(error * whole), 0)
     return proved / whole, max(whole - working, proved) / whole
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.explain.answer.figures import cost_text, is_about, is_range, loss_text, share_text, what_if_text
+from gputop.explain.answer.wording import (
+    ADVICE,
+    cost_text,
+    finding_block,
+    has_bounds,
+    is_about,
+    overlap_text,
+    remainder_text,
+    share_text,
+    steps_text,
+    storm_text,
+    what_if_text,
+)
 from gputop.format import (
     NS_PER_S,
     brief,
     escape_text,
     fit,
-    format_count,
     format_ns,
     format_times,
 )
@@ -101,14 +112,10 @@ class ChainPage:
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
-            steps = report.steps
-            text.add(
-                f"{steps.count} steps of {format_ns(steps.usual_ns)}, by the calls of thread {steps.tid}",
-                "dim",
-                1,
-            )
-        if said := what_if_text(report):
-            text.add(said, "", 1)
+            text.add(steps_text(report.steps), "dim", 1)
+        for said in (what_if_text(report), overlap_text(report)):
+            if said:
+                text.add(said, "", 1)
         if self._explained.detail_age_ns >= OLD_NS:
             age = format_ns(self._explained.detail_age_ns)
             text.add(f"chains, steps and savings are {age} older than the figures", "dim", 1)
@@ -124,8 +131,8 @@ class ChainPage:
     def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
         """The chain of the selected finding alone; without one what the GPU is busy with, if it is known."""
         text, report = _Writer(width, glyphs), self._explained.report
-        if self.selected is not None:
-            _detail(text, self.selected, self._moment, replay)
+        if report is not None and self.selected is not None:
+            _detail(text, self.selected, report, self._moment, replay)
         elif report is not None and report.diagnosis is not None:
             _diagnosis(text, report.diagnosis)
         return text.lines
@@ -183,28 +190,25 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     return fit_line(spans, width, token=suffix and "value" + suffix)
 
 
-def _detail(text: _Writer, finding: Finding, moment: int, replay: bool) -> None:
+def _detail(text: _Writer, finding: Finding, report: Report, moment: int, replay: bool) -> None:
     """The chain of a finding, what to do, what speaks for it."""
-    for depth, link in enumerate(finding.chain):
-        figures = f"{format_ns(link.ns)}, {format_times(link.events)}"
-        text.add(f"{link.text}: {figures}", "", 1 + _INDENT * depth, lead=f"{link.layer} ", lead_token="busy")
-    if is_about(finding.loss) or is_range(finding.loss):
-        text.add(loss_text(finding.loss), "value", 1, lead="costs     ")
+    block = finding_block(finding, report)
+    for depth, (layer, said, figures) in enumerate(block.links):
+        text.add(f"{said}: {figures}", "", 1 + _INDENT * depth, lead=f"{layer} ", lead_token="busy")
+    if has_bounds(finding.loss) or finding.per_step_ns:
+        text.add(f"{block.cost}, {format_times(finding.gaps)}", "value", 1, lead="costs     ")
     if finding.line is not None:
         source = "" if finding.line.is_native else "  [s] source"
         text.add(f"{finding.line.full_text()}{source}", "value", 1, lead="line      ")
     text.blank()
     for place, advice in enumerate(finding.advice):
         text.add(advice, "value", 1, lead="fix       " if place == 0 else "          ")
-    gain = f"up to {format_ns(finding.max_gain_ns)}"
-    if finding.per_step_ns:
-        gain += f"; lost {format_ns(finding.per_step_ns)} a step, {finding.gaps} times"
-    text.add(gain, "", 1, lead="saves     ")
+    text.add(block.saves.removeprefix("saves "), "", 1, lead="saves     ")
     if finding.moments_ns:
         text.lines.append(_moments(finding, moment, replay, text.width, text.glyphs))
-    for title, parts in (("evidence  ", finding.evidence), ("ruled out ", finding.ruled_out)):
-        if parts:
-            text.add("; ".join(parts), "dim", 1, lead=title)
+    for heading, parts in block.lists:
+        if heading != ADVICE:
+            text.add("; ".join(parts), "dim", 1, lead=f"{heading:<10}")
 
 
 def _diagnosis(text: _Writer, diagnosis: Diagnosis) -> None:
@@ -233,14 +237,7 @@ def _rest(text: _Writer, report: Report) -> None:
     for event in report.events:
         text.add(event.text(), "dim", 1, lead="once      ")
     for storm in report.storms:
-        cost = format_ns(storm.gpu_ns) if storm.gpu_ns else "0 ms"
-        rate = format_count(storm.switches_per_second)
-        said = f"{storm.name} ({storm.tid}) {rate} switches/s: {cost} of GPU time lost"
-        text.add(said, "dim", 1, lead="storm     ")
-    said = (
-        f"outside the loop {format_ns(report.outside_ns)}, small gaps {format_ns(report.small_ns)}, "
-        f"unexplained {format_ns(report.unexplained_ns)}"
-    )
-    text.add(said, "dim", 1, lead="rest      ")
+        text.add(storm_text(storm), "dim", 1, lead="storm     ")
+    text.add(remainder_text(report), "dim", 1, lead="rest      ")
     for note in report.notes:
         text.add(note, "warn", 1, lead=f"{text.glyphs.warning} ", lead_token="warn")

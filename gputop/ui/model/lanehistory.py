@@ -55,6 +55,7 @@ class LaneHistory:
         """Start empty."""
         self._rings: dict[Hashable, _Ring] = {}
         self.gpus: tuple[tuple[str, int], ...] = ()  # label and NVML's index
+        self.errors: tuple[float, ...] = ()  # of their estimates, as shares of the time
 
     def take(self, lanes: Lanes) -> None:
         """Joins a window on."""
@@ -65,6 +66,7 @@ class LaneHistory:
             self._put(("states", thread.tid), lanes.first, thread.states)
             self._put(("calls", thread.tid), lanes.first, thread.calls)
         self.gpus = tuple((gpu.label, gpu.index) for gpu in lanes.gpus)
+        self.errors = tuple(gpu.error for gpu in lanes.gpus)
         if len(self._rings) > MOST_LANES:
             oldest = sorted(self._rings, key=lambda key: self._rings[key].newest)
             for key in oldest[: len(self._rings) - MOST_LANES]:

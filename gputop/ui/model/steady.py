@@ -100,9 +100,9 @@ def _arranged(report: Report, natural: list[Finding], findings: list[Finding]) -
 
 def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> Report:
     """The report whose class is that of the finding that kept its place."""
-    from gputop.explain.answer.figures import share_text  # loaded long before two findings compete
     from gputop.explain.answer.report import Level
     from gputop.explain.answer.sentence import verdict
+    from gputop.explain.answer.wording import accounts_for  # loaded long before two findings compete
     from gputop.explain.findings.diagnosis import TITLES, class_of
 
     first = findings[0]
@@ -110,7 +110,7 @@ def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> R
     if kind is None:
         return replace(report, findings=tuple(findings), diagnosis=replace(diagnosis, lead=None))
     level = Level.HINT if diagnosis.level == Level.HINT else first.level
-    share = f"accounts for {share_text(first.loss, report.span_ns)} % of the time"
+    share = accounts_for(first.loss, report.span_ns)
     if kind != diagnosis.kind:
         diagnosis = replace(diagnosis, kind=kind, title=TITLES[kind], evidence=(share,), advice=(), line=None)
     diagnosis = replace(diagnosis, level=level, lead=0)

@@ -219,7 +219,7 @@ class TimeBlocks:
         ascii_only = look.glyphs.ascii
         for place, (label, _index) in enumerate(gpus):
             shares, known = self._cells(("gpu", label), view)
-            ends = blocklanes.idle_range(shares, known)
+            ends = blocklanes.idle_range(shares, known, self._history.errors[place])
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)[:told]
             name = escape_text(label, ascii_only=ascii_only)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputop.engine.frame import Frame
-from gputop.explain.answer.figures import loss_ns, saved_of_step
+from gputop.explain.answer.wording import ends_of, loss_ns, saved_of_step
 from gputop.format import NS_PER_S, format_count, format_duration, format_ns
 from gputop.playback.feed import OLD_NS, Explained
 
 if TYPE_CHECKING:
     from gputop.explain.answer.picture import Lanes
-    from gputop.explain.answer.report import Finding, GpuSpan, Range, Report
+    from gputop.explain.answer.report import Finding, GpuSpan, Report
     from gputop.explain.evidence.ends import End
 
 MOST_CAUSES = 2
@@ -240,15 +240,8 @@ def _gpu(gpu: GpuSpan, *, told: bool) -> GpuIdle:
     return GpuIdle(gpu.label, account.proved_ns / span, estimated / span, account.unknown_ns / span, untold)
 
 
-def _told(loss: Range) -> tuple[int, int]:
-    """(what is sure, what it is as far as one can tell; without an estimate the most)."""
-    if loss.estimate is None:
-        return loss.lower, loss.upper
-    return min(loss.lower, loss.estimate), loss.estimate
-
-
 def _cause(finding: Finding, report: Report) -> Cause:
-    low, high = _told(finding.loss)
+    low, high = ends_of(finding.loss)
     span, steps = max(report.span_ns, 1), report.steps
     per_step = None
     if finding.per_step_ns is not None and loss_ns(finding.loss):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.format import NS_PER_S, brief, clip, escape_text, fit, format_percent, width_of
+from gputop.explain.answer.wording import percent_text
+from gputop.format import NS_PER_S, brief, clip, escape_text, fit, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
@@ -132,9 +133,7 @@ def aged(line: Line) -> Line:
 
 def range_text(low: float, high: float, glyphs: Glyphs) -> str:
     """``47–72 %``, or ``47 %`` where both ends are told by the same number."""
-    ends = format_percent(100 * low), format_percent(100 * high)
-    dash = "-" if glyphs.ascii else "–"
-    return f"{ends[0]} %" if ends[0] == ends[1] else f"{ends[0]}{dash}{ends[1]} %"
+    return f"{percent_text(low, high, '-' if glyphs.ascii else '–')} %"
 
 
 def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:

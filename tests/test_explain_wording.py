@@ -1,0 +1,186 @@
+"""One loss is worded once: text, Markdown, HTML, the chain page and the WHY panel give the same figures."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gputop
+from gputop.explain.answer.markdown import report_to_markdown
+from gputop.explain.answer.output import report_to_text
+from gputop.explain.answer.report import Account, Finding, Level, Range, Report
+from gputop.explain.answer.wording import cost_text, finding_block, loss_text, overlap, share_text
+from gputop.explain.findings.diagnosis import by_losses, class_of
+from gputop.explain.window import Verdict, Window
+from gputop.playback.feed import Explained
+from gputop.report_page.findings import findings as page_findings
+from gputop.report_page.findings import rest as page_rest
+from gputop.ui.model.blocklanes import idle_range
+from gputop.ui.model.chain import ChainPage
+from gputop.ui.model.lanehistory import LaneHistory
+from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.why import _cause, why_of
+from gputop.ui.model.whylines import range_text
+from replay.reader import SessionReader
+from tests import fake_frames, fake_reports
+from tests.fake_reports import MS, S
+
+RECORDINGS = sorted((Path(__file__).resolve().parents[1] / "recordings").glob("*.msgpack"))
+OPEN = Range(0, 990 * MS)  # nothing is proved, nobody estimates
+NARROW = Range(2_160 * MS, 2_240 * MS, 2_230 * MS)
+ASSUMED = Range(2_150 * MS, 2_600 * MS, 2_400 * MS)
+
+
+def of_loss(loss: Range, **changes: object) -> Report:
+    """A report of one second with one finding."""
+    one = replace(fake_reports.finding(), loss=loss, per_step_ns=None, **changes)  # type: ignore[arg-type]
+    return replace(fake_reports.report(one), span_ns=S, duration_ns=S)
+
+
+def chain_page(report: Report) -> str:
+    page = ChainPage()
+    page.take(Explained(report))
+    lines = page.lines(200, UNICODE, replay=False)
+    return "\n".join("".join(text for text, _token in line) for line in lines)
+
+
+def renderings(report: Report) -> dict[str, str]:
+    """The finding's part of each renderer, as plain text."""
+    page = re.sub(r"<[^>]+>", "", page_findings(report) + page_rest(report))
+    return {
+        "text": report_to_text(report, 300),
+        "markdown": report_to_markdown(report).replace("`", ""),
+        "page": html.unescape(page),
+        "chain": chain_page(report),
+    }
+
+
+@pytest.mark.parametrize("loss", [OPEN, NARROW, ASSUMED, Range(500 * MS, 500 * MS)])
+def test_all_renderers_give_the_same_loss_share_and_saving(loss: Range) -> None:
+    report = of_loss(loss)
+    block = finding_block(report.findings[0], report)
+    shown = renderings(report)
+    share = share_text(loss, report.span_ns)
+    for name in ("text", "markdown", "page"):
+        assert block.cost in shown[name], name
+        assert block.saves in shown[name], name
+        assert f", {share} % of the time" in shown[name], name
+    assert f"{share}%" in shown["chain"]
+    cause = _cause(report.findings[0], report)
+    assert range_text(cause.low, cause.high, UNICODE) == f"{share} %"
+    assert range_text(cause.low, cause.high, ASCII) == f"{share_text(loss, report.span_ns, '-')} %"
+
+
+def test_a_loss_without_an_estimate_has_its_bounds_for_a_share_everywhere() -> None:
+    for name, shown in renderings(of_loss(OPEN)).items():
+        assert "0–99" in shown, name
+        assert not re.search(r"\b(49|50) ?%", shown), name
+
+
+def test_the_one_figure_of_a_loss_is_the_same_in_long_and_in_short() -> None:
+    assert loss_text(NARROW) == cost_text(NARROW) == "2.23s"
+    for loss in (NARROW, ASSUMED, Range(5 * MS, 5 * MS), Range(1_000 * MS, 1_020 * MS)):
+        assert cost_text(loss) in loss_text(loss), loss
+
+
+def test_what_rests_on_an_assumption_is_not_called_proved() -> None:
+    report = of_loss(ASSUMED, idle_level=Level.STRONG, level=Level.STRONG)
+    for name, shown in renderings(report).items():
+        assert "2.15s strong" in shown, name
+        assert "2.15s proved" not in shown, name
+    assert "2.15s proved" in report_to_text(of_loss(ASSUMED), 300)
+
+
+def test_savings_that_overlap_say_so_in_every_renderer() -> None:
+    one = replace(fake_reports.finding(), max_gain_ns=700 * MS)
+    other = replace(fake_reports.finding("C12"), max_gain_ns=600 * MS)
+    both = replace(fake_reports.report(one, other), span_ns=S, duration_ns=S)
+    assert overlap(both)
+    for name, shown in renderings(both).items():
+        assert "Savings overlap" in shown, name
+        assert "700ms alone" in shown, name
+    alone = replace(both, findings=(one,))
+    for name, shown in renderings(alone).items():
+        assert "Savings overlap" not in shown, name
+        assert "700ms alone" not in shown, name
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_the_class_has_the_share_that_its_findings_have(gpus: int) -> None:
+    """Eight GPUs of which each loses half: the class took half of the time, not all of it."""
+    account = Account(S, S // 2, 0, S // 2, 0, 0, 0, "nvml", True, None, Range(S // 2, S // 2))
+    loss = Range(400 * MS, 520 * MS, 500 * MS)
+    found = [replace(fake_reports.finding(), loss=loss, pid=pid) for pid in range(1, gpus + 1)]
+    kinds = [class_of(one) for one in found]
+    diagnosis = by_losses(found, kinds, 0.0, gpus * S, [account] * gpus)
+    assert diagnosis is not None
+    assert diagnosis.evidence == ("accounts for 40–50 % of the time",)
+    half_started = replace(account, outside_ns=S // 2)
+    of_loop = by_losses(found, kinds, 0.0, gpus * S // 2, [half_started] * gpus)
+    assert of_loop is not None
+    assert of_loop.evidence == diagnosis.evidence
+
+
+def verdicts(recording: Path) -> list[Verdict]:
+    """Explanations of a recording, every three seconds."""
+    reader = SessionReader(recording)
+    window, found = Window(reader.header), []
+    marks, last = reader.marks, 0
+    for item in reader.items_between(-1, len(marks) - 1):
+        if window.feed(item) and window.end_ns - last > 3 * S:
+            last = window.end_ns
+            found.append(window.verdict())
+    return found
+
+
+@pytest.mark.parametrize("name", ["storm", "numpy-sync", "dataloader", "healthy"])
+def test_the_timeline_has_the_idle_range_of_the_why_panel(name: str) -> None:
+    told = 0
+    for verdict in verdicts(RECORDINGS[0].with_name(f"{name}.msgpack")):
+        if verdict.report.span_ns < S:
+            continue
+        history = LaneHistory()
+        history.take(verdict.lanes)
+        frame = replace(fake_frames.frame(), time_ns=verdict.end_ns)
+        why = why_of(Explained(verdict.report, verdict.end_ns, verdict.start_ns), frame)
+        for place, (label, _index) in enumerate(history.gpus):
+            cells = history.cells(("gpu", label), verdict.lanes.first, verdict.lanes.columns, 1)
+            found = idle_range(*cells, history.errors[place])
+            panel = next(gpu for gpu in why.gpus if gpu.label == label)
+            assert found == pytest.approx((panel.proved, panel.high), abs=0.015), (label, verdict.end_ns)
+            told += 1
+    assert told
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.stem)
+def test_no_recording_contradicts_itself(recording: Path) -> None:
+    report = gputop.explain(recording)
+    text = report_to_text(report, 300)
+    sure = sum(gpu.account.proved_ns for gpu in report.gpus)
+    for finding in report.findings:
+        block = finding_block(finding, report)
+        assert ("proved, at most" in block.cost) <= (sure > 0), block.cost
+        if finding.kind == "idle" and finding is first_idle(report):
+            assert cost_text(finding.loss) in block.cost
+    total = sum(finding.max_gain_ns for finding in report.findings)
+    assert ("Savings overlap" in text) == (total > report.span_ns)
+    shares = [shown for one in (report.diagnosis,) if one for shown in one.evidence]
+    for said in shares:
+        if match := re.fullmatch(r"accounts for ([\d.]+)(?:–([\d.]+))? % of the time", said):
+            assert float(match[match.lastindex or 1]) <= 100
+
+
+def first_idle(report: Report) -> Finding | None:
+    return next((one for one in report.findings if one.kind == "idle"), None)
+
+
+def test_lanes_round_so_that_columns_stay_whole() -> None:
+    from gputop.explain.lanes import COLUMN_NS, WHOLE, _shares
+
+    parts = np.full((21, 3), COLUMN_NS // 21, np.int64)
+    assert (_shares(parts).astype(int).sum(axis=0) >= WHOLE - 1).all()
