@@ -257,6 +257,10 @@ class FakeFeed:
         """The newest frame, or the one held."""
         return self._rewind.latest()
 
+    def present(self) -> Frame | None:
+        """The newest frame, also while time is held; None for a recording."""
+        return self.newest if self.transport is self._rewind else None
+
     def explained(self) -> Explained:
         """The explanation."""
         return self._rewind.explained()

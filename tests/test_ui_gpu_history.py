@@ -24,6 +24,7 @@ from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.ring import BIN_NS, Ring
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
+from tests.screen_support import running
 
 S = fake.S
 HOLD = S
@@ -87,7 +88,7 @@ def test_cells_are_the_means_of_what_was_said_whatever_jumps_there_were(seed: in
         first = last // BIN_NS + 1 if last >= 0 and 0 <= now - last <= HOLD else now // BIN_NS
         for bin_ in range(min(first, now // BIN_NS), now // BIN_NS + 1):
             said = {n: v for n, v in said.items() if n % KEPT != bin_ % KEPT} | {bin_: value}
-        ring.put(now, [value], HOLD)
+        ring.put(now, [value], HOLD, last if last >= 0 else None)
         last = now
     drawn = ring.cells(now, 12, 2 * BIN_NS)[0]
     for cell, found in enumerate(drawn.tolist()):
@@ -107,7 +108,7 @@ def test_nothing_is_drawn_of_what_comes_after_the_moment() -> None:
 def test_a_gap_in_what_was_seen_stays_a_gap() -> None:
     ring = Ring(1, KEPT)
     ring.put(10 * BIN_NS, [1.0], HOLD)
-    ring.put(30 * BIN_NS, [1.0], HOLD)
+    ring.put(30 * BIN_NS, [1.0], HOLD, 10 * BIN_NS)
     assert np.isnan(ring.cells(30 * BIN_NS, 20, BIN_NS)[0][:-1]).all()
 
 
@@ -225,3 +226,33 @@ def test_a_recording_is_drawn_to_the_last_figure_that_nvml_told() -> None:
     values = history.values(0, now.time_ns, 60)
     for row, share in enumerate(shares(now.gpus[0])):
         assert share is None or values[row][-1] == pytest.approx(share, abs=0.05), SERIES[row].label
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate_hz", [1.0, 4.0])
+async def test_a_pause_leaves_no_hole_in_any_graph(rate_hz: float) -> None:
+    def at(tick: int) -> Frame:
+        made = frame(
+            tick % 100, memory_used_bytes=(tick + 1) << 28, power_milliwatts=1_000 * (tick + 1),
+            sm_active_percent=float(tick % 100), tensor_active_percent=1.0, dram_bandwidth_percent=2.0,
+        )  # fmt: skip
+        return replace(made, number=tick, time_ns=100 * S + int(tick * S / rate_hz), rate_hz=rate_hz)
+
+    async with running(at(0)) as screen:
+        app, feed, pilot = screen
+        for tick in range(1, 130):
+            if tick == 10:
+                await pilot.press("space")
+            if tick == 60:  # another moment is shown meanwhile
+                app.view.show(at(5))
+            if tick == 120:
+                await pilot.press("L")
+            feed.newest = at(tick)
+            app.poll()
+        end = at(129)
+        told = app.view.gpu_history._rings[0].cells(end.time_ns, int(120 / rate_hz), S)
+        assert not np.isnan(told).any()
+        power = told[SERIES.index(next(one for one in SERIES if one.label == "power"))]
+        assert (np.diff(power) > 0).all(), "what was drawn at the time, not one figure for the whole pause"
+        spark = app.view.process_history.spark(end.processes[0], end.time_ns, UNICODE)
+        assert UNICODE.dot not in spark[-3:]

@@ -148,6 +148,9 @@ class Feed(Protocol):
     def latest(self) -> Frame | None:
         """The newest frame, ``None`` before the first."""
 
+    def present(self) -> Frame | None:
+        """The newest frame of what is observed, also while another moment is shown; None in a replay."""
+
     def explained(self) -> Explained:
         """The newest explanation."""
 

@@ -152,6 +152,10 @@ class LiveFeed:
         """The frame to be shown: the newest, or that of the moment gone back to."""
         return self.transport.latest()
 
+    def present(self) -> Frame | None:
+        """The newest frame, also while time is held."""
+        return self._frame
+
     def explained(self) -> Explained:
         """The explanation of that frame."""
         return self.transport.explained()

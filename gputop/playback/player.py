@@ -182,6 +182,10 @@ class ReplayFeed:
         """A recording starts no command."""
         return ""
 
+    def present(self) -> Frame | None:
+        """Nothing is observed."""
+        return None
+
     def log_lines(self, after: int) -> tuple[int, list[str]]:
         """A recording holds no output of commands."""
         return after, []

@@ -172,6 +172,8 @@ class GputopApp(Host):
     def poll(self) -> None:
         """Look for a newer frame, and show it when there is something new to see."""
         view, frame = self.view, self.feed.latest()
+        if (present := self.feed.present()) is not None:
+            view.observe(present)
         fresh = frame is not None and frame.number != self._shown_number
         if frame is not None and fresh:
             farewell = view.show(frame)

@@ -18,6 +18,7 @@ from gputop.ui.model import gpu_text
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 from gputop.ui.model.ring import BIN_NS, Ring
+from gputop.ui.model.taken import Taken
 
 LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
@@ -66,23 +67,25 @@ class GpuHistory:
     def __init__(self) -> None:
         """Start empty."""
         self._rings: dict[int, Ring] = {}
-        self._taken: Frame | None = None
+        self._taken = Taken()
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: Frame, *, present: bool = False) -> None:
         """Join a frame on; the same one again costs nothing.
 
         Behind a jump the utilisation of the minute before is there at once: frames carry it.
+
+        Args:
+            frame: What is shown.
+            present: It is the newest one instead, while another moment is shown.
         """
-        if frame is self._taken:
+        new, before_ns = self._taken.before(frame, present=present)
+        if not new:
             return
-        self._taken = frame
         step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S
         hold_ns = int(_HOLD * step_ns)
         for gpu in frame.gpus[:MOST_GPUS]:
             ring = self._rings.setdefault(gpu.index, Ring(len(SERIES), KEPT_NS // BIN_NS))
-            joined = ring.follows(frame.time_ns, hold_ns)
-            ring.put(frame.time_ns, shares(gpu), hold_ns)
-            if not joined:
+            if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 

@@ -16,6 +16,7 @@ from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.ring import BIN_NS, Ring, Values
 from gputop.ui.model.table import Column, Context
+from gputop.ui.model.taken import Taken
 
 WIDTH = 10
 SPAN_NS = 60 * NS_PER_S
@@ -33,14 +34,19 @@ class ProcessHistory:
         self._ring = Ring(MOST, _KEPT_NS // BIN_NS)
         self._rows: dict[int, int] = {}  # by pid
         self._seen: dict[int, int] = {}  # by pid: the newest frame with it
-        self._taken: Frame | None = None
+        self._taken = Taken()
         self._drawn: tuple[int, dict[int, int], Values] | None = None  # second, rows by pid
 
-    def take(self, frame: Frame) -> None:
-        """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join."""
-        if frame is self._taken or not frame.calls_observed:
+    def take(self, frame: Frame, *, present: bool = False) -> None:
+        """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join.
+
+        Args:
+            frame: What is shown.
+            present: It is the newest one instead, while another moment is shown.
+        """
+        new, before_ns = self._taken.before(frame, present=present)
+        if not new or not frame.calls_observed:
             return
-        self._taken = frame
         processes = sorted(frame.processes, key=lambda row: -row.calls_per_second)[:MOST]
         self._make_room({row.pid for row in processes})
         values = np.full(MOST, np.nan)
@@ -48,7 +54,7 @@ class ProcessHistory:
             values[self._row(row.pid)] = row.calls_per_second
             self._seen[row.pid] = frame.time_ns
         hold_ns = _HOLD * NS_PER_S / frame.rate_hz if frame.rate_hz > 0 else 0
-        self._ring.put(frame.time_ns, values.tolist(), int(hold_ns))
+        self._ring.put(frame.time_ns, values.tolist(), int(hold_ns), before_ns)
 
     def _make_room(self, wanted: set[int]) -> None:
         """Forgets those that were not seen for longest, so that the new ones have a row each."""

@@ -31,29 +31,31 @@ class Ring:
         self._kept = kept
         self._values = np.full((kept, rows), np.nan, np.float32)
         self._number = np.full(kept, -1, np.int64)  # which bin a slot holds
-        self.newest_ns = -1  # the moment of what was put last
         self.oldest_ns: int | None = None  # the earliest moment that something was put of
 
-    def follows(self, time_ns: int, hold_ns: int) -> bool:
-        """Whether a moment comes so soon behind the last one that nothing is missing between them."""
-        return self.newest_ns >= 0 and 0 <= time_ns - self.newest_ns <= hold_ns
-
-    def put(self, time_ns: int, values: Sequence[float | None], hold_ns: int) -> None:
-        """What is said at a moment; the bins since the last one have it too, if that is not too long ago.
+    def put(
+        self, time_ns: int, values: Sequence[float | None], hold_ns: int, before_ns: int | None = None
+    ) -> bool:
+        """What is said at a moment; the bins since the one before have it too, if that is not too long ago.
 
         Args:
             time_ns: The moment, CLOCK_MONOTONIC.
             values: One a row, None for one that is not known.
             hold_ns: How far apart two moments are at most, unless something is missing between them.
+            before_ns: The moment before it; None where there was none.
+
+        Returns:
+            Whether nothing is missing between the two moments.
         """
         last = time_ns // BIN_NS
-        first = self.newest_ns // BIN_NS + 1 if self.follows(time_ns, hold_ns) else last
+        follows = before_ns is not None and 0 <= time_ns - before_ns <= hold_ns
+        first = before_ns // BIN_NS + 1 if follows and before_ns is not None else last
         numbers = np.arange(max(min(first, last), last - self._kept + 1), last + 1)
         slots = numbers % self._kept
         self._values[slots] = [np.nan if value is None else value for value in values]
         self._number[slots] = numbers
-        self.newest_ns = time_ns
         self.oldest_ns = time_ns if self.oldest_ns is None else min(self.oldest_ns, time_ns)
+        return follows
 
     def fill(self, row: int, end_ns: int, step_ns: int, values: Sequence[float | None]) -> None:
         """What was said before a moment, where nothing is known of a row yet.

@@ -102,6 +102,11 @@ class View:
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 
+    def observe(self, present: Frame) -> None:
+        """Take the newest frame into the graphs, also while another moment is shown."""
+        self.gpu_history.take(present, present=True)
+        self.process_history.take(present, present=True)
+
     def touch(self) -> None:
         """A key or the mouse was used: whoever did so is reading."""
         self._touched_s = self.clock()
