@@ -25,8 +25,10 @@ from probes.plan import LivePlan
 from probes.proc import procfs
 from probes.proc.faults import PageFaults
 from probes.proc.gpu_clients import GpuClients
+from probes.proc.host import HostFigures
 from probes.proc.machine import MachineEvents
 from probes.proc.open_files import OpenFiles
+from probes.proc.resident import ResidentMemory
 from probes.proc.roster import Roster
 from probes.process import in_time, privileges
 from probes.process.latch import Latch
@@ -69,6 +71,7 @@ class LiveSource:
         self._clients = GpuClients()
         self._files = OpenFiles(platform.machine())
         self._faults = PageFaults()
+        self._resident = ResidentMemory()
         self._detached = False
         self._lines: Lines | None = None
         self._reader = reader.current()
@@ -248,7 +251,7 @@ class LiveSource:
 
     def _items(self) -> Iterator[Item]:
         in_time.hurry()
-        machine = MachineEvents()
+        machine, host = MachineEvents(), HostFigures(time.monotonic_ns())
         self._own = procfs.OwnUse()  # from here on: what it took to load the probes is no observing
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
@@ -265,6 +268,7 @@ class LiveSource:
             stopping = self._stop.is_set()
             if stopping or time.monotonic() >= deadline:
                 yield from machine.tell(time.monotonic_ns(), last=stopping)
+                yield from host.tell(time.monotonic_ns())
                 yield from self._mark(last=stopping)
                 deadline = max(deadline + period, time.monotonic())
             else:
@@ -330,6 +334,7 @@ class LiveSource:
                 yield sample
         yield from self._files.tell(states, mark_ns)
         yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)
+        yield from self._resident.tell(self._roster.alive(), mark_ns)
         yield from cut_lists(mark_ns)
         while self._reader is not None and self._reader.problems:
             yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})

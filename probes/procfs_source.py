@@ -19,7 +19,9 @@ from probes.plan import LivePlan
 from probes.proc import procfs
 from probes.proc.faults import PageFaults
 from probes.proc.gpu_clients import GpuClients
+from probes.proc.host import HostFigures
 from probes.proc.machine import MachineEvents
+from probes.proc.resident import ResidentMemory
 from probes.process import privileges
 from probes.process.latch import Latch
 from probes.schema import LOSS_KINDS
@@ -111,6 +113,7 @@ class ProcfsSource:
         self._names: dict[int, str] = {}
         self._clients = GpuClients()
         self._faults = PageFaults()
+        self._resident = ResidentMemory()
         self._started_ns = 0
         self._searched_ns = 0
         self._number = 0
@@ -161,7 +164,7 @@ class ProcfsSource:
         for text in self._problems:
             yield Sample(PROBLEM, self._started_ns, {"text": text})
         yield from self._first_look
-        machine = MachineEvents()
+        machine, host = MachineEvents(), HostFigures(time.monotonic_ns())
         period = 1 / self._plan.rate_hz
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
         stopping = False
@@ -170,6 +173,7 @@ class ProcfsSource:
             now = time.monotonic_ns()
             yield from self._look(now, last=stopping)
             yield from machine.tell(now, last=stopping)
+            yield from host.tell(now)
             yield Sample(MARK, now, self._mark_data(now))
             deadline = max(deadline + period, time.monotonic())
         self.abandon()
@@ -202,6 +206,7 @@ class ProcfsSource:
             yield from self._search(now, gpus)
         yield from self._count(now)
         yield from self._faults.tell(self._watched, now, last=last)
+        yield from self._resident.tell(self._watched, now)
         if gpus is not None:
             yield from self._clients.tell(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)

@@ -131,6 +131,31 @@ class MachineData(TypedDict, total=False):
     tcp_retransmits: int
 
 
+class HostData(TypedDict, total=False):
+    """``host``: figures of the machine; rates and shares are of the time since they were told before."""
+
+    cores_percent: list[float]  # of each CPU, busy
+    load: list[float]  # of 1, 5 and 15 minutes
+    memory_total_bytes: int
+    memory_available_bytes: int
+    swap_total_bytes: int
+    swap_free_bytes: int
+    pressure_cpu_percent: float  # PSI: some task waited for it
+    pressure_memory_percent: float
+    pressure_io_percent: float
+    disk_read_bytes_per_second: int
+    disk_write_bytes_per_second: int
+    received_bytes_per_second: int
+    sent_bytes_per_second: int
+
+
+class ResidentData(TypedDict, total=False):
+    """``resident``: memory of watched processes; lists of equal length."""
+
+    pid: list[int]
+    rss_bytes: list[int]
+
+
 class OthersData(TypedDict, total=False):
     """``others``: what processes did since the mark before; lists of equal length."""
 
@@ -231,6 +256,10 @@ def told(item: Item, kind: Literal["counters"]) -> CountersData | None: ...
 def told(item: Item, kind: Literal["others"]) -> OthersData | None: ...
 @overload
 def told(item: Item, kind: Literal["machine"]) -> MachineData | None: ...
+@overload
+def told(item: Item, kind: Literal["host"]) -> HostData | None: ...
+@overload
+def told(item: Item, kind: Literal["resident"]) -> ResidentData | None: ...
 @overload
 def told(item: Item, kind: Literal["faults"]) -> FaultsData | None: ...
 @overload

@@ -38,6 +38,8 @@ OPEN: Final = "open"  # threads that are off-CPU and calls that are under way at
 COUNTERS: Final = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
 FAULTS: Final = "faults"  # page faults of processes and threads since they were told before
 MACHINE: Final = "machine"  # what the machine as a whole lost time by, since it was told before
+HOST: Final = "host"  # figures of the machine: CPU, load, memory, pressure, disks, network
+RESIDENT: Final = "resident"  # memory of watched processes
 OTHERS: Final = (
     "others"  # what processes did since the last mark of which no records are told: those of other users
 )

@@ -17,11 +17,13 @@ from probes.source import (
     FILES,
     FRAMES,
     GPUS,
+    HOST,
     MARK,
     NAMES,
     NOTE,
     PROBLEM,
     PROCESS,
+    RESIDENT,
     SHAPES,
     Item,
     Sample,
@@ -34,7 +36,7 @@ from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
 FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, SHAPES, APIS, PROBLEM, NOTE})
-HISTORY: Final = frozenset({GPUS, MARK})  # of which graphs of the last minute are made
+HISTORY: Final = frozenset({GPUS, MARK, HOST, RESIDENT})  # of the last minute
 _MOST_PROBLEMS: Final = 50
 
 Ints = npt.NDArray[np.int64]

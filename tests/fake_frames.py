@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
+from gputop.engine.host import HostRow
 from gputop.playback.feed import Explained, Recorder, RecordingState, Transport
 from gputop.playback.landmarks import Landmark, Landmarks
 from gputop.playback.rewind import Rewind
@@ -113,6 +114,10 @@ def process(index: int, tick: int = 0, *, threads: int = 8, calls: int = 7, **ch
         on_cpu_percent=wobble(seed + 8, 0, 380),
         calls=tuple(call(i, tick) for i in range(calls)),
         threads=tuple(thread(pid, i, tick) for i in range(threads)),
+        sm_percent=wobble(seed + 9, 0, 100),
+        memory_percent=wobble(seed + 10, 0, 60),
+        rss_bytes=wobble(seed + 11, 100, 9_000) << 20,
+        run_ns=(3_600 * index + wobble(seed + 12, 60, 3_000) * (index + 1)) * S,
     )
     return replace(row, **changes)  # type: ignore[arg-type]
 
@@ -142,6 +147,27 @@ def gpu(index: int, tick: int = 0, **changes: object) -> GpuRow:
         age_ns=80_000_000,
     )
     return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def host(tick: int = 0) -> HostRow:
+    """A machine of eight CPUs."""
+    cores = tuple(float(wobble(tick + i, 0, 101)) for i in range(8))
+    return HostRow(
+        cpu_percent=sum(cores) / 8,
+        cores_percent=cores,
+        load=(6.4, 5.9, 4.1),
+        memory_total_bytes=256 << 30,
+        memory_available_bytes=191 << 30,
+        swap_total_bytes=8 << 30,
+        swap_free_bytes=8 << 30,
+        pressure_cpu_percent=12.0,
+        pressure_memory_percent=0.0,
+        pressure_io_percent=1.5,
+        disk_read_bytes_per_second=310 << 20,
+        disk_write_bytes_per_second=4 << 20,
+        received_bytes_per_second=12 << 20,
+        sent_bytes_per_second=1 << 20,
+    )
 
 
 def frame(
@@ -179,6 +205,7 @@ def frame(
         storms=storms,
         problems=(),
         notes=("attached 272 probes to libcudart.so.12",),
+        host=host(tick),
         driver="550.54.15",
     )
     return replace(made, **changes)  # type: ignore[arg-type]

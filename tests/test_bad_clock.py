@@ -112,7 +112,7 @@ def test_what_a_process_used_is_not_taken_from_the_future_of_a_clock_that_was_se
     now = driver.time_ns()
     held = [sample(now + HOUR, 90), sample(now - S // 2, 20)]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", lambda *_: held)
-    assert nvml_processes.used(object())[7][nvml_processes.USE[0]] == 20
+    assert nvml_processes.ProcessUse().read(object())[7][nvml_processes.USE[0]] == 20
 
 
 # -- recordings over a step ------------------------------------------------------------------------

@@ -342,10 +342,10 @@ def test_at_80_columns_vol_gives_way_and_can_still_be_sorted_by() -> None:
     screen = Shown(fake.frame())
     heading = next(line for line in screen.text(80, 24).splitlines() if "CALLS/s" in line)
     assert "VOL/s" not in heading
-    assert {"PID", "NAME", "GPU", "TOP", "p99", "PREEMPT/s", "RUNQ%", "BLK%", "STATE"} <= set(
+    assert {"PID", "NAME", "GPU", "TOP", "SM%", "p99", "PREEMPT/s", "RUNQ%", "STATE"} <= set(
         heading.replace("▾", " ").split()
     )
-    assert "VOL/s" in screen.text(120, 40)
+    assert "VOL/s" in screen.text(200, 50)
     while screen.view.processes.sort_column.key != "voluntary":
         screen.press("full_stop")
     assert "by VOL/s ▾" in screen.text(80, 24)

@@ -17,7 +17,7 @@ from gputop.format import (
 )
 from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
-from gputop.ui.model.table import Column, Context
+from gputop.ui.model.table import Column, Context, needed
 
 T = TypeVar("T")
 UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
@@ -139,7 +139,7 @@ def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence
         return [line for text in nobody for line in _sentence(text, width)]
     context = processes.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
-    return _listed(processes.COLUMNS, frame.processes, context, rank)
+    return _listed(needed(processes.COLUMNS, frame.processes), frame.processes, context, rank)
 
 
 def _who(row: ProcessRow, glyphs: Glyphs) -> str:

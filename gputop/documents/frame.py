@@ -105,6 +105,10 @@ class ProcessJson(_MayBelong):
     gpus_unknown: str
     namespace_pid: int | None
     container: str
+    sm_percent: int | None
+    memory_percent: int | None
+    rss_bytes: int | None
+    run_ns: int | None
     lines: list[CallLineJson]
     unknown_lines: int
     waits: list[WaitJson]
@@ -202,6 +206,25 @@ class GpuJson(TypedDict):
     processes: list[GpuProcessJson] | None
 
 
+class HostJson(TypedDict):
+    """The machine."""
+
+    cpu_percent: Number
+    cores_percent: list[float]
+    load: list[float]
+    memory_total_bytes: int | None
+    memory_available_bytes: int | None
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
+    pressure_cpu_percent: Number
+    pressure_memory_percent: Number
+    pressure_io_percent: Number
+    disk_read_bytes_per_second: int | None
+    disk_write_bytes_per_second: int | None
+    received_bytes_per_second: int | None
+    sent_bytes_per_second: int | None
+
+
 class VerdictJson(TypedDict, total=False):
     """What ``--once`` and key ``x`` add: the explanation of the last seconds."""
 
@@ -233,3 +256,4 @@ class FrameDocument(VerdictJson):
     driver: str
     lines: LinesLookedFor
     calls_observed: bool
+    host: HostJson | None

@@ -21,6 +21,8 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.faults import FaultCounts, add_faults
 from gputop.engine.fills import fill_of
 from gputop.engine.frame import Frame, Lost, stacks_recorded
+from gputop.engine.gpu_processes import use_of
+from gputop.engine.host import HostWindow
 from gputop.engine.kernels import KernelWindow
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
@@ -99,6 +101,7 @@ class Engine:
         self._alive: frozenset[int] = frozenset()
         self._gpus: Sample | None = None
         self._history: gpus.History = {}
+        self._host = HostWindow()
         self._mark: Sample | None = None
         self.facts = Facts()
 
@@ -125,7 +128,7 @@ class Engine:
             add_faults(self._now.faults, faults)
         elif (places := told(item, PLACES)) is not None:
             self._lines.add_samples(places)
-        else:
+        elif not self._host.take(item):
             self.facts.take(item)
             if item.kind == APIS:
                 self._kernels.now.name(str(row[0]) for row in item.data.get("rows", ()))
@@ -224,6 +227,9 @@ class Engine:
             self._kernels.sums(),
             fill_of(self._gpus) if self._gpus is not None else None,
             scheduled=self._header.get("source") is None,  # no trace of other tools tells all of it
+            resident=self._host.resident(mark.time_ns),
+            use=use_of(gpu_rows),
+            header=self._header,
         )
         processes = rows.process_rows(window, self.facts)
         clock = self._header.get("clock", {})
@@ -256,6 +262,7 @@ class Engine:
             ),
             notes=self.facts.notes(),
             driver=str(self._header.get("driver") or self._driver_now()),
+            host=self._host.row(mark.time_ns),
             lines=stacks_recorded(self._header),
             calls_observed=self._header.get("calls_observed") is not False,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputop.engine.faults import Faults
+from gputop.engine.host import HostRow
 from gputop.engine.kernels import KernelRow
 from gputop.engine.lines import Line
 from gputop.engine.wallclock import WallClock
@@ -160,6 +161,11 @@ class ProcessRow:
     belongs: tuple[tuple[str, str | int], ...] = ()  # pod, job, rank, …: what is known of belonging.KEYS
     kernels: tuple[KernelRow, ...] = ()  # launches by kernel, most first, where some have names
     faults: Faults | None = None  # page faults that were told in the window; None where none were
+    # NVML's newest samples, summed over its GPUs: 100 is one GPU all the time; None where NVML has none
+    sm_percent: int | None = None  # a kernel of it ran on an SM
+    memory_percent: int | None = None  # it read or wrote memory of the GPU
+    rss_bytes: int | None = None  # resident memory on the host
+    run_ns: int | None = None  # since it began, until its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,4 +303,5 @@ class Frame:
     driver: str = ""  # driver version and NVML library, "" without NVML
     lines: str = "off"  # calls whose line is recorded: all, slow or off
     clock: WallClock | None = None  # what the clock of the day showed up to here
+    host: HostRow | None = None  # the machine; None where nobody looked
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

@@ -46,6 +46,7 @@ def frame_to_json(frame: Frame) -> FrameDocument:
             row |= dict.fromkeys(_FROM_CALLS & row.keys())
             for thread in row.get("threads", ()):
                 thread["cuda"] = None
+    made["host"] = None if frame.host is None else _fields(frame.host)
     made["storms"] = [_storm(storm) for storm in frame.storms]
     made["problems"] = list(frame.problems)
     made["notes"] = list(frame.notes)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gputop.engine.facts import Facts
-from gputop.engine.frame import GpuProcess
+from gputop.engine.frame import GpuProcess, GpuRow
 from probes.samples import GpuData
 
 _USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
 _Use = dict[str, int | None]
+Use = tuple[int | None, int | None]  # of SMs, of memory, in percent
 
 
 def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProcess, ...] | None:
@@ -29,6 +31,20 @@ def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProc
         _process(client, (use or {}).get(int(client["pid"]), idle), facts, time_ns) for client in clients
     ]
     return tuple(sorted(found, key=lambda process: -(process.memory_bytes or 0)))
+
+
+def use_of(gpus: Iterable[GpuRow]) -> dict[int, Use]:
+    """By pid: the shares of a process's time on GPUs, summed over those that it uses."""
+    sums: dict[int, Use] = {}
+    for gpu in gpus:
+        for one in gpu.processes or ():
+            before = sums.get(one.pid, (None, None))
+            sums[one.pid] = _plus(before[0], one.sm_percent), _plus(before[1], one.memory_percent)
+    return sums
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
 
 
 def _of_old_recording(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | None:

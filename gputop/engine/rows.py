@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputop.engine import histogram
 from gputop.engine.callrows import call_rows
 from gputop.engine.calltable import CallWindow
 from gputop.engine.counters import add_up, settled
-from gputop.engine.facts import Facts
+from gputop.engine.facts import Facts, began_ns
 from gputop.engine.faults import WHOLE, FaultCounts, add_rows, faults_of, rows_of
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpu_of import Attribution, Device
+from gputop.engine.gpu_processes import Use
 from gputop.engine.kernels import Launched, kernel_rows
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.others import with_sums
@@ -52,6 +53,9 @@ class Window:
     kernels: Launched = field(default_factory=Launched)
     fill: int | None = None  # threads that fill a GPU
     scheduled: bool = True  # whether it is known what threads did beside their calls
+    resident: Mapping[int, int] = field(default_factory=dict)  # pid -> bytes
+    use: Mapping[int, Use] = field(default_factory=dict)
+    header: Mapping[str, Any] = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
         """tid -> sums over the window."""
@@ -227,6 +231,8 @@ def _process_row(
     top = max(outer, key=lambda call: call.sum_ns, default=None)
     use = attribution.of(pid, row)
     exited, inner = row.get("exited_ns"), row.get("namespace_pid")
+    sm, memory = window.use.get(pid, (None, None)) if exited is None else (None, None)
+    began = began_ns(row, window.header)
 
     def known(figure: float) -> float | None:
         return figure if window.scheduled else None
@@ -259,6 +265,10 @@ def _process_row(
         belongs=tuple(
             (key, value) for key, value in row.items() if key in KEYS and isinstance(value, str | int)
         ),
+        sm_percent=sm,
+        memory_percent=memory,
+        rss_bytes=window.resident.get(pid) if exited is None else None,
+        run_ns=None if began is None else max((window.mark_ns if exited is None else int(exited)) - began, 0),
     )
 
 

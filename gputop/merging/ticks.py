@@ -14,10 +14,10 @@ import numpy as np
 
 from gputop.merging.numbering import Numbering
 from probes.schema import ALIASED, Kind, Records, empty, join, select
-from probes.source import APIS, FRAMES, GPUS, HOLE, MACHINE, MARK, OPEN, SHAPES, Item, Sample
+from probes.source import APIS, FRAMES, GPUS, HOLE, HOST, MACHINE, MARK, OPEN, SHAPES, Item, Sample
 
 _EARLY: Final = frozenset({APIS, FRAMES, SHAPES})  # what numbers stand for, told before the records
-_OF_MACHINE: Final = frozenset({GPUS, MACHINE})  # told by one part of each host
+_OF_MACHINE: Final = frozenset({GPUS, HOST, MACHINE})  # told by one part of each host
 _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, "call_since": 0}
 
 

@@ -29,6 +29,7 @@ from probes.source import (
     FILES,
     FRAMES,
     GPUS,
+    HOST,
     MACHINE,
     MARK,
     NAMES,
@@ -38,6 +39,7 @@ from probes.source import (
     PLACES,
     PROBLEM,
     PROCESS,
+    RESIDENT,
     Item,
     Sample,
 )
@@ -46,10 +48,10 @@ ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 STRANGER: Final = "(another user's)"
 _EVERYBODY: Final = frozenset(
-    {MARK, GPUS, APIS, COUNTERS, MACHINE, OTHERS}
+    {MARK, GPUS, APIS, COUNTERS, HOST, MACHINE, OTHERS}
 )  # what NVML and /proc tell everybody
 _BY_PROCESS: Final = frozenset(
-    {NAMES, OPEN, FRAMES, FAULTS, FILES}
+    {NAMES, OPEN, FRAMES, FAULTS, FILES, RESIDENT}
 )  # columns with a row for each process or thread
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
 _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run

@@ -8,7 +8,8 @@ from textual import events
 
 from gputop.format import clip, escape_text
 from gputop.ui.model import callpage, header
-from gputop.ui.model.look import Line, Span, fit_line, wrap
+from gputop.ui.model.host_line import host_spans
+from gputop.ui.model.look import Line, Span, fit_line, line_width, spread, trimmed, wrap
 from gputop.ui.model.timebar import moment_at, transport_line
 from gputop.ui.pane import Heading, Plain
 from gputop.ui.time_keys import TimeScreen
@@ -46,7 +47,7 @@ class Banner(Plain):
 
 
 class Storms(Plain):
-    """The storms of context switches that are under way."""
+    """The storms of context switches that are under way; the machine's own figures where there is room."""
 
     def wanted(self, width: int) -> int:
         """A line each; where there is room one line stays when a storm ends, so that nothing jumps."""
@@ -57,11 +58,16 @@ class Storms(Plain):
         return max(min(len(frame.storms) if frame else 0, most), int(height >= 20))
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """Who suffers, how much, and who preempts it."""
+        """Who suffers, how much, and who preempts it; in the line that stays the machine."""
         frame, view = self.view.frame, self.view
         if frame is None:
             return []
-        return header.storm_lines(frame, view.explained, width, height, view.glyphs)
+        lines = header.storm_lines(frame, view.explained, width, height, view.glyphs)
+        if frame.host is None:
+            return lines
+        first = trimmed(lines[0]) if lines else ()
+        host = host_spans(frame.host, width - line_width(first) - 2 * bool(first), view.glyphs)
+        return [spread(first, host, width) if first else fit_line(host, width), *lines[1:]]
 
 
 class Chain(Plain):

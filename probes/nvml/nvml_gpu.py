@@ -69,6 +69,7 @@ class GpuReader:
         self.lost = ""  # why it answers nothing any more
         self.gpm = GpmMeter()
         self.mig = MigReader()
+        self.use = nvml_processes.ProcessUse()
         self.samples = UtilizationSamples()
         self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
@@ -250,7 +251,7 @@ def _clients(gpu: GpuReader) -> tuple[list[dict[str, Any]]]:
 
 def _process_utilization(gpu: GpuReader) -> tuple[dict[str, Any]]:
     """Columns by process: small in a recording."""
-    found = nvml_processes.used(gpu.handle)
+    found = gpu.use.read(gpu.handle)
     columns: dict[str, Any] = {"pid": list(found)}
     for key in nvml_processes.USE:
         columns[key] = [use[key] for use in found.values()]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pynvml
 
-_LOOK_BACK_US = 1_000_000  # NVML keeps some samples of each process: those of the last second are asked for
+_LOOK_BACK_US = 1_000_000  # at least: NVML keeps some samples of each process
+_LONGEST_US = 10_000_000  # a process whose newest sample is older does nothing
 _WHOLE_GPU = 0xFFFFFFFF  # NVML's number of the instance of a process on a GPU that is not cut
 _NO_SAMPLES = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)  # no process did anything: no error
 USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
@@ -51,26 +52,59 @@ def _row(entry: Any, kind: str) -> dict[str, Any]:
     }
 
 
-def used(gpu: Any) -> dict[int, dict[str, int | None]]:
-    """What each process used of the GPU, as of its newest sample; who did nothing is not listed.
+class ProcessUse:
+    """What each process used of a GPU, by the time stamps of NVML's samples.
 
-    Args:
-        gpu: NVML's handle.
+    NVML samples processes as often as it likes (a sixth of a second to a few): one that is asked for the last
+    second alone would be idle between two samples that lie further apart.
     """
+
+    def __init__(self) -> None:
+        """Nothing is known of how often NVML samples."""
+        self._newest_us = 0
+        self._apart_us = 0  # the shortest time seen between two samples
+
+    def read(self, gpu: Any) -> dict[int, dict[str, int | None]]:
+        """As of each process's newest sample; who did nothing is not listed.
+
+        Args:
+            gpu: NVML's handle.
+        """
+        back_us = min(max(_LOOK_BACK_US, self._apart_us * 3 // 2), _LONGEST_US)
+        now_us = time.time_ns() // 1000
+        try:
+            samples = _samples(gpu, now_us - back_us)
+        except pynvml.NVMLError as error:
+            if getattr(error, "value", None) in _NO_SAMPLES:
+                return {}
+            raise
+        newest: dict[int, Any] = {}
+        for sample in samples:
+            if not now_us - back_us <= sample.timeStamp <= now_us + _LOOK_BACK_US:
+                continue  # an entry that was never written, or from before the clock was set back
+            if sample.pid not in newest or sample.timeStamp >= newest[sample.pid].timeStamp:
+                newest[sample.pid] = sample
+        self._learn(max((int(sample.timeStamp) for sample in newest.values()), default=0))
+        return {pid: _use(sample) for pid, sample in newest.items()}
+
+    def _learn(self, newest_us: int) -> None:
+        """How far samples lie apart; a pause in which no process worked is no such time."""
+        if newest_us > self._newest_us:
+            apart_us = newest_us - self._newest_us
+            if self._newest_us and apart_us <= _LONGEST_US:
+                self._apart_us = min(self._apart_us or apart_us, apart_us)
+            self._newest_us = newest_us
+
+
+def _samples(gpu: Any, since_us: int) -> Any:
+    """From the older query, else from that of driver 550 and later, which also knows GPUs that are cut."""
     try:
-        samples = pynvml.nvmlDeviceGetProcessUtilization(gpu, time.time_ns() // 1000 - _LOOK_BACK_US)
-    except pynvml.NVMLError as error:
-        if getattr(error, "value", None) in _NO_SAMPLES:
-            return {}
-        raise
-    newest: dict[int, Any] = {}
-    now_us = time.time_ns() // 1000
-    for sample in samples:
-        if sample.timeStamp > now_us + _LOOK_BACK_US:
-            continue  # from before the clock was set back
-        if sample.pid not in newest or sample.timeStamp >= newest[sample.pid].timeStamp:
-            newest[sample.pid] = sample
-    return {pid: _use(sample) for pid, sample in newest.items()}
+        return pynvml.nvmlDeviceGetProcessUtilization(gpu, since_us)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound) as refused:
+        try:
+            return pynvml.nvmlDeviceGetProcessesUtilizationInfo(gpu, since_us)
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, AttributeError):
+            raise refused from None
 
 
 def _use(sample: Any) -> dict[str, int | None]:

@@ -214,6 +214,14 @@ def memory_size(pid: int) -> bytes | None:
         return None
 
 
+def resident_bytes(pid: int, page: int) -> int | None:
+    """Resident memory of a process, in pages of so many bytes; None when it has gone."""
+    try:
+        return int(_read(f"/proc/{pid}/statm").split()[1]) * page
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def exists(pid: int) -> bool:
     """Whether there is such a process, also one that has ended and is not waited for yet.
 

@@ -89,6 +89,16 @@ def merged(line: Sequence[Span]) -> Line:
     return tuple(out)
 
 
+def trimmed(line: Line) -> Line:
+    """The line without the blanks at its end."""
+    spans = list(line)
+    while spans and not spans[-1][0].rstrip(" "):
+        spans.pop()
+    if spans:
+        spans[-1] = (spans[-1][0].rstrip(" "), spans[-1][1])
+    return tuple(spans)
+
+
 def ascii_line(line: Line) -> Line:
     """The line in ASCII and as wide as before: the last net below texts that nobody has escaped."""
     return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)

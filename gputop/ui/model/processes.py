@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.format import NS_PER_S, escape_text, format_bytes, format_count, format_ns, format_percent
+from gputop.format import (
+    NS_PER_S,
+    escape_text,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_ns,
+    format_percent,
+)
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
@@ -122,17 +130,108 @@ def _scheduled(
 
 
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
-    return escape_text(row.command, ascii_only=context.glyphs.ascii), "dim"
+    """The command line without the folder of its program; the name where it is not known (--private)."""
+    program, space, rest = row.command.partition(" ")
+    text = program.rpartition("/")[2] + space + rest if program else f"[{row.name}]" if row.name else ""
+    return escape_text(text, ascii_only=context.glyphs.ascii), "dim"
+
+
+def format_run(ns: int | None) -> str:
+    """How long a process has run, in at most seven columns: ``02:11``, ``1:02:11``, ``12h34m``, ``3d04h``."""
+    if ns is None:
+        return "-"
+    hours = ns // NS_PER_S // 3_600
+    if hours < 10:
+        return format_duration(ns)
+    if hours < 100:
+        return f"{hours}h{ns // NS_PER_S // 60 % 60:02d}m"
+    return f"{hours // 24}d{hours % 24:02d}h" if hours < 24_000 else f"{hours // 24}d"
+
+
+def belongs(row: ProcessRow, key: str) -> str:
+    """What is known of whose a process is, as text; "" where nothing is."""
+    return next((str(value) for name, value in row.belongs if name == key), "")
+
+
+def container_id(row: ProcessRow) -> str:
+    """The container without its kind: of Kubernetes its name in the pod, else its id or name."""
+    return belongs(row, "pod_container") or row.container.rpartition(" ")[2]
+
+
+def job(row: ProcessRow) -> str:
+    """The job and its step: ``4711.0``."""
+    return ".".join(filter(None, (belongs(row, "job_id"), belongs(row, "job_step"))))
+
+
+def rank(row: ProcessRow) -> str:
+    """The rank, and of how many: ``3/8``."""
+    number, size = belongs(row, "rank"), belongs(row, "world_size")
+    return f"{number}/{size}" if number and size else number
+
+
+def _named(
+    key: str,
+    title: str,
+    width: int,
+    text: Callable[[ProcessRow], str],
+    *,
+    keep: int,
+    grow: int,
+    sort: Callable[[ProcessRow], float | str] | None = None,
+) -> Column[ProcessRow]:
+    """A column of a name that few processes have: it is there while one has it."""
+
+    def cell(row: ProcessRow, context: Context, _width: int) -> Span:
+        shown = text(row)
+        return (escape_text(shown, ascii_only=context.glyphs.ascii), "") if shown else ("-", "unknown")
+
+    return Column(
+        key,
+        title,
+        width,
+        cell,
+        sort or text,
+        right=False,
+        keep=keep,
+        grow=grow,
+        descending=False,
+        has=lambda row: bool(text(row)),
+    )
+
+
+def _figure(
+    key: str,
+    title: str,
+    width: int,
+    figure: Callable[[ProcessRow], int | None],
+    text: Callable[[int], str],
+    *,
+    keep: int,
+) -> Column[ProcessRow]:
+    """A column of a figure that is not known of every process."""
+
+    def cell(row: ProcessRow, _context: Context, _width: int) -> Span:
+        value = figure(row)
+        return ("-", "unknown") if value is None else (text(value), "")
+
+    return Column(
+        key, title, width, cell, lambda row: -1 if (value := figure(row)) is None else value, keep=keep
+    )
 
 
 COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("pid", "PID", 7, lambda r, c, w: (str(r.pid), ""), lambda r: r.pid, keep=100, descending=False),
     Column("name", "NAME", 9, _name, lambda r: r.name.lower(), right=False, keep=99, grow=18,
            descending=False),
-    Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=60, grow=5,
+    Column("user", "USER", 7, lambda r, c, w: (escape_text(r.user) or "-", "dim"), lambda r: r.user,
+           right=False, keep=54, grow=12, descending=False),
+    Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=67, grow=5,
            descending=False),
+    _figure("sm", "SM%", 3, lambda r: r.sm_percent, format_percent, keep=66),
+    _figure("bandwidth", "GMBW%", 5, lambda r: r.memory_percent, format_percent, keep=45),
+    _figure("memory", "GPU MEM", 7, lambda r: r.gpu_memory_bytes, format_bytes, keep=58),
     Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),
-    Column("api", "TOP CALL", 12, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
+    Column("api", "TOP CALL", 11, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
            lambda r: r.top_api.lower(), right=False, keep=70, grow=28, descending=False),
     Column("time", "TIME/s", 6, _of_top(lambda r, w: format_ns(r.top_api_ns_per_second)),
            lambda r: r.top_api_ns_per_second, keep=20),
@@ -140,17 +239,19 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
            keep=65),
     _scheduled("involuntary", "PREEMPT/s", lambda r: r.involuntary_per_second, format_count, keep=96,
                storm=True),
-    _scheduled("voluntary", "VOL/s", lambda r: r.voluntary_per_second, format_count, keep=50),
+    _scheduled("voluntary", "VOL/s", lambda r: r.voluntary_per_second, format_count, keep=30),
     _scheduled("runnable", "RUNQ%", lambda r: r.runnable_percent, format_percent, keep=94, storm=True),
-    _scheduled("blocked", "BLK%", lambda r: r.blocked_percent, format_percent, keep=55),
-    _scheduled("cpu", "CPU%", lambda r: r.on_cpu_percent, format_percent, keep=12),
-    Column("memory", "GPU MEM", 7, lambda r, c, w: (format_bytes(r.gpu_memory_bytes), ""),
-           lambda r: r.gpu_memory_bytes or 0, keep=11),
+    _scheduled("blocked", "BLK%", lambda r: r.blocked_percent, format_percent, keep=46),
+    _scheduled("cpu", "CPU%", lambda r: r.on_cpu_percent, format_percent, keep=57),
+    _figure("rss", "RSS", 5, lambda r: r.rss_bytes, format_bytes, keep=56),
+    _figure("run", "RUNTIME", 7, lambda r: r.run_ns, format_run, keep=53),
+    _named("rank", "RANK", 4, rank, keep=50, grow=9, sort=lambda r: f"{int(belongs(r, 'rank') or 0):09d}"),
+    _named("job", "JOB", 6, job, keep=48, grow=20),
+    _named("pod", "POD", 10, lambda r: belongs(r, "pod"), keep=49, grow=30),
+    _named("container", "CONTAINER", 9, container_id, keep=47, grow=14),
     Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True),
-    Column("user", "USER", 8, lambda r, c, w: (escape_text(r.user), "dim"), lambda r: r.user, right=False,
-           keep=4, descending=False),
-    Column("command", "COMMAND", 16, _command, lambda r: r.command, right=False, keep=3, grow=90,
-           descending=False),
+    Column("command", "COMMAND", 12, _command, lambda r: r.command, right=False, keep=52, grow=90,
+           descending=False, instead="name"),
 )  # fmt: skip
 
 

@@ -43,6 +43,8 @@ class Column(Generic[T]):
         grow: How wide it may become.
         whole: Whether it grows to that or not at all: a longer word does not fit into a part of it.
         descending: Whether the biggest come first at first.
+        has: Whether a row has it; without one that has, the column is left out. None: each row has.
+        instead: The key of a column that it stands for where there is no room for both.
     """
 
     key: str
@@ -55,20 +57,39 @@ class Column(Generic[T]):
     grow: int = 0
     whole: bool = False
     descending: bool = True
+    has: Callable[[T], bool] | None = None
+    instead: str = ""
 
 
-def choose_columns(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
-    """The columns that fit, with their widths.
+def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
+    """The columns that some row has."""
+    return [column for column in columns if column.has is None or any(map(column.has, rows))]
 
-    Args:
-        columns: All of them in the order shown.
-        width: The columns of the terminal there are for them and the gaps between them.
-    """
+
+def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
     shown = list(columns)
     while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
         least = min(column.keep for column in shown)
         # Of equals the rightmost goes: what stands left is what names the row.
         shown.remove([column for column in shown if column.keep == least][-1])
+    return shown
+
+
+def choose_columns(
+    columns: Sequence[Column[T]], width: int, *, picked: bool = False
+) -> list[tuple[Column[T], int]]:
+    """The columns that fit, with their widths.
+
+    Args:
+        columns: All of them in the order shown.
+        width: The columns of the terminal there are for them and the gaps between them.
+        picked: None stands for another one: somebody chose them, or the names are those of a tree.
+    """
+    shown = _fitting(columns, width)
+    for column in columns if len(shown) < len(columns) and not picked else ():
+        if column.instead:
+            without = _fitting([one for one in columns if one.key != column.instead], width)
+            shown = without if column in without else _fitting([c for c in columns if c is not column], width)
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
     # who wants least first: what it leaves is for the others
@@ -105,7 +126,7 @@ class Table(Generic[T]):
             key: What stays the same about a row.
             sort_key: The column it is sorted by at first.
         """
-        self.columns = tuple(columns)
+        self.columns = self.every = tuple(columns)
         self.selected: Hashable | None = None
         self.proposed: Hashable | None = None  # selected while nobody has chosen a row
         self.frozen = False
@@ -120,6 +141,7 @@ class Table(Generic[T]):
         self._shown_ns = 0  # the time of the frame that was taken last
         self._spans: list[tuple[int, int, Column[T]]] = []
         self._chosen = False  # a cursor nobody has moved does not drag the view along
+        self._picked = False  # the columns were chosen: what no row has is shown as well
         self.sort_by(sort_key)
 
     def show_columns(self, keys: Sequence[str]) -> None:
@@ -128,10 +150,15 @@ class Table(Generic[T]):
         Args:
             keys: Keys of columns, at least one.
         """
-        by_key = {column.key: column for column in self.columns}
+        by_key = {column.key: column for column in self.every}
         self.columns = tuple(by_key[key] for key in keys)
+        self._picked = True
         if self.sort_column not in self.columns:
             self.sort_by(self.columns[0].key)
+
+    def show_usual_columns(self) -> None:
+        """Show the columns of one who has chosen none."""
+        self.columns, self._picked = self.every, False
 
     def sort_by(self, key: str) -> None:
         """Sort by a column in its usual direction."""
@@ -141,7 +168,9 @@ class Table(Generic[T]):
 
     def shift_sort(self, by: int) -> None:
         """Sort by a neighbour among all columns; the title names one that is out of sight."""
-        keys = [column.key for column in self.columns]
+        keys = [column.key for column in (self.columns if self._picked else needed(self.columns, self.rows))]
+        if self.sort_column.key not in keys:
+            keys.append(self.sort_column.key)
         self.sort_by(keys[(keys.index(self.sort_column.key) + by) % len(keys)])
 
     def resort(self) -> None:
@@ -270,7 +299,8 @@ class Table(Generic[T]):
             row_token: The token of cells that have none of their own.
         """
         lead = 1  # the column of the cursor sign
-        chosen = choose_columns(self.columns, width - lead)
+        there = self.columns if self._picked else needed(self.columns, self.rows)
+        chosen = choose_columns(there, width - lead, picked=self._picked or bool(context.leads))
         self._spans = self._place(chosen, lead)
         out = [self._heading(chosen, context.glyphs, lead, width)]
         ellipsis = context.glyphs.ellipsis

@@ -14,6 +14,9 @@ _SUMMED = (
     "involuntary_per_second",
     "runnable_percent",
     "on_cpu_percent",
+    "sm_percent",
+    "memory_percent",
+    "rss_bytes",
 )
 
 

@@ -1,0 +1,88 @@
+"""The machine's figures as of a mark: CPU, load, memory, pressure, disks, network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from probes.samples import told
+from probes.source import HOST, RESIDENT, STALE_NS, Sample
+
+_SHARES = ("pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent")
+_SIZES = (
+    "memory_total_bytes", "memory_available_bytes", "swap_total_bytes", "swap_free_bytes",
+    "disk_read_bytes_per_second", "disk_write_bytes_per_second", "received_bytes_per_second",
+    "sent_bytes_per_second",
+)  # fmt: skip
+_LOADS = 3  # of 1, 5 and 15 minutes
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """Figures of the machine; of a merged recording those of the host that reported last."""
+
+    cpu_percent: float | None  # of all CPUs: 100 is all of them busy
+    cores_percent: tuple[float, ...]  # of each CPU
+    load: tuple[float, ...]  # of 1, 5 and 15 minutes
+    memory_total_bytes: int | None
+    memory_available_bytes: int | None
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
+    pressure_cpu_percent: float | None  # PSI: of the time, some task waited for it
+    pressure_memory_percent: float | None
+    pressure_io_percent: float | None
+    disk_read_bytes_per_second: int | None
+    disk_write_bytes_per_second: int | None
+    received_bytes_per_second: int | None
+    sent_bytes_per_second: int | None
+
+
+class HostWindow:
+    """Takes the samples of a machine and of its processes' memory in."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._host: Sample | None = None
+        self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
+
+    def take(self, sample: Sample) -> bool:
+        """Take a sample in; False for other kinds."""
+        if sample.kind == HOST:
+            self._host = sample
+        elif (resident := told(sample, RESIDENT)) is not None:
+            since = sample.time_ns - STALE_NS
+            self._resident = {pid: known for pid, known in self._resident.items() if known[0] > since}
+            for pid, size in zip(resident.get("pid", ()), resident.get("rss_bytes", ()), strict=False):
+                self._resident[int(pid)] = sample.time_ns, int(size)
+        else:
+            return False
+        return True
+
+    def row(self, mark_ns: int) -> HostRow | None:
+        """The machine's figures; None where none are known."""
+        if self._host is None or mark_ns - self._host.time_ns > STALE_NS:
+            return None
+        return host_row(self._host.data)
+
+    def resident(self, mark_ns: int) -> dict[int, int]:
+        """pid -> bytes."""
+        return {pid: size for pid, (at, size) in self._resident.items() if mark_ns - at <= STALE_NS}
+
+
+def host_row(data: Mapping[str, Any]) -> HostRow:
+    """The figures of a ``host`` sample."""
+    cores = tuple(float(one) for one in data.get("cores_percent") or ())
+    sizes: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in _SIZES}
+    shares: dict[str, float | None] = {key: _number(data.get(key)) for key in _SHARES}
+    return HostRow(
+        cpu_percent=round(sum(cores) / len(cores), 1) if cores else None,
+        cores_percent=cores,
+        load=tuple(float(one) for one in data.get("load") or ())[:_LOADS],
+        **sizes,
+        **shares,  # type: ignore[arg-type]
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,69 @@
+"""The machine in one line: CPU, load, memory, pressure, disks, network. What does not fit is left out."""
+
+from __future__ import annotations
+
+from gputop.engine.host import HostRow
+from gputop.format import SPARKS, SPARKS_ASCII, format_bytes, format_percent
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
+
+_MOST_CORES = 64  # that have a sign each
+
+
+def host_spans(host: HostRow, width: int, glyphs: Glyphs) -> Line:
+    """The figures in order of importance, as many as fit.
+
+    Args:
+        host: The figures.
+        width: Columns.
+        glyphs: The signs used.
+    """
+    out: list[Span] = []
+    for part in _parts(host, glyphs):
+        wanted = [*([("  ", "")] if out else [(" ", "")]), *part]
+        if line_width(out) + line_width(wanted) <= width:
+            out += wanted
+    return merged(out)
+
+
+def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
+    parts: list[list[Span]] = []
+    if host.cpu_percent is not None:
+        parts.append([("CPU ", "dim"), (f"{format_percent(host.cpu_percent)}%", "")])
+    if host.load:
+        parts.append([("load ", "dim"), (f"{host.load[0]:.1f}", "")])
+    if host.memory_total_bytes and host.memory_available_bytes is not None:
+        used = format_bytes(host.memory_total_bytes - host.memory_available_bytes)
+        parts.append([("mem ", "dim"), (f"{used}/{format_bytes(host.memory_total_bytes)}", "")])
+    pressure = (
+        ("cpu", host.pressure_cpu_percent),
+        ("mem", host.pressure_memory_percent),
+        ("io", host.pressure_io_percent),
+    )
+    known = [f"{what} {format_percent(value)}" for what, value in pressure if value is not None]
+    if known:
+        parts.append([("pressure ", "dim"), (f"{' '.join(known)} %", "")])
+    if 1 < len(host.cores_percent) <= _MOST_CORES:
+        parts.append([(_cores(host.cores_percent, glyphs), "")])
+    if host.swap_total_bytes and host.swap_free_bytes is not None:
+        used = format_bytes(host.swap_total_bytes - host.swap_free_bytes)
+        parts.append([("swap ", "dim"), (f"{used}/{format_bytes(host.swap_total_bytes)}", "")])
+    if host.disk_read_bytes_per_second is not None:
+        rates = _rates(host.disk_read_bytes_per_second, host.disk_write_bytes_per_second)
+        parts.append([("disk r/w ", "dim"), (rates, "")])
+    if host.received_bytes_per_second is not None:
+        rates = _rates(host.received_bytes_per_second, host.sent_bytes_per_second)
+        parts.append([("net rx/tx ", "dim"), (rates, "")])
+    if len(host.load) > 1:
+        more = " ".join(f"{load:.1f}" for load in host.load[1:])
+        parts.append([("load 5, 15 min ", "dim"), (more, "")])
+    return parts
+
+
+def _rates(one: int | None, other: int | None) -> str:
+    return f"{format_bytes(one)}/{format_bytes(other)}/s"
+
+
+def _cores(percent: tuple[float, ...], glyphs: Glyphs) -> str:
+    """A sign for each CPU: how busy it is."""
+    signs = SPARKS_ASCII if glyphs.ascii else SPARKS
+    return "".join(signs[min(int(one * len(signs) / 100), len(signs) - 1)] for one in percent)

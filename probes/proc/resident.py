@@ -1,0 +1,48 @@
+"""The resident memory of watched processes, told once a second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+from probes.proc import procfs
+from probes.source import RESIDENT, Sample
+
+LOOK_NS = 1_000_000_000
+_MOST_READ = 512  # in a second, in turn: a look takes 5 us
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ResidentMemory:
+    """Asks ``/proc`` at marks."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._due_ns = 0
+        self._turn = 0
+        self._known: dict[int, int] = {}
+
+    def tell(self, alive: Collection[int], now_ns: int) -> Iterator[Sample]:
+        """What each process holds.
+
+        Args:
+            alive: Watched processes.
+            now_ns: Of the mark.
+        """
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + LOOK_NS
+        pids = sorted(alive)
+        self._turn = self._turn if self._turn < len(pids) else 0
+        chosen = pids[self._turn : self._turn + _MOST_READ]
+        self._turn += len(chosen)
+        self._known = {pid: size for pid, size in self._known.items() if pid in alive}
+        for pid in chosen:
+            size = procfs.resident_bytes(pid, _PAGE)
+            if size is None:
+                self._known.pop(pid, None)
+            else:
+                self._known[pid] = size
+        if self._known:
+            columns = {"pid": list(self._known), "rss_bytes": list(self._known.values())}
+            yield Sample(RESIDENT, now_ns, columns)
