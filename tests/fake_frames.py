@@ -248,9 +248,9 @@ class FakeTransport:
         """What was put there."""
         return tuple(sorted(self.found))
 
-    def mark(self, text: str) -> None:
-        """Mark the position."""
-        self.found.append(Landmark(self.position_ns, "marker", text))
+    def mark(self, text: str, at_ns: int | None = None) -> None:
+        """Mark the position, or another moment."""
+        self.found.append(Landmark(self.position_ns if at_ns is None else at_ns, "marker", text))
 
 
 class FakeFeed:
@@ -284,9 +284,10 @@ class FakeFeed:
         """The newest frame, or the one held."""
         return self._rewind.latest()
 
-    def present(self) -> Frame | None:
+    def present(self) -> tuple[Frame, Explained] | None:
         """The newest frame, also while time is held; None for a recording."""
-        return self.newest if self.transport is self._rewind else None
+        live = self.newest is not None and self.transport is self._rewind
+        return (self.newest, self.why) if live and self.newest is not None else None
 
     def explained(self) -> Explained:
         """The explanation."""

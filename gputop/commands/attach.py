@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_looks, add_once
+from gputop.commands.flags import add_alerts, add_duration, add_looks, add_once, check_alerts
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.serve.wire import SOCKET
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
     add_looks(parser)
+    add_alerts(parser)
     add_once(parser, "follow for a moment, print one frame as text and exit")
     add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
 
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     """JSON is of one frame, and a duration as well."""
     options.once |= options.json
+    check_alerts(options)
     if options.duration is not None and not options.once:
         raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
 
@@ -97,6 +99,7 @@ def _screen(options: argparse.Namespace) -> int:
                 title="attached to the daemon",
                 preferences=preferred,
                 readonly=True,
+                alerts=(*preferred.alerts, *options.alerts),
             )
             return run_app(feed, asked)
     except Interrupted as interrupt:

@@ -6,7 +6,7 @@ import argparse
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from typing import Any
 
-from gputop.commands.words import bounded, pids, ring
+from gputop.commands.words import bounded, pids, ring, rule
 from gputop.errors import USAGE, CommandError
 
 STACKS = ("all", "slow", "off")
@@ -57,6 +57,25 @@ def add_json(parser: ArgumentParser) -> None:
 def add_looks(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Adds how frames are drawn."""
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
+
+
+def add_alerts(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Adds ``--alert``."""
+    parser.add_argument(
+        "--alert",
+        dest="alerts",
+        type=rule,
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="alert when a rule holds, such as 'idle > 50 for 5m' or GpuWaits (docs/screen.md); repeatable",
+    )
+
+
+def check_alerts(options: Namespace) -> None:
+    """Raises CommandError where a rule is to be held against one frame only."""
+    if options.once and options.alerts:
+        raise CommandError("--alert goes with the screen or with gputop serve, not with --once", USAGE)
 
 
 def add_once(parser: ArgumentParser, once: str) -> None:
@@ -127,6 +146,7 @@ def add_screen(parser: ArgumentParser) -> None:
     parser.set_defaults(rate=None)  # the preferences may set it
     group = parser.add_argument_group("the screen")
     add_looks(group)
+    add_alerts(group)
     group.add_argument("--readonly", action="store_true", help="send no signals from the screen")
     add_file(group, "--record", metavar="FILE", help="record to this file")
     group.add_argument("--force", action="store_true", help="replace the file of --record if it exists")

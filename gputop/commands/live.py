@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_screen, add_target
+from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts
 from gputop.demo.command import is_workload
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     """JSON is of one frame, and a duration as well."""
     options.once |= options.json
+    check_alerts(options)
     if options.duration is not None and not options.once:
         raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
 
@@ -238,6 +239,7 @@ def _screen(options: argparse.Namespace) -> int:
                 title=getattr(options, "title", " ".join(options.command)),
                 preferences=preferred,
                 readonly=options.readonly,
+                alerts=(*preferred.alerts, *options.alerts),
             )
             status = run_app(feed, asked)
     except Interrupted as interrupt:

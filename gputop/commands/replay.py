@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_file, add_looks, add_once
+from gputop.commands.flags import add_alerts, add_file, add_looks, add_once, check_alerts
 from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.moment import mark_index
 from gputop.commands.words import bounded
@@ -36,12 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
     )
     add_looks(parser)
+    add_alerts(parser)
     add_once(parser, "print one frame as text and exit")
 
 
 def check(options: argparse.Namespace) -> None:
     """JSON is of one frame."""
     options.once |= options.json
+    check_alerts(options)
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -80,7 +82,11 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
     feed.start(explain=False)
     try:
         asked = Asked(
-            "replay", ascii=draws_ascii(options, preferred), title=options.file, preferences=preferred
+            "replay",
+            ascii=draws_ascii(options, preferred),
+            title=options.file,
+            preferences=preferred,
+            alerts=(*preferred.alerts, *options.alerts),
         )
         return run_app(feed, asked, seen=feed.explain)
     finally:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gputop.playback.alerts import Rule
 
 
 def pids(text: str) -> tuple[int, ...]:
@@ -63,3 +67,13 @@ def ring(text: str) -> int:
     if size < 1 or size > 1024 or size & (size - 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to 1024")
     return size
+
+
+def rule(text: str) -> Rule:
+    """A rule of an alert."""
+    from gputop.playback.alerts import RuleError, parse
+
+    try:
+        return parse(text)
+    except RuleError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

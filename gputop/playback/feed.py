@@ -103,8 +103,8 @@ class Transport(Protocol):
     def landmarks(self) -> tuple[Landmark, ...]:
         """The moments worth going to, in order."""
 
-    def mark(self, text: str) -> None:
-        """Mark the moment shown, with a note."""
+    def mark(self, text: str, at_ns: int | None = None) -> None:
+        """Mark the moment shown, or another one, with a note."""
 
 
 class Recorder(Protocol):
@@ -148,7 +148,7 @@ class Feed(Protocol):
     def latest(self) -> Frame | None:
         """The newest frame, ``None`` before the first."""
 
-    def present(self) -> Frame | None:
+    def present(self) -> tuple[Frame, Explained] | None:
         """The newest frame of what is observed, also while another moment is shown; None in a replay."""
 
     def explained(self) -> Explained:

@@ -152,9 +152,10 @@ class LiveFeed:
         """The frame to be shown: the newest, or that of the moment gone back to."""
         return self.transport.latest()
 
-    def present(self) -> Frame | None:
-        """The newest frame, also while time is held."""
-        return self._frame
+    def present(self) -> tuple[Frame, Explained] | None:
+        """The newest frame with its explanation, also while time is held."""
+        frame = self._frame
+        return (frame, explained_by(self._explainer)) if frame is not None else None
 
     def explained(self) -> Explained:
         """The explanation of that frame."""

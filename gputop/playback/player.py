@@ -182,7 +182,7 @@ class ReplayFeed:
         """A recording starts no command."""
         return ""
 
-    def present(self) -> Frame | None:
+    def present(self) -> tuple[Frame, Explained] | None:
         """Nothing is observed."""
         return None
 
@@ -260,9 +260,9 @@ class ReplayFeed:
         """The moments worth going to, as far as they are found."""
         return self._landmarks.since(self.start_ns)
 
-    def mark(self, text: str) -> None:
-        """Marks the moment shown; a recording is only read, so this is kept until gputop ends."""
-        self._landmarks.add(self.position_ns, MARKED, text)
+    def mark(self, text: str, at_ns: int | None = None) -> None:
+        """Marks a moment; a recording is only read, so this is kept until gputop ends."""
+        self._landmarks.add(self.position_ns if at_ns is None else at_ns, MARKED, text)
 
     # -- the player ---------------------------------------------------------------------------
 

@@ -165,10 +165,11 @@ class Rewind:
         """The moments worth going to."""
         return self._landmarks.since(self.start_ns)
 
-    def mark(self, text: str) -> None:
-        """Mark the moment shown; the next mark of the session takes it into the history and the recording."""
-        self._landmarks.add(self.position_ns, MARKED, text)
-        self._marked(marker(self.position_ns, text))
+    def mark(self, text: str, at_ns: int | None = None) -> None:
+        """Mark a moment; the next mark of the session takes it into the history and the recording."""
+        at_ns = self.position_ns if at_ns is None else at_ns
+        self._landmarks.add(at_ns, MARKED, text)
+        self._marked(marker(at_ns, text))
 
     def close(self) -> None:
         """End the player."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import signal
@@ -20,7 +21,9 @@ from textual.binding import Binding, BindingType
 from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
-from gputop.playback.feed import Feed
+from gputop.engine.frame import Frame
+from gputop.playback.feed import Explained, Feed
+from gputop.playback.landmarks import MARKED
 from gputop.process.garbage import collect_old
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
@@ -38,11 +41,13 @@ from gputop.ui.processes import Processes
 from gputop.ui.timeline import TimelinePane
 from gputop.ui.why import Why
 
+_LOG = logging.getLogger(__name__)
 FIRST_POLL_S = 0.03
 GARBAGE_S = 5.0  # garbage is looked for as often (run.py)
 # and so long after a screen was opened or closed, or has got other styles: most of it is of these
 CLOSED_S = 0.3
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+ALERT_S = 60.0  # so long an alert stays on the screen
 OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
 _FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
 
@@ -173,7 +178,7 @@ class GputopApp(Host):
         """Look for a newer frame, and show it when there is something new to see."""
         view, frame = self.view, self.feed.latest()
         if (present := self.feed.present()) is not None:
-            view.observe(present)
+            view.observe(present[0])
         fresh = frame is not None and frame.number != self._shown_number
         if frame is not None and fresh:
             farewell = view.show(frame)
@@ -181,10 +186,22 @@ class GputopApp(Host):
                 self.say(farewell)
             self._shown_number = frame.number
         chrome = self._poll_chrome()
+        self._alert(present or ((frame, view.explained) if frame is not None else None))
         fresh = view.settle() or fresh
         if fresh or chrome != self._chrome:
             self._chrome = chrome
             self.show()
+
+    def _alert(self, seen: tuple[Frame, Explained] | None) -> None:
+        """Rules that fire: the bell, a message, a marker, a line in the log."""
+        if seen is None:
+            return
+        for alert in self.view.alert(*seen):
+            text = alert.text()
+            _LOG.warning("alert: %s", text)
+            self.feed.transport.mark(f"alert: {text}", alert.time_ns)
+            self.bell()
+            self.notify(text, title="alert", severity="warning", timeout=ALERT_S, markup=False)
 
     def _poll_chrome(self) -> tuple[Any, ...]:
         """Take what changes without a frame; the result differs when the screen has to."""
@@ -198,6 +215,8 @@ class GputopApp(Host):
             view.add_log(lines)
         view.explain(feed.explained())
         view.transport = None
+        landmarks = transport.landmarks()
+        view.marked_ns = tuple(one.time_ns for one in landmarks if one.kind == MARKED)
         if not transport.live:
             view.transport = TransportView(
                 transport.playing,
@@ -205,7 +224,7 @@ class GputopApp(Host):
                 transport.position_ns,
                 transport.start_ns,
                 transport.end_ns,
-                tuple((landmark.time_ns, landmark.kind) for landmark in transport.landmarks()),
+                tuple((landmark.time_ns, landmark.kind) for landmark in landmarks),
             )
         if feed.recorder is not None and (notice := feed.recorder.take_notice()):
             self.say(notice)
@@ -222,6 +241,7 @@ class GputopApp(Host):
             view.transport,
             behind,
             view.explained,
+            view.marked_ns,
         )
 
     def show(self) -> None:

@@ -48,6 +48,7 @@ class TimelinePane(Pane):
         if frame is None:
             return []
         view.timeline.chosen_ns = view.chain.moments_ns
+        view.timeline.marked_ns = view.marked_ns
         if view.timeline.empty(frame.time_ns):
             said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
             return [fit_line([(f" {said}", "unknown")], width, ellipsis=view.glyphs.ellipsis)]

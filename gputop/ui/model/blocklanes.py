@@ -171,14 +171,18 @@ def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
     return [table[one] for one in np.where(known > 0, code, 0).tolist()]
 
 
-def mark_signs(marks: Cells, chosen: Iterable[int], look: Look) -> list[Sign]:
-    """Where records are missing, and the worst moments of findings; in ``chosen`` cells the selected one."""
+def mark_signs(marks: Cells, chosen: Iterable[int], marked: Iterable[int], look: Look) -> list[Sign]:
+    """Where records are missing, and the worst moments of findings; in ``chosen`` cells the selected one.
+
+    Cells that are ``marked`` hold a marker or an alert.
+    """
     table = [
         NO_MARK, Sign("!", "warn", "finding", 0), Sign("~", "alert", "records lost", 0),
-        Sign(look.glyphs.descending, "alert", "selected finding", 0),
+        Sign(look.glyphs.descending, "alert", "selected finding", 0), Sign("M", "value", "marker", 0),
     ]  # fmt: skip
     code = np.where(marks[FINDING] > 0, 1, 0)
     code[[cell for cell in chosen if 0 <= cell < len(code)]] = 3
+    code[[cell for cell in marked if 0 <= cell < len(code)]] = 4
     return [table[one] for one in np.where(marks[LOST] > 0, 2, code).tolist()]
 
 

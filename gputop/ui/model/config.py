@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gputop.format import clip
+from gputop.playback.alerts import MOST_RULES, Rule, RuleError, parse
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -37,6 +40,7 @@ class Preferences:
         hide: Panes that are hidden at first.
         tree: Whether processes are shown as a tree at first.
         columns: By table, the keys of its columns in their order.
+        alerts: Rules, as ``--alert`` takes them.
         path: The file it comes from, or would come from.
         problems: What of the file was not understood, in sentences.
     """
@@ -47,6 +51,7 @@ class Preferences:
     hide: tuple[str, ...] = ()
     tree: bool = False
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alerts: tuple[Rule, ...] = ()
     path: str = ""
     problems: tuple[str, ...] = ()
 
@@ -63,6 +68,7 @@ class Asked:
         title: What is watched, for the header.
         preferences: What the user prefers.
         readonly: Whether other processes are to be left alone.
+        alerts: Rules that are held against what is shown.
     """
 
     mode: str = "live"
@@ -72,6 +78,7 @@ class Asked:
     title: str = ""
     preferences: Preferences = field(default_factory=Preferences)
     readonly: bool = False
+    alerts: tuple[Rule, ...] = ()
 
 
 USUAL = Asked()
@@ -181,10 +188,11 @@ class _Reading:
             hide=self._some_of("hide", values.get("hide"), self._panes),
             tree=self._flag("tree", values.get("tree")),
             columns=self._columns(values.get("columns")),
+            alerts=self._rules(values.get("alerts")),
             path=str(self._path),
         )
         for key in values:
-            if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns"):
+            if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns", "alerts"):
                 self._say(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
             self._say("hide: at least one pane must stay")
@@ -224,6 +232,20 @@ class _Reading:
         if wrong:
             self._say(f"{key}: {_shown(wrong[0])} is none of {', '.join(choices)}")
         return tuple(dict.fromkeys(item for item in value if item in choices))
+
+    def _rules(self, value: Any) -> tuple[Rule, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self._say(f'alerts = {_shown(value)}: it must be a list, like ["idle > 50 for 5m"]')
+            return ()
+        made = []
+        for text in value:
+            try:
+                made.append(parse(text if isinstance(text, str) else _shown(text)))
+            except RuleError as error:
+                self._say(f"alerts: {clip(str(error), 2 * _MOST_SHOWN)}")
+        return tuple(made[:MOST_RULES])
 
     def _columns(self, value: Any) -> dict[str, tuple[str, ...]]:
         if value is None:

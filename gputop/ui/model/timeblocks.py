@@ -109,6 +109,7 @@ class TimeBlocks:
 
     Attributes:
         chosen_ns: Moments that are marked apart from the others, CLOCK_MONOTONIC.
+        marked_ns: Moments that the user or an alert has marked.
     """
 
     def __init__(self) -> None:
@@ -118,6 +119,7 @@ class TimeBlocks:
         self._taken: object = None
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
+        self.marked_ns: tuple[int, ...] = ()
         self._drawn: tuple[object, Picture] | None = None
         self._most = 0, 0  # columns, and the most lines that one thread's picture had in them
         self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
@@ -162,7 +164,7 @@ class TimeBlocks:
             look: How it is drawn.
         """
         view = self._view(width, now_ns)
-        key = (width, height, tuple(subjects), view, look, self.chosen_ns, self._taken)
+        key = (width, height, tuple(subjects), view, look, self.chosen_ns, self.marked_ns, self._taken)
         if self._drawn is None or self._drawn[0] != key:  # a cell goes by less often than a frame
             self._drawn = key, self._picture(width, height, subjects, view, look)
         return self._drawn[1]
@@ -200,7 +202,7 @@ class TimeBlocks:
 
     def _entries(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
         """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
-        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self._taken
+        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._taken
         cells = view.first - self._looked[1]
         if self._looked[0] != asked or not 0 <= cells < view.count * view.group:
             self._looked = asked, view.first, self._lanes(view, subjects, look)
@@ -235,7 +237,8 @@ class TimeBlocks:
             figure = _share("calls", shares, known)
             out.append(_Lane((1, 2 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
-        marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, look)
+        marked = [view.cell_of(moment) for moment in self.marked_ns]
+        marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, marked, look)
         return [*out, _Lane((2, 0), 3, "marks", marks, "")]
 
 

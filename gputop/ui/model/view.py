@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.playback.alerts import Alert, Alerts
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.chain import ChainPage
@@ -54,6 +55,7 @@ class View:
         self.recording: RecordingState | None = None
         self.transport: TransportView | None = None
         self.native_lines = 0
+        self.marked_ns: tuple[int, ...] = ()  # moments that the user or an alert has marked
         self.explained = Explained()
         self.chain = ChainPage()
         self.timeline = TimeBlocks()
@@ -68,6 +70,7 @@ class View:
         self._wanted_pid = asked.selected_pid
         self._detail_pid: int | None = None
         self._steady = Steady()
+        self._alerts = Alerts(asked.alerts)
         self._explained_as: Explained | None = None  # what ``explain`` was given last
         self._touched_s = -READING_S
         self._prefer(asked.preferences)
@@ -106,6 +109,10 @@ class View:
         """Take the newest frame into the graphs, also while another moment is shown."""
         self.gpu_history.take(present, present=True)
         self.process_history.take(present, present=True)
+
+    def alert(self, frame: Frame, explained: Explained) -> list[Alert]:
+        """The rules that fire at a moment: that of the newest frame, of a recording the one that is shown."""
+        return self._alerts.take(frame, explained)
 
     def touch(self) -> None:
         """A key or the mouse was used: whoever did so is reading."""
@@ -146,7 +153,7 @@ class View:
 
     def explain(self, explained: Explained) -> None:
         """Take an explanation: what the verdict and its chain say from now on."""
-        if explained is self._explained_as:
+        if explained == self._explained_as:
             return
         self._explained_as = explained
         self.explained = explained = self._steady.take(explained)

@@ -1,0 +1,288 @@
+"""Alerts: rules such as ``idle > 50 for 5m``, held against frames and explanations, live and of a recording.
+
+The named rules are those of ``deploy/alerts.yml``. A rule is true of a subject (a GPU, a process) or not; it
+fires once it has been true for its time, and again only after it was false.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gputop.engine.frame import Frame
+from gputop.format import NS_PER_S, format_count, format_percent
+from gputop.playback.feed import OLD_NS, Explained
+
+EVERY_NS = NS_PER_S  # rules are held against figures so often
+HOLE_NS = 30 * NS_PER_S  # without figures for so long: what was true before is not known to be so still
+MOST_SUBJECTS = 1024
+MOST_RULES = 32
+SLOWER, ERRORS = "slower", "errors"
+_PARTS = 60  # of the time over which figures are averaged
+_HALF_HOUR_NS = 1_800 * NS_PER_S
+_UNITS = {"s": 1, "m": 60, "h": 3_600}
+_RULE = re.compile(
+    r"(?P<figure>[a-z]+)(?:\s+over\s+(?P<over>\d+)(?P<over_unit>[smh]))?\s*(?P<sign>[<>])\s*"
+    r"(?P<bound>\d+(?:\.\d+)?)\s*(?P<percent>%?)(?:\s+for\s+(?P<held>\d+)(?P<held_unit>[smh]))?"
+)
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {">": operator.gt, "<": operator.lt}
+Figures = Iterable[tuple[str, float]]  # subject, figure
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a rule can be about: its meaning, its unit, and its value now for each subject."""
+
+    about: str
+    unit: str
+    now: Callable[[Frame, Explained], Figures]
+    total: bool = False  # it only grows: over a time its increase counts, not its mean
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; ``text`` is how it was written, ``name`` that of a named one."""
+
+    text: str
+    figure: str
+    over_ns: int
+    sign: str
+    bound: float
+    held_ns: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A rule that has fired.
+
+    Attributes:
+        time_ns: When, CLOCK_MONOTONIC.
+        subject: ``GPU 0``, ``process 42, cudaMalloc``; nothing of it is a text of the program's own.
+        value: The figure at that moment.
+    """
+
+    time_ns: int
+    rule: Rule
+    subject: str
+    value: float
+
+    def text(self) -> str:
+        """``idle > 50 for 5m: GPU 0 is at 63 %``."""
+        unit = FIGURES[self.rule.figure].unit
+        shown = format_percent(self.value) if unit == "%" else format_count(self.value)
+        name = f"{self.rule.name}: " if self.rule.name else ""
+        return f"{name}{self.rule.text}: {self.subject} is at {shown}{f' {unit}' if unit else ''}"
+
+
+def _idle(_frame: Frame, explained: Explained) -> Figures:
+    report = explained.report
+    if report is not None:
+        for gpu in report.gpus:
+            yield gpu.label, 100 * gpu.account.proved_ns / max(gpu.span_ns, 1)
+
+
+def _errors(frame: Frame, _explained: Explained) -> Figures:
+    window_s = max(frame.window_ns, 1) / NS_PER_S
+    for process in frame.processes:
+        for call in process.calls:
+            if not call.nested:
+                yield f"process {process.pid}, {call.api}", call.errors / window_s
+
+
+def _steps(_frame: Frame, explained: Explained) -> Figures:
+    for step in explained.steps:
+        yield f"process {step.pid}", step.median_ns / 1e6
+
+
+def _of_gpus(read: Callable[[object], float | None]) -> Callable[[Frame, Explained], Figures]:
+    def now(frame: Frame, _explained: Explained) -> Figures:
+        for gpu in frame.gpus:
+            if (value := read(gpu)) is not None:
+                yield f"GPU {gpu.index}", value
+
+    return now
+
+
+def _attribute(name: str, scale: float = 1.0) -> Callable[[object], float | None]:
+    def read(gpu: object) -> float | None:
+        value = getattr(gpu, name)
+        return None if value is None else value * scale
+
+    return read
+
+
+def _memory(gpu: object) -> float | None:
+    used, total = getattr(gpu, "memory_used_bytes", None), getattr(gpu, "memory_total_bytes", None)
+    return 100 * used / total if used is not None and total else None
+
+
+FIGURES: Mapping[str, Figure] = {
+    "idle": Figure("proved idle time of a GPU", "%", _idle),
+    "step": Figure("median step of a process", "ms", _steps),
+    SLOWER: Figure("median step of a process as a multiple of that of half an hour before", "", _steps),
+    ERRORS: Figure("failed calls of one function of a process, a second", "", _errors),
+    "lost": Figure("lost events", "", lambda frame, _: [("gputop", float(frame.lost.events))], total=True),
+    "reduced": Figure("step of gputop serve --budget", "", lambda *_: ()),
+    "util": Figure("utilisation of a GPU by NVML", "%", _of_gpus(_attribute("utilization_percent"))),
+    "power": Figure("power of a GPU", "W", _of_gpus(_attribute("power_milliwatts", 1e-3))),
+    "temp": Figure("temperature of a GPU", "C", _of_gpus(_attribute("temperature_celsius"))),
+    "mem": Figure("used memory of a GPU", "%", _of_gpus(_memory)),
+}
+
+
+class RuleError(ValueError):
+    """The text is no rule; the message is a sentence."""
+
+
+def parse(text: str) -> Rule:
+    """A rule: ``idle > 50 for 5m``, ``errors over 5m > 0.1 for 5m``, or the name of one of ``NAMED``.
+
+    Raises:
+        RuleError: It is none.
+    """
+    if (named := NAMED.get(text.strip())) is not None:
+        return named
+    found = _RULE.fullmatch(" ".join(text.lower().split()))
+    if found is None:
+        raise RuleError(f"{text!r} is no rule such as 'idle > 50 for 5m', nor one of {', '.join(NAMED)}")
+    figure = FIGURES.get(found["figure"])
+    if figure is None:
+        raise RuleError(f"{text!r}: {found['figure']} is none of {', '.join(FIGURES)}")
+    if found["percent"] and figure.unit != "%":
+        raise RuleError(f"{text!r}: {found['figure']} is no percentage")
+    over, held = (
+        int(found[part] or 0) * _UNITS[found[f"{part}_unit"] or "s"] * NS_PER_S for part in ("over", "held")
+    )
+    if max(over, held) > 24 * 3_600 * NS_PER_S:
+        raise RuleError(f"{text!r}: a rule looks back 24h at most")
+    return Rule(" ".join(text.split()), found["figure"], over, found["sign"], float(found["bound"]), held)
+
+
+def _named(name: str, text: str) -> Rule:
+    rule = parse(text)
+    return Rule(rule.text, rule.figure, rule.over_ns, rule.sign, rule.bound, rule.held_ns, name)
+
+
+NAMED: dict[str, Rule] = {}
+NAMED.update(
+    (name, _named(name, text))
+    for name, text in (
+        ("GpuWaits", "idle over 10m > 50 for 15m"),
+        ("StepsSlower", "slower over 10m > 2 for 10m"),
+        ("CudaErrors", "errors over 5m > 0.1 for 5m"),
+        ("GputopLosesEvents", "lost over 10m > 0 for 10m"),
+        ("GputopReduced", "reduced > 0 for 30m"),
+    )
+)
+
+
+class _Subject:
+    """One rule about one subject: its figures as far back as they count, since when it is true."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._width_ns = max(EVERY_NS, rule.over_ns // _PARTS)
+        self._parts: deque[tuple[int, float, int]] = deque()  # begin, sum of figures, how many
+        self.newest_ns = 0
+        self.since_ns: int | None = None
+        self.fired = False
+
+    def take(self, now_ns: int, value: float) -> float | None:
+        """Takes a figure; returns what the rule compares, None while that is not known."""
+        rule, parts = self.rule, self._parts
+        if now_ns - self.newest_ns > max(HOLE_NS, rule.over_ns):
+            self.since_ns = None
+        self.newest_ns = now_ns
+        if not parts or now_ns - parts[-1][0] >= self._width_ns:
+            parts.append((now_ns, value, 1))
+        else:
+            begin, total, count = parts[-1]
+            parts[-1] = begin, total + value, count + 1
+        back_ns = rule.over_ns + (_HALF_HOUR_NS + rule.over_ns if rule.figure == SLOWER else 0)
+        while len(parts) > 1 and parts[0][0] < now_ns - back_ns:
+            parts.popleft()
+        newest = [(total, count) for at, total, count in parts if at >= now_ns - rule.over_ns]
+        if FIGURES[rule.figure].total:
+            return value - parts[0][1] / parts[0][2] if rule.over_ns else value
+        if rule.figure != SLOWER:
+            return sum(total for total, _ in newest) / max(sum(count for _, count in newest), 1)
+        before = [total / count for at, total, count in parts if at <= now_ns - _HALF_HOUR_NS]
+        now = [total / count for total, count in newest]
+        return _median(now) / max(_median(before), 1e-9) if before and now else None
+
+    def fires(self, now_ns: int, compared: float | None) -> bool:
+        """True the first time that the rule has been true for long enough."""
+        rule = self.rule
+        if compared is None or not _SIGNS[rule.sign](compared, rule.bound):
+            self.since_ns, self.fired = None, False
+            return False
+        self.since_ns = now_ns if self.since_ns is None else self.since_ns
+        if self.fired or now_ns - self.since_ns < rule.held_ns:
+            return False
+        self.fired = True
+        return True
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+class Alerts:
+    """Holds rules against what is shown, once a second; all methods belong to one thread."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        """Nothing is known yet."""
+        self._rules = tuple(rules)
+        self._subjects: dict[tuple[int, str], _Subject] = {}
+        self._taken_ns: int | None = None
+
+    def take(
+        self, frame: Frame, explained: Explained, more: Mapping[str, float] | None = None
+    ) -> list[Alert]:
+        """The rules that fire at a frame.
+
+        Args:
+            frame: The frame.
+            explained: The explanation; one that is old by now counts as none.
+            more: Figures of gputop itself: ``reduced``.
+        """
+        now_ns, taken_ns = frame.time_ns, self._taken_ns
+        if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
+            return []
+        if taken_ns is not None and now_ns < taken_ns:
+            self._subjects.clear()  # a recording that jumps back
+        self._taken_ns = now_ns
+        fresh = explained if abs(now_ns - explained.end_ns) < OLD_NS * 4 else Explained()
+        fired: list[Alert] = []
+        for place, rule in enumerate(self._rules):
+            told = dict(FIGURES[rule.figure].now(frame, fresh))
+            if more is not None and rule.figure in more:
+                told = {"gputop": more[rule.figure]}
+            for subject, value in told.items():
+                key = place, subject
+                if key in self._subjects or len(self._subjects) < MOST_SUBJECTS:
+                    self._hold(self._subjects.setdefault(key, _Subject(rule)), now_ns, value, subject, fired)
+            self._absent(place, told.keys(), now_ns, fired)
+        return fired
+
+    def _hold(self, one: _Subject, now_ns: int, value: float, subject: str, fired: list[Alert]) -> float:
+        compared = one.take(now_ns, value)
+        if one.fires(now_ns, compared) and compared is not None:
+            fired.append(Alert(now_ns, one.rule, subject, compared))
+        return compared or 0.0
+
+    def _absent(self, place: int, there: Collection[str], now_ns: int, fired: list[Alert]) -> None:
+        """Subjects without a figure: calls that are not made fail 0 times; others are dropped in time."""
+        for key, one in list(self._subjects.items()):
+            if key[0] != place or key[1] in there:
+                continue
+            if one.rule.figure == ERRORS:
+                gone = not self._hold(one, now_ns, 0.0, key[1], fired)
+            else:
+                gone = now_ns - one.newest_ns > max(HOLE_NS, one.rule.over_ns)
+            if gone:
+                del self._subjects[key]
