@@ -185,12 +185,10 @@ def test_every_figure_is_read_from_a_frame_and_told_with_its_unit() -> None:
     for name, figure in FIGURES.items():
         rule = parse(f"{name} > 0")
         now = 100 * S
-        some = Alerts([rule]).take(
-            frame(100), replace(explained(now, 60)), {"reduced": 2.0} if name == "reduced" else None
-        )
-        if name in ("idle", "util", "power", "temp", "mem", "reduced"):
+        some = Alerts([rule]).take(frame(100), explained(now, 60))
+        if name in ("idle", "util", "power", "temp", "mem"):
             assert some, name
-            assert some[0].text().endswith(f" {figure.unit}" if figure.unit else "2")
+            assert some[0].text().endswith(f" {figure.unit}")
 
 
 def test_rules_of_the_preferences_are_read_and_wrong_ones_are_said(tmp_path: Path) -> None:

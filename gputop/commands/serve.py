@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_probes
+from gputop.commands.flags import add_alerts, add_probes
 from gputop.commands.session import Session, open_session
 from gputop.commands.version import VERSION
 from gputop.commands.words import bounded, size
@@ -22,6 +22,7 @@ from gputop.errors import USAGE, CommandError
 from gputop.extras import install_command
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
+from gputop.serve.alarms import Told, command_words, webhook_address
 from gputop.serve.client import asked
 from gputop.serve.keeper import Limits
 from gputop.serve.listening import Listening, listen
@@ -100,6 +101,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most series per process and function (5000); the rest is pid=other",
     )
+    alerts = parser.add_argument_group(
+        "alerts", "Rules that fire are written to the log, and told to a command or an address."
+    )
+    add_alerts(alerts)
+    alerts.add_argument(
+        "--alert-command",
+        type=_command,
+        default=(),
+        metavar="CMD",
+        help="run this as nobody, without a shell, with the alert as JSON on its standard input",
+    )
+    alerts.add_argument(
+        "--alert-webhook",
+        type=_webhook,
+        default="",
+        metavar="URL",
+        help="send the alert here as JSON by POST",
+    )
     parser.add_argument(
         "--budget",
         type=_percent,
@@ -121,12 +140,28 @@ def _place(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        return command_words(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _webhook(text: str) -> str:
+    try:
+        return webhook_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _percent(text: str) -> float:
     return bounded(0.01, 100, "%")(text.removesuffix("%")) / 100
 
 
 def check(options: argparse.Namespace) -> None:
-    """Metrics for other machines are for who has a token, or come by TLS."""
+    """Metrics for other machines are for who has a token, or come by TLS; alerts need rules."""
+    if (options.alert_command or options.alert_webhook) and not options.alerts:
+        raise CommandError("--alert-command and --alert-webhook need a rule: --alert GpuWaits", USAGE)
     if options.metrics is None:
         return
     host = options.metrics[0]
@@ -198,6 +233,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         int(options.max_series),
         options.budget,
         _destination(options.otlp) if options.otlp else None,
+        tuple(options.alerts),
+        Told(options.alert_command, options.alert_webhook or ""),
     )
 
 

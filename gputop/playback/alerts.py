@@ -240,28 +240,32 @@ class Alerts:
         self._subjects: dict[tuple[int, str], _Subject] = {}
         self._taken_ns: int | None = None
 
-    def take(
-        self, frame: Frame, explained: Explained, more: Mapping[str, float] | None = None
-    ) -> list[Alert]:
+    def take(self, frame: Frame, explained: Explained) -> list[Alert]:
         """The rules that fire at a frame.
 
         Args:
             frame: The frame.
             explained: The explanation; one that is old by now counts as none.
-            more: Figures of gputop itself: ``reduced``.
         """
-        now_ns, taken_ns = frame.time_ns, self._taken_ns
+        fresh = explained if abs(frame.time_ns - explained.end_ns) < OLD_NS * 4 else Explained()
+        return self.hold(frame.time_ns, lambda figure: FIGURES[figure].now(frame, fresh))
+
+    def hold(self, now_ns: int, now: Callable[[str], Figures]) -> list[Alert]:
+        """The rules that fire at a moment.
+
+        Args:
+            now_ns: The moment, CLOCK_MONOTONIC.
+            now: The subjects and values of a figure.
+        """
+        taken_ns = self._taken_ns
         if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
             return []
         if taken_ns is not None and now_ns < taken_ns:
             self._subjects.clear()  # a recording that jumps back
         self._taken_ns = now_ns
-        fresh = explained if abs(now_ns - explained.end_ns) < OLD_NS * 4 else Explained()
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
-            told = dict(FIGURES[rule.figure].now(frame, fresh))
-            if more is not None and rule.figure in more:
-                told = {"gputop": more[rule.figure]}
+            told = dict(now(rule.figure))
             for subject, value in told.items():
                 key = place, subject
                 if key in self._subjects or len(self._subjects) < MOST_SUBJECTS:

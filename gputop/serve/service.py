@@ -15,8 +15,10 @@ import numpy as np
 
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
+from gputop.playback.alerts import Rule
 from gputop.playback.begin_anew import begun_anew
 from gputop.process.say import say
+from gputop.serve.alarms import Alarms, Told
 from gputop.serve.answering import Answering
 from gputop.serve.answers import send_past
 from gputop.serve.budget import Budget
@@ -58,6 +60,8 @@ class Settings:
         metrics: Where metrics are told; None for nowhere.
         otlp: Where they are sent; None for nowhere.
         most_rows: Functions and classes of processes that have series of their own.
+        alerts: Rules that are held against what is counted.
+        told: Who hears of those that fire, beside the log.
         budget: The part of all CPUs' time that observing may take; None: whatever it takes.
     """
 
@@ -70,6 +74,8 @@ class Settings:
     most_rows: int = 5_000
     budget: float | None = None
     otlp: Destination | None = None
+    alerts: tuple[Rule, ...] = ()
+    told: Told = field(default_factory=Told)
 
 
 class Service:
@@ -125,6 +131,7 @@ class Service:
             most_rows=settings.most_rows,
         )
         self._idle = Idle()
+        self._alarms = self._alarms_of(settings, header)
         self.keeper = Keeper(self.daemon, settings.keep_dir, settings.limits) if settings.keep_dir else None
         self._triggers = Triggers(self._keep, self._idle.take_step)
         self._metrics = self._metrics_server(settings.metrics) if settings.metrics is not None else None
@@ -137,6 +144,8 @@ class Service:
         self._showing.start()
         if self.keeper is not None:
             self.keeper.start()
+        if self._alarms is not None:
+            self._alarms.start()
         if self._metrics is not None:
             self._metrics.start()
         if self._sender is not None:
@@ -149,6 +158,8 @@ class Service:
         marked = self.daemon.take(item)
         if not isinstance(item, Sample):
             self._calls += int(np.count_nonzero(item["kind"] == np.uint8(Kind.CALL)))
+        if self._alarms is not None:
+            self._alarms.take(item)  # the totals know of the tick
         if marked:
             self._keep_within_budget()
             if self._explainer.failure:
@@ -200,6 +211,8 @@ class Service:
             self._sender.stop()
         if self.keeper is not None:
             self.keeper.close()
+        if self._alarms is not None:
+            self._alarms.close()
         self._showing.close()
         self._hub.close(why)
         self._explainer.close()
@@ -212,6 +225,20 @@ class Service:
     def _take_verdict(self, verdict: Verdict) -> None:
         self._idle.take(verdict)
         self._triggers.take_verdict(verdict)
+        if self._alarms is not None:
+            self._alarms.take_verdict(verdict)
+
+    def _alarms_of(self, settings: Settings, header: Mapping[str, Any]) -> Alarms | None:
+        if not settings.alerts:
+            return None
+        machine = header.get("machine")
+        return Alarms(
+            settings.alerts,
+            settings.told,
+            self.daemon.totals,
+            host=str(machine.get("host") or "") if isinstance(machine, Mapping) else "",
+            reduced=lambda: int(self._budget.reach) if self._budget is not None else 0,
+        )
 
     # -- metrics ------------------------------------------------------------------------------------
 

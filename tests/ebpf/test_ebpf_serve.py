@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -363,3 +365,22 @@ def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_
         assert reader.header["private"]
         assert "host" not in reader.header["machine"]
         reader.close()
+
+
+def test_an_alert_reaches_a_command_through_the_daemons_confinement(tmp_path: Path) -> None:
+    """It may make few system calls, and its command becomes nobody: neither keeps the alert away."""
+    place = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        place.chmod(0o777)
+        script, out = place / "page", place / "told"
+        script.write_text(f"#!/bin/sh\nid -u > {out}.part; cat >> {out}.part; mv {out}.part {out}\n")
+        script.chmod(0o755)
+        flags = ("--alert", "util < 101", "--alert-command", str(script), "--keep-dir", "")
+        with serving(tmp_path, *flags):
+            wait_until(out.exists, "the command")
+        uid, told = out.read_text().splitlines()
+        assert uid == "65534"
+        assert json.loads(told)["subject"] == "GPU 0"
+        assert "alert: util < 101: GPU 0 is at" in (tmp_path / "daemon.err").read_text()
+    finally:
+        shutil.rmtree(place)
