@@ -115,7 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     alerts.add_argument(
         "--alert-webhook",
         type=_webhook,
-        default="",
         metavar="URL",
         help="send the alert here as JSON by POST",
     )
