@@ -183,6 +183,15 @@ def clip(text: str, width: int, ellipsis: str = "…") -> str:
     return "".join(taken) + ellipsis
 
 
+def clip_place(place: str, width: int, ellipsis: str = "…") -> str:
+    """``file.py:12`` cut to ``width`` columns: the name of the file is cut, its line stays."""
+    file, colon, line = place.rpartition(":")
+    rest = colon + line
+    if not file or width_of(place) <= width or width_of(rest) >= width:
+        return clip(place, width, ellipsis)
+    return clip(file, width - width_of(rest), ellipsis) + rest
+
+
 def fit(text: str, width: int, *, right: bool = False, ellipsis: str = "…") -> str:
     """The text in exactly ``width`` columns: cut or padded on the side away from its alignment."""
     text = clip(text, width, ellipsis)

@@ -17,7 +17,7 @@ PATIENCE_S = 180.0
 _SHARE = r"[\d.]+(?:–[\d.]+)? %"
 _CAUSE = re.compile(
     rf"^[│ ]\s?1 +{_SHARE} +[█▒▏▎▍▌▋▊▉ ]*(?P<what>\S.*?) +(?P<number>C\d\d)\b"
-    r".*?(?P<place>\S+\.py:\d+)?[ │]*$",
+    r".*?(?P<place>\S+(?:\.py|…):\d+)?[ │]*$",
     re.M,
 )
 _FIX = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import environment, read_trace
+from tests.first_screen import read
 from tests.stories import chains, ends, installed
 from tests.stories.answer import Answer, Difference
 from tests.stories.catalogue import PAIRS, PROGRAMS, STORIES, Pair
+from tests.stories.cells import put
+from tests.stories.delays import Delays
 from tests.stories.foreign import foreign
 from tests.stories.judge import Change, Truth, Verdict
 from tests.stories.recording import Run
@@ -193,10 +197,15 @@ def test_the_page_counts_what_holds() -> None:
 def at_end(line: int, title: str = "waits for process front (7), which computes", **keys: Any) -> ends.Told:
     """A server whose front computes at ``compute_peer()``, and what is said of it."""
     story = replace(chains.STORIES["pipe-computes-before"], hint=bool(keys.pop("hint", False)))
-    first = finding("C19", story.program, line) | {"title": title, "level": "proved", "advice": []}
+    delayed, panel = keys.pop("delayed", 0.0), keys.pop("panel", "")
+    first = finding(keys.pop("cause", "C19"), story.program, line) | {
+        "title": title,
+        "level": "proved",
+        "advice": [],
+    }
     told = Answer(report(findings=[first | keys], verdict=title, **{"class": "host"}))
     text = str(keys.get("text", "the GPU waits"))
-    return ends.Told(Run(story, 1, Path("."), ()), told, text, Truth(0.6, 0.6))
+    return ends.Told(Run(story, 1, Path("."), (), delayed), told, Truth(0.6, 0.6), read(panel), text)
 
 
 def test_only_the_line_of_the_chain_s_end_is_right() -> None:
@@ -209,6 +218,59 @@ def test_a_name_that_can_only_be_guessed_is_not_proved() -> None:
     line = min(chains.STORIES["pipe-computes-before"].ends)
     assert not at_end(line, hint=True).level_right
     assert at_end(line, hint=True, name_level="hint").level_right
+
+
+def panel_of(what: str, place: str, number: str = "C29", kind: str = "host-bound") -> str:
+    """The WHY panel at 80 columns."""
+    return (
+        f" WHY last 10 s, 0.2 s old  {kind}   GPU 0 idle 36–37 % ▐███████  ▌\n"
+        f" 1 36 % ██▉       {what} {number} proved  {place}   \n"
+        " FIX 1 let it prepare the next answer                   saves up to 3.6 s "
+    )
+
+
+@pytest.mark.parametrize(
+    ("panel", "delayed", "right"),
+    [
+        (panel_of("waits for process front", "peers.py:{end}"), 0.0, True),
+        (panel_of("waits for process front", "pee…:{end}"), 0.0, True),
+        (panel_of("waits for process front", "peers.py:1"), 0.0, False),
+        (panel_of("waits for process front", ""), 0.0, False),
+        (panel_of("waits for a thread", "peers.py:{end}"), 0.0, False),
+        (panel_of("waits for process front", "peers.py:{end}", kind="input-bound"), 0.0, False),
+        (panel_of("is starved of CPU", "peers.py:1", "C13", "starved of CPU"), 0.2, True),
+        (panel_of("is starved of CPU", "peers.py:1", "C13", "starved of CPU"), 0.01, False),
+    ],
+)
+def test_the_panel_names_class_cause_and_the_line_of_the_chain_s_end(
+    panel: str, delayed: float, *, right: bool
+) -> None:
+    end = min(chains.STORIES["pipe-computes-before"].ends)
+    assert at_end(end, panel=panel.replace("{end}", str(end)), delayed=delayed).screen_right == right
+
+
+def test_starved_of_cpu_is_right_alone_where_the_kernel_counted_a_delay() -> None:
+    for delayed, right in ((0.01, False), (0.2, True)):
+        one = at_end(1, "the submitting thread is starved of CPU", cause="C13", delayed=delayed)
+        assert (one.named, one.end_right) == (right, right)
+
+
+def test_each_kind_of_story_has_a_part_of_the_page_of_its_own(tmp_path: Path) -> None:
+    page_file = tmp_path / "stories.md"
+    for part in ("# One\n\nfirst\n", "# Two\n\n## Quiet\n\nolder\n", "# Three\n", "# Two\n\nnewer\n"):
+        put(page_file, part)
+    assert page_file.read_text() == "# One\n\nfirst\n\n# Two\n\nnewer\n\n# Three\n"
+
+
+def test_a_delay_is_read_from_outside() -> None:
+    """Two processes on one CPU: each waits for about half of the time."""
+    code = "import os, time; os.sched_setaffinity(0, {0}); t = time.time() + 3\nwhile time.time() < t: pass"
+    starts = "import subprocess, sys, time\n"
+    starts += f"both = [subprocess.Popen([sys.executable, '-c', {code!r}]) for _ in 'ab']"
+    parent = subprocess.Popen([sys.executable, "-c", f"{starts}; time.sleep(4)"])
+    with Delays(parent.pid) as delays:
+        parent.wait()
+    assert 0.2 < delays.share < 1.1
 
 
 @pytest.mark.parametrize(

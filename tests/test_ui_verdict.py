@@ -243,6 +243,12 @@ def test_the_page_says_how_much_older_the_chains_are_than_the_figures() -> None:
         assert ("are 9.00s older than the figures" in text) == said
 
 
+def test_a_long_file_name_is_cut_before_the_line_of_the_program_goes() -> None:
+    line = Line("/home/me/a_name_of_more_than_thirty_letters.py", 1234, "main")
+    said = told(why.explained(input_bound(line=line)), 80, focused=False)
+    assert " at a_name_o…:1234" in said
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     width=st.integers(40, 220),

@@ -325,3 +325,12 @@ def test_a_frame_says_how_old_the_explanation_is_in_a_replay_too() -> None:
     marks, place = recordings.reader(name).marks, recordings.place(name)
     seconds = (int(marks[place + 2]) - int(marks[place])) / 1e9
     assert why.when.endswith(f", {seconds:.1f} s old")
+
+
+def test_of_a_long_file_name_the_line_is_not_cut() -> None:
+    """The name is: with the line alone one finds the place."""
+    line = SourceLine("/home/me/a_name_of_more_than_thirty_letters.py", 1234, "main")
+    explained = made.explained(replace(made.finding(), line=line, title="sleeps in the loop"))
+    rows = text(told(explained), 80, 3)
+    assert "a_name_of_more_than_th…:1234" in rows[1]
+    assert all(len(row) == 80 for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 # Python's own modules and installed packages; what stands for PyTorch in the demo's workloads is one, too.
@@ -20,6 +21,7 @@ _NATIVE_LIBRARY: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def is_library(path: str) -> bool:
     """Whether a file is a library's."""
     if _LIBRARY.search(path) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,7 @@ _LONG, _NO_COLUMN, _NONE = 14, 13, 15  # 3.11: codes of an entry
 _ONE_LINE = (10, 11, 12)
 _MOST_BITS = 36  # of a step: no interpreter writes more
 _MOST_LINES = 1 << 31
+_MOST_KEPT = 1024  # bytes of a table whose lines are kept: most have fewer
 
 
 def line_at(table: bytes, first_line: int, offset: int, minor: int) -> int | None:
@@ -19,9 +22,17 @@ def line_at(table: bytes, first_line: int, offset: int, minor: int) -> int | Non
     """
     if offset < 0:
         return None
+    find = _found if len(table) > _MOST_KEPT else _kept
+    return find(table, first_line, offset, minor)
+
+
+def _found(table: bytes, first_line: int, offset: int, minor: int) -> int | None:
     find = _pairs if minor == 10 else _locations
     line = find(table, first_line, offset)
     return line if line is not None and 0 < line < _MOST_LINES else None
+
+
+_kept = lru_cache(maxsize=4096)(_found)  # processes that are born from one another run the same code
 
 
 def whole_entries(table: bytes, minor: int) -> bytes:

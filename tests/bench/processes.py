@@ -21,6 +21,22 @@ def use(pid: int) -> dict[str, int]:
     return found
 
 
+def gputop_ticks(pid: int) -> int:
+    """Clock ticks used by a gputop and by the processes of its own, not by the program that it started."""
+    children = (process for task in Path(f"/proc/{pid}/task").iterdir() for process in _children(task))
+    return use(pid)[""] + sum(gputop_ticks(child) for child in children if is_gputop(child))
+
+
+def _children(task: Path) -> list[int]:
+    return list(map(int, (task / "children").read_text().split()))
+
+
+def is_gputop(pid: int) -> bool:
+    """Whether it is a process of gputop's own."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
+    return any(word.endswith(b"gputop/process/launcher.py") for word in words)
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

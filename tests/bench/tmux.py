@@ -16,15 +16,17 @@ _POLL_S = 0.01
 
 
 class Terminal:
-    """A shell in a terminal of 120 by 40; the server is killed at the end.
+    """A shell in a terminal; the server is killed at the end.
 
     Args:
         temporary: Where its programs leave their temporary files.
+        size: Columns and lines.
     """
 
     _count = itertools.count()
 
-    def __init__(self, temporary: Path) -> None:
+    def __init__(self, temporary: Path, size: tuple[int, int] = (WIDTH, HEIGHT)) -> None:
+        self._size = size
         # a socket of its own for each: a server that was killed takes a moment to go
         self._socket = str(temporary / f"tmux-{next(self._count)}")
         # an interactive sh reads the file that ENV names
@@ -40,7 +42,7 @@ class Terminal:
         return done.stdout
 
     def __enter__(self) -> Terminal:
-        size = ("-x", str(WIDTH), "-y", str(HEIGHT))
+        size = ("-x", str(self._size[0]), "-y", str(self._size[1]))
         try:
             self._tmux("new-session", "-d", *size, *self._variables, "sh")
             self.wait(self.at_prompt, 10)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.stories import chains, ends, installed, reported
 from tests.stories.answer import AnswerError
 from tests.stories.catalogue import PAIRS, STORIES, Pair, Story
+from tests.stories.cells import holds, put
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import Run, StoryError, busy_processors, record
 from tests.stories.table import Outcome, change_row, page, story_row, summary
@@ -20,6 +21,7 @@ from tests.stories.table import Outcome, change_row, page, story_row, summary
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "stories.md"
 Catalogue = tuple[dict[str, Story], tuple[Pair, ...]]
 BUSY = 2  # processes beside
+QUIET_TITLE, BUSY_TITLE = "Quiet processors", f"Busy processors ({BUSY} processes compute beside)"
 TRIES = 2
 
 
@@ -37,8 +39,8 @@ def chosen(stories: dict[str, Story], names: list[str], backend: str) -> list[St
 
 def kept(story: Story, seed: int, folder: Path) -> Run:
     """A run of before."""
-    clocks = json.loads((folder / "clock.json").read_text())
-    return Run(story, seed, folder, tuple(clocks))
+    said = json.loads((folder / "clock.json").read_text())
+    return Run(story, seed, folder, tuple(said["clocks"]), said["delayed"])
 
 
 def recorded(story: Story, seed: int, folder: Path, seconds: float, backend: str) -> Run:
@@ -95,35 +97,24 @@ def judge_ends(
                 print(told.failures[-1], flush=True)
                 continue
             told.told.append(done[story.name])
-            print(ends.row(told.told[-1]), flush=True)
+            print(ends.told_row(told.told[-1]), flush=True)
         for pair in pairs:
             if pair.before in done and pair.after in done:
                 told.changes.append(ends.changed(pair, done[pair.before], done[pair.after]))
                 print(ends.change_row(told.changes[-1]), flush=True)
 
 
-def of_ends(catalogue: Catalogue, options: argparse.Namespace, folder: Path) -> int:
+def of_ends(title: str, catalogue: Catalogue, options: argparse.Namespace, folder: Path) -> int:
     """The run with ``--chains`` or ``--shared``."""
     outcomes = []
     for busy in (False, True) if options.busy else (False,):
-        told = ends.Ends("Chains, busy processors" if busy else "Chains, quiet processors")
+        told = ends.Ends(BUSY_TITLE if busy else QUIET_TITLE)
         judge_ends(told, catalogue, options, folder, busy=busy)
         print("\n".join(["", told.title, *(f"{what:45} {count}" for what, count in ends.summary(told))]))
         outcomes.append(told)
     if options.write:
-        options.write.write_text(before_chains(options.write) + ends.section(outcomes))
+        put(options.write, ends.section(title, outcomes))
     return int(not all(one.holds for one in outcomes))
-
-
-def before_chains(file: Path) -> str:
-    """The page without its last part, that of the chains."""
-    return file.read_text().partition(ends.TITLE)[0] if file.exists() else ""
-
-
-def chains_of(file: Path) -> str:
-    """That last part."""
-    _, title, text = file.read_text().partition(ends.TITLE) if file.exists() else ("", "", "")
-    return title + text
 
 
 def main() -> int:
@@ -159,17 +150,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="how the stories' names begin")
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="gputop-stories-", dir="/var/tmp"))
-    outcomes = [Outcome("Quiet processors")]
+    outcomes = [Outcome(QUIET_TITLE)]
     try:
         if options.shared:
             if not reported.FOLDER.is_dir():
                 raise SystemExit(f"{reported.FOLDER} is not there")
-            return of_ends((reported.STORIES, reported.PAIRS), options, folder)
+            return of_ends(reported.TITLE, (reported.STORIES, reported.PAIRS), options, folder)
         if options.chains:
-            return of_ends((chains.STORIES, chains.PAIRS), options, folder)
+            return of_ends(chains.TITLE, (chains.STORIES, chains.PAIRS), options, folder)
         judge_all(outcomes[0], options, folder, busy=False)
         if options.busy:
-            outcomes.append(Outcome(f"Busy processors ({BUSY} processes compute beside)"))
+            outcomes.append(Outcome(BUSY_TITLE))
             judge_all(outcomes[1], options, folder, busy=True)
     finally:
         if not options.keep:
@@ -179,9 +170,8 @@ def main() -> int:
         for requirement, held in summary(outcome):
             print(f"{requirement:45} {held}")
     if options.write:
-        options.write.write_text(page(outcomes) + chains_of(options.write))
-    counts = [held.split(" of ") for outcome in outcomes for _, held in summary(outcome)]
-    return int(any(outcome.failures for outcome in outcomes) or any(held != of for held, of in counts))
+        put(options.write, page(outcomes))
+    return int(any(outcome.failures or not holds(summary(outcome)) for outcome in outcomes))
 
 
 if __name__ == "__main__":

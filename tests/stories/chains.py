@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.stories.catalogue import PROGRAMS, Pair, Story
 
+TITLE = "What the GPU waits for in the end"
 _PLAIN: dict[str, object] = {"folder": PROGRAMS, "python": "plain", "loads": ("python",)}
 STORIES: dict[str, Story] = {}
 _PAIRS: list[Pair] = []

@@ -8,38 +8,46 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gputop.explain.answer.report import DiagnosisKind
+from gputop.explain.findings.diagnosis import TITLES
 from tests import inside
-from tests.stories.answer import Answer, Difference, compared, explained
-from tests.stories.catalogue import Pair
+from tests.first_screen import FirstScreen
+from tests.stories.answer import compared, explained
+from tests.stories.catalogue import Pair, Story
+from tests.stories.cells import count, holds, mark, ms, percent, row, screen_cell, table
 from tests.stories.foreign import foreign
-from tests.stories.judge import NEAR, RATIO, SAME, STARVATION, STARVED, Truth, truth_of
+from tests.stories.judge import STARVATION, Compared, Judged, truth_of
 from tests.stories.recording import Run
+from tests.stories.screen_line import panel
 
-TITLE = "\n# What the GPU waits for in the end\n"
 TEXT = """
 Programs whose GPU waits for something that is not in front of it, before and after its fix. *ends at* is the
 line of the first sentence, which has to be that at which the chain ends; *idle/name* are the levels of the
-idle time and of the cause's name; *foreign words* are those of a framework that no process has loaded. The
-gain is that by the program's own clock beside what was promised, which has to cover it and to be at most 1.5
-times as much.
+idle time and of the cause's name; *foreign words* are those of a framework that no process has loaded;
+*screen* is the WHY panel of a screen of 80 by 24, 30 s after the start or when the loop ends before: class,
+cause and line. Where the kernel counted a run-queue delay of more than 5 % and gputop says starved of CPU
+first, the next finding is judged; where there is none, starved of CPU is right. The gain is that by the
+program's own clock beside what was promised, which has to cover it and to be at most 1.5 times as much.
 """
 GENEROUS = 1.5  # what is promised is at most so many times what the change wins
 
 
 @dataclass(frozen=True)
-class Told:
-    """One run, and what is said of it."""
+class Told(Judged):
+    """One run of a program whose chain ends elsewhere, with the text of the explanation."""
 
-    run: Run
-    answer: Answer
+    screen: FirstScreen
     text: str
-    truth: Truth
 
     @property
     def disturbed(self) -> bool:
         """Others had its CPUs for long, by the kernel's count, and that is not what it is about."""
-        delayed = any(clock.get("delayed", 0) > STARVED * clock["ns"] for clock in self.run.clocks)
-        return delayed and "cpu" not in self.run.story.classes
+        return self.starved and "cpu" not in self.run.story.classes
+
+    @property
+    def starved_first(self) -> bool:
+        """That is what it is told first, and nothing that it could be told is behind that."""
+        return self.disturbed and self.answer.first in STARVATION and not self.first
 
     @property
     def first(self) -> dict[str, Any]:
@@ -59,12 +67,6 @@ class Told:
         return str(self.first.get("name_level", self.first.get("level", "")))
 
     @property
-    def near(self) -> bool:
-        """The idle time is within five points of the truth."""
-        said = self.answer.estimate
-        return said is not None and self.truth.distance(said) <= NEAR
-
-    @property
     def class_right(self) -> bool:
         """The class is one of those that are right; of a fixed program nothing is known."""
         wanted = self.run.story.classes
@@ -73,6 +75,8 @@ class Told:
     @property
     def named(self) -> bool:
         """The cause is named in words that the program's author would accept."""
+        if self.starved_first:
+            return True
         said = " ".join((self.answer.report["verdict"], str(self.first.get("title", ""))))
         return bool(re.search(self.run.story.what, said))
 
@@ -80,6 +84,8 @@ class Told:
     def end_right(self) -> bool:
         """The line is one at which the chain ends; of what is no fault the first sentence names it."""
         story, line = self.run.story, self.first.get("line")
+        if self.starved_first:
+            return True
         if not self.first:
             said = re.findall(rf"{re.escape(story.program.name)}:(\d+)", self.answer.report["verdict"])
             return bool(said) and int(said[-1]) in story.ends
@@ -91,7 +97,14 @@ class Told:
     @property
     def fix_right(self) -> bool:
         """Where the author's fix has a name, the advice says it."""
+        if self.starved_first:
+            return True
         return bool(re.search(self.run.story.fix, " ".join(self.first.get("advice", ()))))
+
+    @property
+    def screen_right(self) -> bool:
+        """The WHY panel at 80 columns has the right answer."""
+        return panel_right(self.run.story, self.screen, disturbed=self.disturbed)
 
     @property
     def level_right(self) -> bool:
@@ -114,14 +127,29 @@ class Told:
             and self.fix_right
             and self.level_right
             and not self.foreign
+            and self.screen_right
         )
+
+
+def panel_right(story: Story, screen: FirstScreen, *, disturbed: bool = False) -> bool:
+    """Whether a panel names class, cause and line; or that others have the CPU, where that is so."""
+    classes = (*story.classes, *(("cpu",) if disturbed else ()))
+    titles = [TITLES[DiagnosisKind(kind)].partition(" (")[0].lower() for kind in classes]
+    if not any(title in screen.text.lower() for title in titles):
+        return False
+    if disturbed and screen.number in STARVATION:
+        return True
+    file, _, line = screen.place.rpartition(":")
+    named = bool(file) and story.program.name.startswith(file.removesuffix("…"))
+    placed = named and int(line) in story.ends
+    return bool(re.search(story.what, screen.what)) and (story.python == "native" or placed)
 
 
 def told(run: Run) -> Told:
     """Asks for the explanation, as JSON and as text."""
     answer = explained(run)
     text = inside.run("explain", str(run.recording)).stdout
-    return Told(run, answer, _without_names(text, run), truth_of(run, answer.span_ns))
+    return Told(run, answer, truth_of(run, answer.span_ns), panel(run), _without_names(text, run))
 
 
 def _without_names(text: str, run: Run) -> str:
@@ -131,42 +159,10 @@ def _without_names(text: str, run: Run) -> str:
     return text.replace(run.story.program.stem, "")
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(Compared[Told]):
     """A program before and after its fix."""
 
-    pair: Pair
-    before: Told
-    after: Told
-    difference: Difference
-
-    @property
-    def clocks(self) -> float:
-        """Time of a unit after over before, by the program's own clock."""
-        return self.after.run.unit_ns / self.before.run.unit_ns
-
-    @property
-    def direction_right(self) -> bool:
-        """Faster is called faster, or nothing is said."""
-        said = self.difference.ratio
-        if said is None:
-            return True
-        if abs(self.clocks - 1) <= SAME:
-            return abs(said - 1) <= SAME + RATIO
-        return (said < 1) == (self.clocks < 1)
-
-    @property
-    def ratio_right(self) -> bool:
-        """Near that of the clocks, or nothing is said."""
-        said = self.difference.ratio
-        return said is None or abs(said / self.clocks - 1) <= RATIO
-
-    @property
-    def gain_ns(self) -> float:
-        """What the change won, over the units of the run before it."""
-        run = self.before.run
-        units = max(clock["units"] + clock["warm_up"] for clock in run.clocks)
-        return (run.unit_ns - self.after.run.unit_ns) * units
+    may_abstain = True
 
     @property
     def promised_ns(self) -> int | None:
@@ -205,20 +201,7 @@ class Ends:
     @property
     def holds(self) -> bool:
         """Whether every requirement does."""
-        counts = [count.split(" of ") for _, count in summary(self)]
-        return not self.failures and all(held == of for held, of in counts)
-
-
-def _cross(right: bool) -> str:
-    return "" if right else " ✗"
-
-
-def _ms(ns: int | None) -> str:
-    return "-" if ns is None else f"{ns / 1e6:.0f}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        return not self.failures and holds(summary(self))
 
 
 HEAD = (
@@ -229,27 +212,28 @@ HEAD = (
     "ends at",
     "idle/name",
     "foreign words",
+    "screen",
 )
 CHANGE_HEAD = ("change", "clocks", "diff", "unit", "gain true/said ms", "still blamed")
 
 
-def row(one: Told) -> str:
+def told_row(one: Told) -> str:
     """A line of the first table."""
     story, answer = one.run.story, one.answer
-    said = f"{100 * answer.estimate:.1f}" if answer.estimate is not None else "-"
     first = f"{one.first['cause']} {one.first['title']}" if one.first else "nothing"
     place = f"{one.place[0]}:{one.place[1]}" if one.place else "-"
     wanted = "/" + " or ".join(story.classes) if story.classes else ""
     blamed = bool(story.end)
-    return _row(
+    return row(
         (
             story.name,
-            f"{100 * one.truth.idle:.1f}/{said}{_cross(one.near)}",
-            f"{answer.bound_by}{wanted}{_cross(one.class_right)}",
-            f"{first}{_cross(one.named and one.fix_right) if blamed else ''}",
-            f"{place}{_cross(one.end_right) if blamed else ''}",
-            f"{one.first.get('level', '-')}/{one.name_level or '-'}{_cross(one.level_right)}",
-            f"{', '.join(one.foreign) or '-'}{_cross(not one.foreign)}",
+            f"{percent(one.truth.idle)}/{percent(answer.estimate)}{mark(one.near)}",
+            f"{answer.bound_by}{wanted}{mark(one.class_right)}",
+            f"{first}{mark(one.named and one.fix_right) if blamed else ''}",
+            f"{place}{mark(one.end_right) if blamed else ''}",
+            f"{one.first.get('level', '-')}/{one.name_level or '-'}{mark(one.level_right)}",
+            f"{', '.join(one.foreign) or '-'}{mark(not one.foreign)}",
+            "" if not blamed else screen_cell(one.screen_right, one.screen.text),
         )
     )
 
@@ -258,14 +242,14 @@ def change_row(one: Changed) -> str:
     """A line of the second table."""
     said, promised = one.difference.ratio, one.promised_ns
     still = [f"{found['cause']}" for found in one.after.answer.findings]
-    return _row(
+    return row(
         (
             f"{one.pair.before} → {one.pair.after}",
             f"{one.clocks:.3f}",
-            f"{'-' if said is None else f'{said:.3f}'}{_cross(one.direction_right and one.ratio_right)}",
+            f"{'-' if said is None else f'{said:.3f}'}{mark(one.direction_right and one.ratio_right)}",
             one.difference.unit,
-            f"{one.gain_ns / 1e6:.0f}/{_ms(promised)}{_cross(one.gain_right)}",
-            f"{' '.join(still) or '-'}{_cross(one.quiet_after)}",
+            f"{one.gain_ns / 1e6:.0f}/{ms(promised)}{mark(one.gain_right)}",
+            f"{' '.join(still) or '-'}{mark(one.quiet_after)}",
         )
     )
 
@@ -273,16 +257,13 @@ def change_row(one: Changed) -> str:
 def summary(ends: Ends) -> list[tuple[str, str]]:
     """(requirement, how many hold)."""
     blamed = [one for one in ends.told if one.run.story.end]
-
-    def count(held: Sequence[bool]) -> str:
-        return f"{sum(held)} of {len(held)}"
-
     return [
         ("idle time within 5 points", count([one.near for one in ends.told])),
         ("class right", count([one.class_right for one in blamed])),
         ("cause and fix in words", count([one.named and one.fix_right for one in blamed])),
         ("line of the chain's end", count([one.end_right for one in blamed])),
         ("level of the name", count([one.level_right for one in blamed])),
+        ("class, cause and line on the screen", count([one.screen_right for one in blamed])),
         ("no word of a framework that is not loaded", count([not one.foreign for one in ends.told])),
         ("diff: direction", count([one.direction_right for one in ends.changes])),
         ("diff: ratio within 10 %, or abstains", count([one.ratio_right for one in ends.changes])),
@@ -291,12 +272,19 @@ def summary(ends: Ends) -> list[tuple[str, str]]:
     ]
 
 
-def section(outcomes: Sequence[Ends]) -> str:
-    """The part of the page."""
-    text = [TITLE + TEXT]
+def section(title: str, outcomes: Sequence[Ends]) -> str:
+    """Their part of the page."""
+    text = [f"# {title}\n{TEXT}"]
     for one in outcomes:
-        text += [f"## {one.title}", "", _row(("requirement", "holds in")), _row(["---"] * 2)]
-        text += [*map(_row, summary(one)), "", _row(HEAD), _row(["---"] * len(HEAD)), *map(row, one.told), ""]
-        text += [_row(CHANGE_HEAD), _row(["---"] * len(CHANGE_HEAD)), *map(change_row, one.changes)]
-        text += ["", *(f"Failed: {failure}" for failure in one.failures)]
+        starved = sum(told.starved for told in one.told)
+        text += [
+            f"## {one.title}",
+            "",
+            f"Starved of CPU for more than 5 %: {starved} of {len(one.told)} runs.",
+            "",
+        ]
+        text += table(("requirement", "holds in"), map(row, summary(one)))
+        text += table(HEAD, map(told_row, one.told))
+        text += table(CHANGE_HEAD, map(change_row, one.changes))
+        text += [f"Failed: {failure}" for failure in one.failures]
     return "\n".join(text).rstrip() + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -63,19 +64,31 @@ def truth_of(run: Run, span_ns: int) -> Truth:
     return Truth(shares[0], shares[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One run judged."""
+@dataclass(frozen=True)
+class Judged:
+    """One run, and what is said of it."""
 
     run: Run
     answer: Answer
     truth: Truth
-    screen: ScreenLine
 
     @property
     def starved(self) -> bool:
         """Whether its threads had no CPU for long, by the kernel's count of their run-queue delay."""
-        return any(clock.get("delayed", 0) > STARVED * clock["ns"] for clock in self.run.clocks)
+        return self.run.delayed > STARVED
+
+    @property
+    def near(self) -> bool:
+        """The estimate is near the truth."""
+        told = self.answer.estimate
+        return told is not None and self.truth.distance(told) <= NEAR
+
+
+@dataclass(frozen=True)
+class Verdict(Judged):
+    """One run of a story whose causes are known by number."""
+
+    screen: ScreenLine
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -95,12 +108,6 @@ class Verdict:
         below = max(told.proved or 0.0, told.lower or 0.0)
         above = 1.0 if told.upper is None else told.upper
         return below <= self.truth.idle + ROUNDING and above >= self.truth.without_work - ROUNDING
-
-    @property
-    def near(self) -> bool:
-        """The estimate is near the truth."""
-        told = self.answer.estimate
-        return told is not None and self.truth.distance(told) <= NEAR
 
     @property
     def class_right(self) -> bool:
@@ -140,14 +147,18 @@ def judged(run: Run) -> Verdict:
     return Verdict(run, answer, truth_of(run, answer.span_ns), screen_line(run))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One pair judged."""
+One = TypeVar("One", bound=Judged)
+
+
+@dataclass(frozen=True)
+class Compared(Generic[One]):
+    """A program before and after a change."""
 
     pair: Pair
-    before: Verdict
-    after: Verdict
+    before: One
+    after: One
     difference: Difference
+    may_abstain: ClassVar[bool] = False
 
     @property
     def clocks(self) -> float:
@@ -159,7 +170,7 @@ class Change:
         """Faster is called faster, slower slower; where the clocks hardly differ, a small ratio is right."""
         said = self.difference.ratio
         if said is None:
-            return False
+            return self.may_abstain
         if abs(self.clocks - 1) <= SAME:
             return abs(said - 1) <= SAME + RATIO
         return (said < 1) == (self.clocks < 1)
@@ -168,7 +179,7 @@ class Change:
     def ratio_right(self) -> bool:
         """The ratio is near that of the clocks."""
         said = self.difference.ratio
-        return said is not None and abs(said / self.clocks - 1) <= RATIO
+        return self.may_abstain if said is None else abs(said / self.clocks - 1) <= RATIO
 
     @property
     def gain_ns(self) -> float:
@@ -176,6 +187,10 @@ class Change:
         run = self.before.run
         units = max(clock["units"] + clock["warm_up"] for clock in run.clocks)
         return (run.unit_ns - self.after.run.unit_ns) * units
+
+
+class Change(Compared[Verdict]):
+    """One pair judged."""
 
     @property
     def promised_ns(self) -> int | None:

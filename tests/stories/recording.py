@@ -22,6 +22,7 @@ from tests.faults import priority
 from tests.gputop_command import GPUTOP
 from tests.stories import installed
 from tests.stories.catalogue import Story
+from tests.stories.delays import Delays
 from tests.stories.shim import build
 
 TIMEOUT_S = 180.0
@@ -49,12 +50,22 @@ class Run:
 
     Attributes:
         clocks: Of each process of the story: units of work, ns that they took, when (CLOCK_MONOTONIC).
+        seen_delayed: Of programs without a clock the share of the time in which a process of theirs waited
+            for a CPU, by the kernel's count, read from outside.
     """
 
     story: Story
     seed: int
     folder: Path
     clocks: tuple[dict[str, int], ...]
+    seen_delayed: float = 0.0
+
+    @property
+    def delayed(self) -> float:
+        """The largest share of the loop in which threads of a process waited for a CPU, all added."""
+        return max(
+            (clock.get("delayed", 0) / clock["ns"] for clock in self.clocks), default=self.seen_delayed
+        )
 
     @property
     def recording(self) -> Path:
@@ -103,7 +114,8 @@ def environment(story: Story, seed: int, seconds: float, folder: Path, backend: 
     }
 
 
-def _command(command: str, backend: str, story: Story) -> list[str]:
+def command_of(command: str, backend: str, story: Story) -> list[str]:
+    """A story's command, or that of the program beside it, as it is started."""
     name, *arguments = command.split()
     if story.python == "native":
         return [str(_compiled(story.folder / name)), *arguments]
@@ -149,7 +161,7 @@ def _beside(story: Story, env: dict[str, str], backend: str) -> Iterator[None]:
     longer = simulated(env | {"SECONDS": "600", "PYTHONUNBUFFERED": "1"})
     said = Path(env["SIMGPU_TRACE"]).with_name("beside.txt")
     with said.open("w") as printed:
-        command = _command(story.beside, backend, story)
+        command = command_of(story.beside, backend, story)
         program = subprocess.Popen(command, env=longer, stdout=printed, start_new_session=True)
     try:
         deadline = time.monotonic() + TIMEOUT_S
@@ -167,7 +179,7 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
     for old in folder.iterdir():
         old.unlink()
     env = environment(story, seed, seconds, folder, backend)
-    command = _command(story.command, backend, story)
+    command = command_of(story.command, backend, story)
     with _beside(story, env, backend):
         recorder = subprocess.Popen(
             [*GPUTOP, "record", "--simgpu", "-o", str(folder / "run.gputop"), "--", *command],
@@ -179,7 +191,8 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
             preexec_fn=lambda: priority.own_session(priority.RECORDER),
         )
         try:
-            printed, errors = recorder.communicate(timeout=TIMEOUT_S)
+            with Delays(recorder.pid) as delays:
+                printed, errors = recorder.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             for pid in (recorder.pid, *descendants((recorder.pid,))):  # the program has its own session
                 os.kill(pid, signal.SIGKILL)
@@ -189,8 +202,8 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
     clocks = tuple(_clocks(printed)) if story.clocked else ()
     if recorder.returncode != 0 or len(clocks) != (story.ranks if story.clocked else 0):
         raise StoryError(f"{story.name}: status {recorder.returncode}: {errors[-1500:]}")
-    (folder / "clock.json").write_text(json.dumps(clocks))
-    return Run(story, seed, folder, clocks)
+    (folder / "clock.json").write_text(json.dumps({"clocks": clocks, "delayed": delays.share}))
+    return Run(story, seed, folder, clocks, delays.share)
 
 
 def _clocks(printed: str) -> Iterator[dict[str, Any]]:

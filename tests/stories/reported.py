@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.stories.catalogue import Pair, Story
 
+TITLE = "Programs from reports of users"
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "programs"
 _TORCH, _PYTHON, _NUMBA = ("torch", "triton", "python"), ("python",), ("numba", "python")
 

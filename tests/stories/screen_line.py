@@ -16,12 +16,14 @@ from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.verdict import verdict_line
-from gputop.ui.model.why import why_of
+from gputop.ui.model.why import Why, why_of
+from gputop.ui.model.whylines import why_lines
 from replay.reader import SessionReader
 from tests import fake_frames as fake
+from tests.first_screen import FirstScreen, read
 from tests.stories.recording import Run
 
-WIDTH = 80
+WIDTH, PANEL_LINES = 80, 3
 WITHIN_NS = 30_000_000_000
 
 _CAUSE = re.compile(r"\((C\d\d) (?:proved|strong|hint)\)")
@@ -66,6 +68,15 @@ def shown_until(run: Run, reader: SessionReader) -> int:
 
 def screen_line(run: Run) -> ScreenLine:
     """The line of that moment."""
+    return ScreenLine(plain(verdict_line(_why(run), WIDTH, UNICODE, focused=False)))
+
+
+def panel(run: Run) -> FirstScreen:
+    """The panel of that moment, as a screen of 24 lines has it."""
+    return read("\n".join(map(plain, why_lines(_why(run), WIDTH, PANEL_LINES, UNICODE))))
+
+
+def _why(run: Run) -> Why:
     with contextlib.closing(SessionReader(run.recording)) as items:
         window = Window(items.header)
         end_ns = shown_until(run, items)
@@ -74,5 +85,4 @@ def screen_line(run: Run) -> ScreenLine:
                 break
     verdict = window.verdict()
     explained = Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
-    why = why_of(explained, replace(fake.frame(), time_ns=verdict.end_ns))
-    return ScreenLine(plain(verdict_line(why, WIDTH, UNICODE, focused=False)))
+    return why_of(explained, replace(fake.frame(), time_ns=verdict.end_ns))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.stories.cells import count, mark, percent, row, screen_cell, table
 from tests.stories.judge import Change, Verdict
 
 HEAD = """# Stories: what is true of PyTorch programs, and what gputop says of them
@@ -28,44 +29,31 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
-
-
-def _mark(right: bool | None) -> str:
-    return "" if right or right is None else " ✗"
-
-
 def _said(said: str | None, wanted: Sequence[str], right: bool) -> str:
-    return f"{said or '-'}/{' or '.join(wanted) or 'nothing'}{_mark(right)}"
+    return f"{said or '-'}/{' or '.join(wanted) or 'nothing'}{mark(right)}"
 
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.3f}"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def story_row(one: Verdict) -> str:
     """A line of the first table."""
     told, story = one.answer, one.run.story
-    screen = "right" if one.screen_right else f"✗ `{' '.join(one.screen.text.split())}`"
     line = {None: "", True: "right", False: "✗"}[one.line_right]
-    return _row(
+    return row(
         (
             story.name,
             str(one.run.seed),
             f"{one.run.unit_ns / 1e6:.2f}",
-            _percent(one.truth.idle),
-            _percent(told.proved),
-            _percent(told.estimate) + _mark(one.near),
-            f"{_percent(told.lower)}..{_percent(told.upper)}{_mark(one.bounds_hold)}",
+            percent(one.truth.idle),
+            percent(told.proved),
+            percent(told.estimate) + mark(one.near),
+            f"{percent(told.lower)}..{percent(told.upper)}{mark(one.bounds_hold)}",
             _said(told.bound_by, one.classes, one.class_right),
             _said(told.first, [cause for cause in one.causes if cause], one.cause_right),
             line,
-            screen,
+            screen_cell(one.screen_right, one.screen.text),
         )
     )
 
@@ -74,25 +62,20 @@ def change_row(one: Change) -> str:
     """A line of the second table."""
     promised = one.promised_ns
     right = one.direction_right and one.ratio_right
-    return _row(
+    return row(
         (
             f"{one.pair.before} → {one.pair.after}",
             str(one.before.run.seed),
             f"{one.before.run.unit_ns / 1e6:.2f} → {one.after.run.unit_ns / 1e6:.2f}",
             _times(one.clocks),
-            _times(one.difference.ratio) + _mark(right),
+            _times(one.difference.ratio) + mark(right),
             one.difference.unit,
             f"{one.gain_ns / 1e6:.0f}" if one.pair.removes_cause else "",
-            (f"{promised / 1e6:.0f}" if promised is not None else "-") + _mark(one.gain_holds)
+            (f"{promised / 1e6:.0f}" if promised is not None else "-") + mark(one.gain_holds)
             if one.pair.removes_cause
             else "",
         )
     )
-
-
-def _count(of: Sequence[bool | None]) -> str:
-    told = [one for one in of if one is not None]
-    return f"{sum(map(bool, told))} of {len(told)}"
 
 
 def summary(outcome: Outcome) -> list[tuple[str, str]]:
@@ -100,48 +83,35 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
     runs, changes = outcome.verdicts, outcome.changes
     quiet = [one for one in runs if not one.run.story.causes]
     return [
-        ("1. estimate within 5 points", _count([one.near for one in runs])),
-        ("1. proved and bounds hold", _count([one.bounds_hold for one in runs])),
-        ("2. class right", _count([one.class_right for one in runs])),
-        ("2. first cause right", _count([one.cause_right for one in runs if one.run.story.causes])),
-        ("2. line right", _count([one.line_right for one in runs])),
-        ("2. nothing blamed where nothing is to blame", _count([one.cause_right for one in quiet])),
-        ("3. direction right", _count([one.direction_right for one in changes])),
-        ("3. ratio within 10 %", _count([one.ratio_right for one in changes])),
-        ("4. max_gain holds", _count([one.gain_holds for one in changes])),
-        ("5. class, cause and line on the screen", _count([one.screen_right for one in runs])),
+        ("1. estimate within 5 points", count([one.near for one in runs])),
+        ("1. proved and bounds hold", count([one.bounds_hold for one in runs])),
+        ("2. class right", count([one.class_right for one in runs])),
+        ("2. first cause right", count([one.cause_right for one in runs if one.run.story.causes])),
+        ("2. line right", count([one.line_right for one in runs])),
+        ("2. nothing blamed where nothing is to blame", count([one.cause_right for one in quiet])),
+        ("3. direction right", count([one.direction_right for one in changes])),
+        ("3. ratio within 10 %", count([one.ratio_right for one in changes])),
+        ("4. max_gain holds", count([one.gain_holds for one in changes])),
+        ("5. class, cause and line on the screen", count([one.screen_right for one in runs])),
     ]
 
 
+STORY_HEAD = (
+    *("story", "seed", "ms a unit", "true idle %", "proved %", "estimate %", "lo..hi %"),
+    *("class said/wanted", "first cause said/wanted", "line", "screen"),
+)
+CHANGE_HEAD = (
+    *("change", "seed", "ms a unit", "clocks", "diff", "unit"),
+    *("gain in ms", "max_gain in ms"),
+)
+
+
 def page(outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
+    """Their part of the page."""
     text = [HEAD]
-    for outcome in outcomes:
-        text.append(f"\n## {outcome.title}\n")
-        text.append(_row(("requirement", "holds in")))
-        text.append(_row(("---", "---")))
-        text += [_row(pair) for pair in summary(outcome)]
-        text.append("")
-        text.append(
-            _row(
-                (
-                    *("story", "seed", "ms a unit", "true idle %", "proved %", "estimate %", "lo..hi %"),
-                    *("class said/wanted", "first cause said/wanted", "line", "screen"),
-                )
-            )
-        )
-        text.append(_row(["---"] * 11))
-        text += map(story_row, outcome.verdicts)
-        text.append("")
-        text.append(
-            _row(
-                (
-                    *("change", "seed", "ms a unit", "clocks", "diff", "unit"),
-                    *("gain in ms", "max_gain in ms"),
-                )
-            )
-        )
-        text.append(_row(["---"] * 8))
-        text += map(change_row, outcome.changes)
-        text += [f"\nFailed: {failure}" for failure in outcome.failures]
-    return "\n".join(text) + "\n"
+    for one in outcomes:
+        text += [f"## {one.title}", "", *table(("requirement", "holds in"), map(row, summary(one)))]
+        text += table(STORY_HEAD, map(story_row, one.verdicts))
+        text += table(CHANGE_HEAD, map(change_row, one.changes))
+        text += [f"Failed: {failure}" for failure in one.failures]
+    return "\n".join(text).rstrip() + "\n"

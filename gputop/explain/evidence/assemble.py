@@ -170,16 +170,14 @@ def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> No
     # Without a birth on record a thread is known from its first record on.
     np.minimum.at(threads.known, slices["row"], slices["begin"])
     order = np.argsort(lives["at"], kind="stable")
-    for life, row in zip(lives[order], place[order].tolist(), strict=True):
-        at = int(life["at"])
-        if life["kind"] == Kind.EXIT:
-            threads.ended[row] = at
-        else:
-            threads.known[row], threads.ended[row] = min(int(threads.known[row]), at), FOREVER
-            if life["kind"] == Kind.FORK:
-                maker = int(np.searchsorted(threads.tid, life["maker"]))
-                if maker < len(threads.tid) and threads.tid[maker] == life["maker"]:
-                    threads.parent[row] = maker
+    lives, place = lives[order], place[order]
+    died, forked = lives["kind"] == Kind.EXIT.value, lives["kind"] == Kind.FORK.value
+    np.minimum.at(threads.known, place[~died], lives["at"][~died])
+    threads.ended[place] = np.where(died, lives["at"], FOREVER)  # what came last stays
+    makers = lives["maker"][forked]
+    maker = np.minimum(np.searchsorted(threads.tid, makers), len(threads.tid) - 1)
+    known = threads.tid[maker] == makers
+    threads.parent[place[forked][known]] = maker[known]
 
 
 def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:

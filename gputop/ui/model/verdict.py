@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from gputop.format import brief, clip, escape_text
+from gputop.format import brief, clip, clip_place, escape_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 from gputop.ui.model.why import Cause, Why
 from gputop.ui.model.whylines import LEVEL_TOKENS, aged, range_text, step_text
@@ -16,6 +16,7 @@ USUAL_WIDTH = 80  # columns, from which on the line of the program is told rathe
 _WHOLE = 10_000  # longer than any title
 # parts of the line that may go where it is narrow; what is none of them stays
 _OTHERS, _DOUBTS, _PLACE, _COST, _CLASS = "others", "doubts", "place", "cost", "class"
+_SHORT_PLACE, _LEAST_PLACE = "short place", 14  # instead of the whole one: its file's name is cut
 _EVERY = frozenset((_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS))
 Piece = tuple[str, Span]
 
@@ -76,6 +77,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
     yield most, LEAST_TITLE, []
     if width >= USUAL_WIDTH:
         yield most - {_COST}, LEAST_BESIDE_PLACE, []
+        yield most - {_COST, _PLACE} | {_SHORT_PLACE}, LEAST_BESIDE_PLACE, []
     yield most - {_PLACE}, LEAST_TITLE, []
     yield frozenset((_CLASS,)), LEAST_TITLE, []
     yield frozenset(), LEAST_TITLE, []
@@ -111,5 +113,7 @@ def _loss(cause: Cause, token: str, glyphs: Glyphs) -> list[Piece]:
     cost = step_text(replace(cause, step_ns=None), glyphs) or share
     told: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
     if cause.line:
-        told.append((_PLACE, (f" at {escape_text(cause.line, ascii_only=glyphs.ascii)}", "value")))
+        place = escape_text(cause.line, ascii_only=glyphs.ascii)
+        told.append((_PLACE, (f" at {place}", "value")))
+        told.append((_SHORT_PLACE, (f" at {clip_place(place, _LEAST_PLACE, glyphs.ellipsis)}", "value")))
     return told

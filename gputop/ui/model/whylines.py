@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.explain.answer.wording import percent_text
-from gputop.format import NS_PER_S, brief, clip, escape_text, fit, width_of
+from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
@@ -21,6 +21,7 @@ _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
+_MOST_PLACE = 28  # columns of a line of the program
 _LEAST_TITLE = 24  # columns that a title keeps before something else goes
 _NOTHING = 0.01  # of the upper end of a range: so little is told as 0
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -230,7 +231,7 @@ def _cause_lines(causes: Sequence[Cause], width: int, glyphs: Glyphs, *, calm: b
     codes = [cause.number for cause in causes]
     levels = [cause.level for cause in causes]
     steps = [step_text(cause, glyphs) for cause in causes]
-    places = [clip(_shown(cause.line, glyphs), 28, glyphs.ellipsis) for cause in causes]
+    places = [clip_place(_shown(cause.line, glyphs), _MOST_PLACE, glyphs.ellipsis) for cause in causes]
     fixed = 3 + wide + 1 + max(map(len, codes)) + 2
     whole = max(width_of(brief(cause.title, 0)) for cause in causes)
     least = min(whole, max(_LEAST_TITLE, 2 * width // 5))

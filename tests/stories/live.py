@@ -1,0 +1,66 @@
+"""The live screen of a program in a terminal of 80 by 24: when its WHY panel has the right answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.processes import gputop_ticks
+from tests.bench.tmux import Terminal
+from tests.first_screen import FirstScreen, read
+from tests.gputop_command import GPUTOP
+from tests.stories.catalogue import Story
+from tests.stories.ends import panel_right
+from tests.stories.recording import command_of, environment
+
+SIZE = (80, 24)
+WITHIN_S = 30.0  # of the start of gputop, by which the answer has to be there
+_LOOKS_S = 0.5
+_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What the screen said.
+
+    Attributes:
+        first_s: When it was right for the first time, after the first frame; None: it never was.
+        held: In which share of the looks after that it was right.
+        screen: The last one.
+        cpu: What gputop used meanwhile, of a core.
+    """
+
+    story: Story
+    first_s: float | None
+    held: float
+    screen: FirstScreen
+    cpu: float
+
+
+def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str = "cuda") -> Live:
+    """Starts gputop with the program in a terminal, and reads its panel until the time is over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    env = environment(story, 1, seconds + 10, folder, backend)
+    changed = [f"{key}={value}" for key, value in env.items() if os.environ.get(key) != value]
+    command = ["env", *changed, *GPUTOP, "--simgpu", "--", *command_of(story.command, backend, story)]
+    with Terminal(folder, SIZE) as terminal:
+        terminal.keys(shlex.join(command), "Enter")
+        terminal.wait(lambda: " lost " in terminal.screen(), _PATIENCE_S)
+        began, pid = time.monotonic(), terminal.child()
+        first: float | None = None
+        looks: list[bool] = []
+        used = gputop_ticks(pid)
+        while time.monotonic() < began + seconds:
+            time.sleep(_LOOKS_S)
+            screen = read(terminal.screen())
+            if panel_right(story, screen):
+                first = first or time.monotonic() - began
+            if first is not None:
+                looks.append(panel_right(story, screen))
+        cpu = (gputop_ticks(pid) - used) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+        terminal.keys("q")
+        terminal.wait(terminal.at_prompt, _PATIENCE_S)
+    return Live(story, first, sum(looks) / max(len(looks), 1), screen, cpu)
