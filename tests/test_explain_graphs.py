@@ -8,8 +8,8 @@ import pytest
 
 from gputop.explain.answer.graphs import Fitting, GraphReport
 from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import explain
-from gputop.explain.merged import finish, merge, part_of
+from gputop.explain.build import ledger_of
+from gputop.explain.ledger import merge, report_of
 from probes.source import FRAMES, Sample
 from probes.stacks.kernel_numbers import kernel_number
 from tests.items import START
@@ -129,7 +129,7 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
         replay(made, 200 + 200 * number, 0xA)
     evidence, half = made.evidence(), START + 3000 * US
     parts = [(START, half), (half, evidence.end_ns)]
-    joined = finish(merge(*(part_of(explain(evidence, None, one), one[0]) for one in parts))).graphs
+    joined = report_of(merge(*(ledger_of(evidence, None, one, part=True)[0] for one in parts))).graphs
     whole = made.report().graphs
     assert joined is not None
     assert whole is not None

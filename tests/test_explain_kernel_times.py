@@ -9,8 +9,8 @@ import pytest
 
 from gputop.explain.answer.kernels import KernelLaunches
 from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import explain
-from gputop.explain.merged import finish, merge, part_of
+from gputop.explain.build import ledger_of
+from gputop.explain.ledger import merge, report_of
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.kernel_numbers import kernel_number
 from tests.items import START
@@ -188,9 +188,9 @@ def test_two_parts_have_together_what_both_say() -> None:
     evidence = loop.program.evidence()
     half = START + loop.now * US // 2
     partials = [
-        part_of(explain(evidence, None, part), part[0]) for part in ((START, half), (half, evidence.end_ns))
+        ledger_of(evidence, None, one, part=True)[0] for one in ((START, half), (half, evidence.end_ns))
     ]
-    joined = finish(merge(*partials)).kernels
+    joined = report_of(merge(*partials)).kernels
     assert joined is not None
     for row in joined.rows:
         parts = [one.gpu for part in partials for one in part.kernels.rows if one.name == row.name]

@@ -8,13 +8,13 @@ import pytest
 
 from gputop.engine.frame import ProcessRow
 from gputop.engine.kernels import KernelRow
+from gputop.explain import ledger
 from gputop.explain.answer.kernels import KernelLaunches, KernelReport
 from gputop.explain.answer.kernels_output import kernel_texts, per_step_text
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Report
-from gputop.explain.build import explain
+from gputop.explain.build import ledger_of
 from gputop.explain.estimates.kerneltimes import GpuTimeOf
-from gputop.explain.merged import finish, merge, part_of
 from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs
 from probes.shapes import Shape
@@ -111,8 +111,8 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
     program = loop(names())
     evidence, half = program.evidence(), START + 10 * STEP_US * US
     parts = [(START, half), (half, evidence.end_ns)]
-    partials = [part_of(explain(evidence, None, part), part[0]) for part in parts]
-    joined, whole = finish(merge(*partials)).kernels, program.report().kernels
+    partials = [ledger_of(evidence, None, one, part=True)[0] for one in parts]
+    joined, whole = ledger.report_of(ledger.merge(*partials)).kernels, program.report().kernels
     assert joined is not None
     assert whole is not None
     assert [(row.key, row.launches, row.lines) for row in joined.rows] == [
@@ -120,7 +120,7 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
     ]
     assert [joined.per_step(row) for row in joined.rows] == [whole.per_step(row) for row in whole.rows]
     assert joined.over_ns == whole.over_ns
-    assert finish(merge(*partials), frozenset({MAIN + 1})).kernels is None
+    assert ledger.report_of(ledger.merge(*partials), frozenset({MAIN + 1})).kernels is None
 
 
 def test_json_and_text_tell_them() -> None:

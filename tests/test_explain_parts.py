@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.output import report_to_json
 from gputop.explain.answer.report import Report
-from gputop.explain.merged import Partial, finish, merge
+from gputop.explain.ledger import Ledger, merge, report_of
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library import stretches
 from gputop.library.answers import explain
@@ -35,7 +35,7 @@ def whole(name: str) -> Report:
     return explain(FOLDER / f"{name}.msgpack")
 
 
-def partials(path: Path, cuts: list[int]) -> list[Partial]:
+def partials(path: Path, cuts: list[int]) -> list[Ledger]:
     """Of the parts between some marks; what a part must know goes the way that it goes between processes."""
     reader = SessionReader(path)
     marks = len(reader.marks)
@@ -44,25 +44,25 @@ def partials(path: Path, cuts: list[int]) -> list[Partial]:
     for after, until in pairwise(borders):
         window.fill(reader.items_between(after, until))
         if until == marks:
-            last = window.partial(window.last_ns)
-            found += [last] if last is not None else []
+            last = window.part(window.last_ns)
+            found += [last[0]] if last is not None else []
             break
         end = window.end_ns
         carried: Carried = pickle.loads(pickle.dumps(window.carried()))
         window.look_ahead(reader.items_between(until, marks))
-        part = window.partial(end)
-        found += [part] if part is not None else []
+        part = window.part(end)
+        found += [part[0]] if part is not None else []
         window = carried.window
     reader.close()
     return found
 
 
-def joined(parts: list[Partial]) -> Report:
+def joined(parts: list[Ledger]) -> Report:
     """The report of all."""
     whole = parts[0]
     for part in parts[1:]:
         whole = merge(whole, pickle.loads(pickle.dumps(part)))
-    return finish(whole)
+    return report_of(whole)
 
 
 def sums(report: Report) -> dict[str, object]:
@@ -163,7 +163,7 @@ def test_a_file_that_does_not_fit_is_explained_in_processes(
 
 def test_it_does_not_matter_which_neighbours_are_joined_first() -> None:
     one, two, three = partials(FOLDER / "dataloader-workers.msgpack", [7, 14])
-    left, right = finish(merge(merge(one, two), three)), finish(merge(one, merge(two, three)))
+    left, right = report_of(merge(merge(one, two), three)), report_of(merge(one, merge(two, three)))
     assert sums(left) == sums(right)
     assert [(row.cause, row.pid, row.loss, row.gaps, row.level) for row in left.findings] == [
         (row.cause, row.pid, row.loss, row.gaps, row.level) for row in right.findings

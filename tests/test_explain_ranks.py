@@ -8,9 +8,9 @@ import pytest
 
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Finding, Report
-from gputop.explain.build import explain
+from gputop.explain.build import ledger_of
 from gputop.explain.causes.c23_straggler import Use, of_lateness, waited
-from gputop.explain.merged import finish, merge, part_of
+from gputop.explain.ledger import merge, report_of
 from gputop.playback.feed import Explained
 from gputop.ui.details import Details
 from tests import fake_frames as fake
@@ -180,10 +180,11 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
     program = ranks(6_000)
     evidence, half = program.evidence(), START + 30 * STEP_US * US
     parts = [(START, half), (half, evidence.end_ns)]
-    joined = finish(merge(*(part_of(explain(evidence, None, one), one[0]) for one in parts)))
+    both = merge(*(ledger_of(evidence, None, one, part=True)[0] for one in parts))
+    joined = report_of(both)
     assert joined.ranks == program.report().ranks
     assert joined.ranks is not None
-    assert finish(part_of(joined, START), frozenset({OTHER})).ranks == joined.ranks.of(frozenset({OTHER}))
+    assert report_of(both, frozenset({OTHER})).ranks == joined.ranks.of(frozenset({OTHER}))
 
 
 def test_ranks_are_told_in_text_and_json() -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.engine.failed_calls import between
-from gputop.explain.answer.account import account, whole
-from gputop.explain.answer.notes import about_ends, about_figures
-from gputop.explain.answer.report import Account, GpuSpan, Report
-from gputop.explain.answer.sentence import verdict
+from gputop.explain.answer.account import account
+from gputop.explain.answer.graphs import GraphReport
+from gputop.explain.answer.kernels import KernelReport
+from gputop.explain.answer.notes import about_ends
+from gputop.explain.answer.ranktimes import RankReport
+from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Report
 from gputop.explain.causes import CAUSES
-from gputop.explain.causes.c23_straggler import STRAGGLER, of_lateness
+from gputop.explain.causes.c23_straggler import STRAGGLER
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
@@ -21,16 +23,17 @@ from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import length
 from gputop.explain.findings.collectives import ranks_of
-from gputop.explain.findings.diagnosis import diagnose
+from gputop.explain.findings.diagnosis import Ground, ground_of, kinds_of, unasked_of
 from gputop.explain.findings.findings import Outcome, find
 from gputop.explain.findings.graphs import graphs_of
 from gputop.explain.findings.imported import told_by_rows
 from gputop.explain.findings.kernels import kernels_of
 from gputop.explain.findings.memory import memory_of
-from gputop.explain.findings.oneoffs import one_offs
-from gputop.explain.findings.stepfacts import step_facts
+from gputop.explain.findings.oneoffs import rows_of as once_rows
+from gputop.explain.findings.stepfacts import loops_of
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
+from gputop.explain.ledger import Entry, Key, Ledger, ranked, report_of
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.kernels import KernelTime, held_kernels
@@ -42,7 +45,7 @@ MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the 
 def explain(
     evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
 ) -> Report:
-    """The report; arguments as of ``examine``. Of a stretch only calls are told that failed in it."""
+    """The report; arguments as of ``ledger_of``. Of a stretch only calls are told that failed in it."""
     report = examine(evidence, pids, stretch)[0]
     return (
         report
@@ -57,20 +60,33 @@ def examine(
     stretch: tuple[int, int] | None = None,
     effort: Effort = WHOLE,
 ) -> tuple[Report, Scene, Outcome]:
-    """The report, and what it was made from.
+    """The report, and what it was made from; arguments as of ``ledger_of``."""
+    ledger, scene, outcome = ledger_of(evidence, pids, stretch, effort)
+    return report_of(ledger), scene, outcome
+
+
+def ledger_of(
+    evidence: Evidence,
+    pids: frozenset[int] | None = None,
+    stretch: tuple[int, int] | None = None,
+    effort: Effort = WHOLE,
+    *,
+    part: bool = False,
+) -> tuple[Ledger, Scene, Outcome]:
+    """What an explanation comes to, and what it was made from.
 
     Args:
         evidence: What was observed.
         pids: Only findings of these processes; the GPU's idle time is everybody's.
         stretch: Only what lies between these times, ns of CLOCK_MONOTONIC.
         effort: How much of a long stretch is looked at closely.
+        part: It is one of several parts that are joined.
     """
     start = int(evidence.header.get("start_ns", evidence.start_ns))
     stretch = stretch or (start, evidence.end_ns)
     analysis = analyse(evidence, stretch, effort)
     scene = Scene(analysis)
     gpu = analysis.gpu
-    span = sum(device.span_ns for device in gpu.spans)
     # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
     scale = max((device.span_ns for device in gpu.spans), default=0)
     against, asked = contradictions(evidence, gpu)
@@ -79,7 +95,7 @@ def examine(
     coverage = not (refuted or against == asked > 0)
     shared = {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
     alone = {one.device for one in gpu.spans} - shared if coverage else frozenset[int]()
-    outcome = find(scene, scale, coverage=coverage and not shared)
+    outcome = find(scene, scale, coverage=coverage and not shared, part=part)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
     if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
@@ -87,57 +103,138 @@ def examine(
             # calls alone are no ground beside the kernels themselves
             if analysis.traced is None or cause is STRAGGLER:
                 findings += cause.assess(scene, scale)
-    findings = [finding for finding in findings if pids is None or finding.pid in pids]
-    moved = of_lateness(findings)
-    order = sorted(
-        range(len(findings)),
-        key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
-    )
-    findings = [findings[place] for place in order]
+    kinds = kinds_of(scene, outcome, findings)
+    at = (stretch[0] - start, stretch[1] - start)
+    entries = _entries(outcome, findings, kinds, start, at, settled=not part)
+    if pids is not None:
+        entries = {key: entry for key, entry in entries.items() if key[2] in pids}
+    little = {one.place for one in outcome.judged if not one.worth}
+    findings = [
+        finding
+        for place, finding in enumerate(findings)
+        if place not in little and (pids is None or finding.pid in pids)
+    ]
+    findings = [findings[place] for place in ranked(findings)]
     labels = [gpu.devices.labels[device.device] for device in gpu.spans]
     accounts = [account(analysis, device, shared=device.device in shared) for device in gpu.spans]
-    idle = whole(accounts)
-    outside = _outside(gpu, stretch) + sum(one.ended_ns for one in analysis.estimates)
-    diagnosis = diagnose(scene, outcome, findings, accounts)
-    events = [event for event in outcome.events if pids is None or event.pid in pids]
-    steps = step_facts(scene, outcome, findings)
-    once = one_offs(scene, outcome, accounts, events)
-    report = Report(
+    ground = ground_of(scene, outcome, findings, accounts)
+    kind = ground.kind if ground is not None else None
+    span = sum(device.span_ns for device in gpu.spans)
+    duration = stretch[1] - stretch[0]
+    loops = loops_of(scene, outcome)
+    chances = what_if(scene, outcome, findings, replays)
+    count = loops.count if loops is not None else 0
+    ledger = Ledger(
         start_ns=start,
-        duration_ns=stretch[1] - stretch[0],
-        verdict=verdict(
-            labels, accounts, idle, span, findings, diagnosis, outcome.unexplained_ns, once, steps
-        )
-        if gpu.spans
-        else _nothing(evidence),
-        diagnosis=diagnosis,
-        idle=idle,
-        span_ns=span,
-        gpus=tuple(
-            GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
-        ),
-        steps=steps,
-        outside_ns=outside,
-        events=tuple(sorted(events, key=lambda event: -event.ns)),
-        findings=tuple(findings),
-        what_if=what_if(scene, outcome, findings, replays),
-        storms=storms(scene),
-        cpu_waits=_cpu_waits(scene),
-        small_ns=outcome.small_ns,
+        begin_ns=stretch[0],
+        end_ns=stretch[1],
+        accounts=dict(zip(labels, accounts, strict=True)),
+        seen=dict.fromkeys(labels, duration),
+        outside_ns=_outside(gpu, stretch) + sum(one.ended_ns for one in analysis.estimates),
+        short_ns=outcome.short_ns,
         unexplained_ns=outcome.unexplained_ns,
         unknown_ns=gpu.voided_ns,
-        coverage=coverage,
         lost_events=evidence.lost_events,
-        notes=_notes(scene, accounts, coverage=coverage, shared=bool(shared)),
+        exact=isinstance(gpu, KernelTime),
+        entries=entries,
+        events=tuple(event for event in outcome.events if pids is None or event.pid in pids),
+        once=once_rows(scene, outcome),
+        unasked_ns=unasked_of(scene, outcome),
+        grounds={kind: Ground(span, ground)},
+        spans={kind: span},
+        loops={(loops.pid, loops.tid): loops} if loops is not None else {},
+        what_if={
+            tuple(one.cause for one in chances): (
+                count,
+                *(ns * count for one in chances for ns in (one.before_ns, one.after_ns, one.least_ns)),
+            )
+        }
+        if chances
+        else {},
+        storms={
+            (one.pid, one.tid): (
+                one.name,
+                one.switches,
+                one.switches / max(one.switches_per_second, 1e-9),
+                one.gpu_ns,
+            )
+            for one in storms(scene)
+        },
+        cpu_waits=dict(_cpu_waits(scene)),
+        coverage=coverage,
+        notes=_notes(scene, coverage=coverage, shared=bool(shared)),
+        nothing=_nothing(evidence),
         failures=tuple(
             one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
         ),
         memory=memory_of(scene, start, pids),
-        kernels=kernels_of(scene, pids, effort, alone),
-        graphs=graphs_of(scene, pids),
-        ranks=ranks_of(scene, pids),
+        kernels=kernels_of(scene, pids, effort, alone) or KernelReport(duration, {}, ()),
+        graphs=graphs_of(scene, pids) or GraphReport(),
+        ranks=ranks_of(scene, pids) or RankReport(),
     )
-    return report, scene, outcome
+    return ledger, scene, outcome
+
+
+def _entries(
+    outcome: Outcome,
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    start_ns: int,
+    at: tuple[int, int],
+    *,
+    settled: bool,
+) -> dict[Key, Entry]:
+    """Losses by cause, kind and process; ``settled``: what is a finding here is one."""
+    made: dict[Key, Entry] = {}
+    for one in outcome.judged:
+        finding = findings[one.place] if one.place is not None else None
+        kind = kinds[one.place] if one.place is not None else one.cause.kind
+        loss, usual, alone = one.loss, one.usual, one.alone.copy()
+        alone["begin"] -= start_ns
+        if len(usual):
+            usual = usual.copy()
+            usual["begin"] -= start_ns
+        levels, names = (
+            {level: loss.middle} if finding is not None and loss.middle else {}
+            for level in (
+                (finding.idle_level, finding.name_level) if finding is not None else (Level.PROVED,) * 2
+            )
+        )
+        entry = Entry(
+            finding,
+            at,
+            loss if finding is None or not settled else finding.loss,
+            one.sure_ns,
+            one.total_ns,
+            finding.max_gain_ns if finding is not None and one.gaps else one.total_ns,
+            one.gaps,
+            levels,
+            names,
+            {kind: max(loss.middle, 1.0)},
+            usual,
+            alone,
+            settled=settled and finding is not None,
+        )
+        key = one.cause.number, "idle", one.pid
+        made[key] = made[key].plus(entry) if key in made else entry
+    for finding, kind in zip(findings[len(outcome.findings) :], kinds[len(outcome.findings) :], strict=True):
+        middle = finding.loss.middle
+        entry = Entry(
+            finding,
+            at,
+            finding.loss,
+            int(middle),
+            int(middle),
+            finding.max_gain_ns,
+            finding.gaps,
+            {finding.idle_level: middle},
+            {finding.name_level: middle},
+            {kind: max(middle, 1.0)},
+            settled=True,
+        )
+        key = finding.cause, finding.kind, finding.pid
+        made[key] = made[key].plus(entry) if key in made else entry
+    return made
 
 
 def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
@@ -170,7 +267,7 @@ def _cpu_waits(scene: Scene) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(costs.items()))
 
 
-def _notes(scene: Scene, accounts: Sequence[Account], *, coverage: bool, shared: bool) -> tuple[str, ...]:
+def _notes(scene: Scene, *, coverage: bool, shared: bool) -> tuple[str, ...]:
     notes, evidence, gpu = [], scene.evidence, scene.analysis.gpu
     if not coverage:
         notes.append(
@@ -206,5 +303,4 @@ def _notes(scene: Scene, accounts: Sequence[Account], *, coverage: bool, shared:
             "may have been on that GPU is still shown as held"
         )
     notes += about_ends(evidence.facts, int(evidence.header.get("start_ns", 0)))
-    figures = about_figures(accounts, evidence.lost_events, gpu.voided_ns)
-    return (*notes, *figures, *told_by_rows(scene))
+    return (*notes, *told_by_rows(scene))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gputop.explain import merged
-from gputop.explain.answer.report import Report
+from gputop.explain import ledger
 from gputop.explain.chains.scene import Scene
 from gputop.explain.compare import Diff, difference, side, work_of
 from gputop.explain.evidence.period import FEWEST
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.persteps import Taken, Unit, by_batch, by_second, by_step, regrouped, take
-from gputop.explain.merged import Partial
+from gputop.explain.ledger import Ledger, report_of
 from gputop.explain.samework import (
     SAME_STEP,
     Profile,
@@ -61,14 +60,14 @@ class Seen:
         windows: Their time, where nothing else can be compared.
     """
 
-    explained: Partial
+    explained: Ledger
     loops: tuple[Loop, ...]
     inputs: tuple[Input, ...]
     windows: Taken
 
 
-def seen(report: Report, scene: Scene, outcome: Outcome, begin_ns: int) -> Seen:
-    """What one part says; it begins at a moment, CLOCK_MONOTONIC."""
+def seen(explained: Ledger, scene: Scene, outcome: Outcome) -> Seen:
+    """What one part says."""
     loops: tuple[Loop, ...] = ()
     if scene.steps is not None:
         threads, steps = scene.evidence.threads, scene.steps
@@ -76,7 +75,7 @@ def seen(report: Report, scene: Scene, outcome: Outcome, begin_ns: int) -> Seen:
         work = profile(scene.evidence, steps.main())
         loops = (Loop(pid, tid, work, take(scene, outcome, by_step(steps))),)
     windows = take(scene, outcome, by_second(scene))
-    return Seen(merged.part_of(report, begin_ns), loops, _inputs(scene, outcome), windows)
+    return Seen(explained, loops, _inputs(scene, outcome), windows)
 
 
 def _inputs(scene: Scene, outcome: Outcome) -> tuple[Input, ...]:
@@ -116,7 +115,7 @@ def merge(earlier: Seen, later: Seen) -> Seen:
             known = batches[place]
             batches[place] = Input(known.size, known.volume + one.volume, known.taken.and_later(one.taken))
     return Seen(
-        merged.merge(earlier.explained, later.explained),
+        ledger.merge(earlier.explained, later.explained),
         tuple(loops),
         tuple(batches),
         earlier.windows.and_later(later.windows),
@@ -132,7 +131,7 @@ def _alike(one: Loop, other: Loop) -> bool:
 
 def finish(before: Seen, after: Seen) -> Diff:
     """The comparison: per step if both have steps, else per batch that both copy, else per second."""
-    reports = [merged.finish(one.explained) for one in (before, after)]
+    reports = [report_of(one.explained) for one in (before, after)]
     loops = [_main(one.loops) for one in (before, after)]
     if loops[0] is not None and loops[1] is not None:
         ratio = compare_work(loops[0].profile, loops[1].profile)

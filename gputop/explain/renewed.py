@@ -34,7 +34,8 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.diagnosis import MOST_IDLE, UNASKED_ROWS, by_losses, class_of
-from gputop.explain.findings.findings import LEAST_GAPS, LEAST_NS, LEAST_SHARE, finding_of
+from gputop.explain.findings.findings import LEAST_NS, LEAST_SHARE, finding_of
+from gputop.explain.findings.gapsizes import LEAST_GAPS
 from gputop.explain.proofs.witness import witness
 
 LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go

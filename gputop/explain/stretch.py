@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 from gputop.engine.apart import apart
 from gputop.engine.failed_calls import between
-from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
+from gputop.explain.build import ledger_of
 from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.effort import WHOLE
 from gputop.explain.findings.findings import Outcome
-from gputop.explain.merged import Partial, part_of
+from gputop.explain.ledger import Ledger
 from gputop.explain.window import Window
 from probes.source import MARK, Item, Sample
 
@@ -70,20 +68,15 @@ class Stretch(Window):
         """The last that was observed: a mark, or a record behind it."""
         return self._gatherer.end_ns
 
-    def partial(self, until_ns: int, wanted: tuple[int, int] | None = None) -> Partial | None:
+    def part(
+        self, until_ns: int, wanted: tuple[int, int] | None = None
+    ) -> tuple[Ledger, Scene, Outcome] | None:
         """Explains from the border before up to a moment.
 
         Args:
             until_ns: The moment, CLOCK_MONOTONIC.
             wanted: Only what lies between these; None where nothing does.
         """
-        found = self.part(until_ns, wanted)
-        return found and part_of(found[0], found[3])
-
-    def part(
-        self, until_ns: int, wanted: tuple[int, int] | None = None
-    ) -> tuple[Report, Scene, Outcome, int] | None:
-        """The same before it is a partial: report, scene, outcome, and the moment from which on it is."""
         evidence = self.evidence()
         low, high = wanted or (0, until_ns)
         low = max(self._start_ns or evidence.start_ns, self._folded_ns, low)
@@ -94,7 +87,8 @@ class Stretch(Window):
         before = [count for mark, count in self._lost if mark <= low]
         upto = [count for mark, count in self._lost if mark <= high]
         lost = (upto[-1] if upto else 0) - (before[-1] if before else 0)
-        report, scene, outcome = examine(replace(evidence, lost_events=lost), None, (low, high), WHOLE)
+        evidence = replace(evidence, lost_events=lost)
+        ledger, scene, outcome = ledger_of(evidence, None, (low, high), part=True)
         if wanted is not None:
-            report = replace(report, failures=between(report.failures, report.start_ns, wanted))
-        return report, scene, outcome, low
+            ledger = replace(ledger, failures=between(ledger.failures, ledger.start_ns, wanted))
+        return ledger, scene, outcome

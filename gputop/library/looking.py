@@ -12,7 +12,7 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import joined as joined_lanes
 from gputop.explain.lanes import lanes_of, marked
-from gputop.explain.merged import Partial, part_of
+from gputop.explain.ledger import Ledger, report_of
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library.evidence import checked, examined
 from gputop.library.holes import about_holes, unkept_of
@@ -52,28 +52,28 @@ class _Looking(Generic[Found]):
 
     def follow(
         self, segment: Segment, before: Carried
-    ) -> tuple[Carried | None, Callable[[], tuple[Partial, Found] | None]]:
+    ) -> tuple[Carried | None, Callable[[], tuple[Ledger, Found] | None]]:
         """What the next part must know, and how to explain this one."""
         return filled(segment, before, self._look)
 
-    def _look(self, window: Stretch, until_ns: int) -> tuple[Partial, Found] | None:
+    def _look(self, window: Stretch, until_ns: int) -> tuple[Ledger, Found] | None:
         part = window.part(until_ns)
         if part is None:
             return None
-        report, scene, outcome, begin_ns = part
-        return part_of(report, begin_ns), self.view.of(report, scene, outcome)
+        ledger, scene, outcome = part
+        return ledger, self.view.of(report_of(ledger), scene, outcome)
 
     def merge(
-        self, earlier: tuple[Partial, Found] | None, later: tuple[Partial, Found] | None
-    ) -> tuple[Partial, Found] | None:
+        self, earlier: tuple[Ledger, Found] | None, later: tuple[Ledger, Found] | None
+    ) -> tuple[Ledger, Found] | None:
         """Of two parts; None where a part holds no time."""
         if earlier is None or later is None:
             return earlier or later
-        partial = self.work.merge(earlier[0], later[0])
-        assert partial is not None
-        return partial, self.view.join(earlier[1], later[1])
+        ledger = self.work.merge(earlier[0], later[0])
+        assert ledger is not None
+        return ledger, self.view.join(earlier[1], later[1])
 
-    def finish(self, whole: tuple[Partial, Found] | None) -> tuple[Report, Found | None]:
+    def finish(self, whole: tuple[Ledger, Found] | None) -> tuple[Report, Found | None]:
         """The report of all parts, and what was wanted beside it."""
         report = self.work.finish(whole and whole[0])
         return report, whole and whole[1]

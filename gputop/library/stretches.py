@@ -13,7 +13,7 @@ import numpy as np
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.report import Report
 from gputop.explain.evidence.memory import keep_freed
-from gputop.explain.merged import TOO_LONG, Partial, finish, merge
+from gputop.explain.ledger import TOO_LONG, Ledger, merge, report_of
 from gputop.explain.stretch import Carried, Stretch
 from gputop.library.holes import unkept_of
 from gputop.library.reading import Progress, interrupted, open_file, understood
@@ -58,17 +58,19 @@ class Explaining:
         """Nothing is known before the recording."""
         return Carried(Stretch(self.header))
 
-    def follow(
-        self, segment: Segment, before: Carried
-    ) -> tuple[Carried | None, Callable[[], Partial | None]]:
+    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Ledger | None]]:
         """What the next part must know, and how to explain this one."""
-        return filled(segment, before, lambda window, until_ns: window.partial(until_ns, self.wanted))
+        return filled(segment, before, self._look)
 
-    def merge(self, earlier: Partial | None, later: Partial | None) -> Partial | None:
+    def _look(self, window: Stretch, until_ns: int) -> Ledger | None:
+        found = window.part(until_ns, self.wanted)
+        return found and found[0]
+
+    def merge(self, earlier: Ledger | None, later: Ledger | None) -> Ledger | None:
         """Of two parts; None where nothing of a part was wanted."""
         return merge(earlier, later) if earlier and later else earlier or later
 
-    def finish(self, whole: Partial | None) -> Report:
+    def finish(self, whole: Ledger | None) -> Report:
         """The report of all parts."""
         if whole is None:
             raise OutsideSessionError(
@@ -78,7 +80,7 @@ class Explaining:
                 else "there is nothing between these moments in the recording"
             )
         between = sum(max(min(high, whole.end_ns) - max(low, whole.begin_ns), 0) for low, high in self.unkept)
-        return finish(whole, self.pids, NOT_ALL if self.unkept else TOO_LONG, between)
+        return report_of(whole, self.pids, NOT_ALL if self.unkept else TOO_LONG, between)
 
 
 def filled(

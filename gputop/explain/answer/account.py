@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gputop.explain.answer.report import Account, Range
 from gputop.explain.chains.analysis import AccountingError, Analysis
@@ -65,3 +66,44 @@ def whole(accounts: Sequence[Account]) -> Range:
     if not accounts or any(one.idle.estimate is None for one in accounts):
         return Range(lower, upper)
     return Range(lower, upper, sum(one.proved_ns + one.estimated_ns for one in accounts))
+
+
+def joined(one: Account, other: Account) -> Account:
+    """The account of two parts: their sum; the source of what is estimated stays."""
+    seen = [(part.seen_busy, part.span_ns) for part in (one, other) if part.seen_busy is not None]
+    weight = sum(ns for _share, ns in seen)
+    errors = [part.error_ns for part in (one, other) if part.error_ns is not None]
+    first, second = (one, other) if one.span_ns >= other.span_ns else (other, one)
+    return Account(
+        span_ns=one.span_ns + other.span_ns,
+        proved_ns=one.proved_ns + other.proved_ns,
+        estimated_ns=one.estimated_ns + other.estimated_ns,
+        busy_ns=one.busy_ns + other.busy_ns,
+        unknown_ns=one.unknown_ns + other.unknown_ns,
+        outside_ns=one.outside_ns + other.outside_ns,
+        error_ns=sum(errors) if errors else None,
+        source=first.source or second.source,
+        agrees=one.agrees and other.agrees,
+        seen_busy=sum((share or 0.0) * ns for share, ns in seen) / weight if weight else None,
+        bounds=Range(one.bounds.lower + other.bounds.lower, one.bounds.upper + other.bounds.upper),
+    )
+
+
+def settled(account: Account) -> Account:
+    """The same, with what some parts have no estimate of as idle as the rest; all of that is its error.
+
+    Where that is most of the time nothing is estimated.
+    """
+    if account.source is None or not account.unknown_ns:
+        return account
+    known_ns = account.span_ns - account.unknown_ns
+    if account.unknown_ns > known_ns:
+        return replace(account, source=None, error_ns=None)
+    idle_ns = account.unknown_ns * (account.proved_ns + account.estimated_ns) // max(known_ns, 1)
+    return replace(
+        account,
+        estimated_ns=account.estimated_ns + idle_ns,
+        busy_ns=account.busy_ns + account.unknown_ns - idle_ns,
+        unknown_ns=0,
+        error_ns=(account.error_ns or 0) + max(idle_ns, account.unknown_ns - idle_ns),
+    )

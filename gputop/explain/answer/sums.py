@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 Key = TypeVar("Key")
+Value = TypeVar("Value", int, float)
 
 
-def counted(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
+def counted(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
     """Both together, key by key."""
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+    sums = dict(one)
+    for key, value in other.items():
+        sums[key] = sums[key] + value if key in sums else value
+    return sums
 
 
 def added(

@@ -65,31 +65,57 @@ def class_of(finding: Finding) -> DiagnosisKind | None:
     return _OF_CAUSE.get(finding.cause)
 
 
-def diagnose(
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What one part says of its class where no loss does: its words, and of how much time they are."""
+
+    span_ns: int
+    diagnosis: Diagnosis | None
+
+
+def ground_of(
     scene: Scene, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
 ) -> Diagnosis | None:
-    """The class of what was explained; None where it is not known."""
+    """The class of what was explained, with the words that only the evidence has."""
     gpu = scene.analysis.gpu
+    kinds = kinds_of(scene, outcome, findings)
     if isinstance(gpu, KernelTime):
-        return class_of_traced(
-            scene, gpu, outcome, findings, _kinds(scene, outcome, findings), accounts, TITLES
-        )
+        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     once = sum(event.ns for event in outcome.events)
-    # what happened once, at the start as a rule, is neither work nor a loss of the loop
-    span = sum(one.span_ns - one.outside_ns for one in accounts) - once
-    if span <= 0:
-        return None
     outside = sum(one.outside_ns for one in accounts)
-    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once - outside, 0) / span
-    unasked = float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
-    kinds = _kinds(scene, outcome, findings)
-    of_losses = by_losses(findings, kinds, unasked, span, accounts)
-    if of_losses is not None:
-        return _where_unasked(scene, outcome, of_losses)
-    if idle > MOST_IDLE or not any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts):
+    found, idle = class_of_rows(findings, kinds, unasked_of(scene, outcome), once, accounts)
+    if found is not None:
+        return _where_unasked(scene, outcome, found)
+    if idle is None:
         return None
     apart = (once + outside) / sum(one.span_ns for one in accounts)
     return _of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+
+
+def class_of_rows(
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    unasked_ns: float,
+    once_ns: int,
+    accounts: Sequence[Account],
+) -> tuple[Diagnosis | None, float | None]:
+    """(the class of what is lost, else the idle share of GPUs that are busy); None for what is not known."""
+    outside = sum(one.outside_ns for one in accounts)
+    # what happened once, at the start as a rule, is neither work nor a loss of the loop
+    span = sum(one.span_ns for one in accounts) - outside - once_ns
+    if span <= 0:
+        return None, None
+    of_losses = by_losses(findings, kinds, unasked_ns, span, accounts)
+    if of_losses is not None:
+        return of_losses, None
+    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once_ns - outside, 0) / span
+    known = any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts)
+    return None, idle if idle <= MOST_IDLE and known else None
+
+
+def unasked_of(scene: Scene, outcome: Outcome) -> float:
+    """Idle time in which no work was requested, ns."""
+    return float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
 
 
 def _where_unasked(scene: Scene, outcome: Outcome, found: Diagnosis) -> Diagnosis:
@@ -145,7 +171,7 @@ def by_losses(
     return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
 
 
-def _kinds(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[DiagnosisKind | None]:
+def kinds_of(scene: Scene, outcome: Outcome, findings: Sequence[Finding]) -> list[DiagnosisKind | None]:
     """The class of each finding."""
     crowded = _crowded(scene, outcome)
     return [

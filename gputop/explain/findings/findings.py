@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
+from gputop.explain.findings.gapsizes import LEAST_GAPS, NO_SIZES, Sizes, gathered, lonely, sizes_of
 from gputop.explain.findings.grounds import blamed, even, grounds_of, line_of, ruled_out
 from gputop.explain.findings.possible import possible
 from gputop.explain.findings.shortgaps import short_gaps
@@ -25,10 +27,6 @@ from probes.code.source_files import is_library
 LEAST_SHARE, LEAST_NS = 0.02, 5_000_000  # a loss below both is not worth a change
 SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
-LEAST_GAPS = 3  # fewer do not repeat
-LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
-# a gap that takes more than all others together is one, if it is this many times as long as usual
-OUTWEIGHS = 3
 _MOMENTS = 3
 
 
@@ -38,28 +36,62 @@ class Outcome:
 
     Attributes:
         claims: What each finding rests on.
-        small_ns: Explained, but too little or too rare.
+        judged: Every cause of every process, whether a finding or not.
+        short_ns: Gaps too short to be followed, of causes that have no others.
         cause: The catalogue's row of the cause that took each segment, -1 for none.
         unexplained_ns: The chain did not lead to a cause.
     """
 
     findings: tuple[Finding, ...]
     events: tuple[Event, ...]
-    small_ns: int
+    short_ns: int
     unexplained_ns: int
     cause: Ints
     claims: tuple[tuple[Cause, Claim], ...] = ()
+    judged: tuple[Judged, ...] = ()
 
 
-def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
-    """Lets every cause take its pieces, process by process."""
-    # by the GPU's own clock a loss is exact, however short a profile is
-    floor = min(LEAST_NS, SHORT_SHARE * span_ns) if scene.analysis.traced is None else 0
-    least = _Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, _doubt(scene)))
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one cause takes of one process's gaps.
+
+    Attributes:
+        place: Of its finding among the findings; None where it is too little or too rare.
+        worth: Whether it is one without what other parts have of it.
+        loss: What repeats of it.
+        sure_ns, total_ns: Of that: in gaps that no estimate is needed for, in all.
+        gaps: How many repeat.
+        usual: Sizes of its gaps and of those of the causes beside it (gapsizes.py).
+        alone: Those of its gaps that stand alone.
+    """
+
+    cause: Cause
+    pid: int
+    place: int | None
+    worth: bool
+    loss: Range
+    sure_ns: int
+    total_ns: int
+    gaps: int
+    usual: Sizes
+    alone: Sizes
+
+
+def find(scene: Scene, span_ns: int, *, coverage: bool, part: bool = False) -> Outcome:
+    """Lets every cause take its pieces, process by process.
+
+    Args:
+        scene: Everything.
+        span_ns: The time that a loss is measured by.
+        coverage: Whether anything may be called proved.
+        part: It is one of several parts: what is rare or little in it may be a finding of all of them.
+    """
+    error_ns = float(sum(one.error_ns for one in scene.analysis.estimates))
+    least = least_of(span_ns, error_ns, exact=scene.analysis.traced is not None)
     findings: list[Finding] = []
+    judged: list[Judged] = []
     claims: list[tuple[Cause, Claim]] = []
     events: list[Event] = []
-    small = 0
     owner, early = owners(scene), possible(scene)
     short = short_gaps(scene, owner)
     processes = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
@@ -72,87 +104,127 @@ def find(scene: Scene, span_ns: int, *, coverage: bool) -> Outcome:
             here = processes[scene.segments.gap] == pid
             mine, alike = taken & here, np.isin(owner, beside) & here
             more = short.pop((number, pid), 0)
-            finding, claim, lonely, rest = _judge(
-                scene, cause, mine, alike, least, early.left_ns, more, coverage=coverage
-            )
-            events += lonely
-            small += rest
-            if finding is not None:
+            one = _Candidate(scene, cause, pid, mine, alike, more, coverage=coverage)
+            events += one.events(least)
+            claim = one.claim if not part or len(one.claim.gaps) else one.every
+            loss, place = Range(one.sure_ns, one.total_ns, one.total_ns), None
+            if part:
+                loss = one.loss(early.left_ns)
+            worth = one.is_finding(least)
+            if worth or (part and one.may_be_one(least)):
+                place = len(findings)
                 claims.append((cause, claim))
-                findings.append(
-                    replace(finding, loss=_widened(finding.loss, early.by_cause.get((number, pid), 0)))
-                )
-    small += sum(short.values())
+                short_ns = more if claim is one.claim else 0
+                made = _finding(cause, claim, early.left_ns, short_ns, coverage=coverage)
+                widened = _widened(made.loss, early.by_cause.get((number, pid), 0))
+                findings.append(replace(made, loss=widened))
+                loss = widened if claim is one.claim else loss
+            judged.append(one.judged(place, loss, worth=worth, sizes=part))
     rest = int(scene.ns[owner < 0].sum())
-    return Outcome(tuple(findings), tuple(events), small, rest, owner, tuple(claims))
+    return Outcome(
+        tuple(findings), tuple(events), sum(short.values()), rest, owner, tuple(claims), tuple(judged)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Least:
+class Least:
     """What a loss must reach, ns: one of which enough is proved, and one that is an estimate."""
 
     proved: float
     supposed: float
 
+    def reached(self, sure_ns: float, total_ns: float) -> bool:
+        """Whether so much is worth a change."""
+        return sure_ns >= self.proved or total_ns >= self.supposed
 
-def _doubt(scene: Scene) -> float:
-    """The error of the estimates, all GPUs together, ns."""
-    return float(sum(one.error_ns for one in scene.analysis.estimates))
+    def near(self, total_ns: float) -> bool:
+        """Whether it is half of that: of one part of several."""
+        return 2 * total_ns >= self.proved
 
 
-def _judge(
-    scene: Scene,
-    cause: Cause,
-    mine: Column,
-    alike: Column,
-    least: _Least,
-    slack_ns: Ints,
-    short_ns: int,
-    *,
-    coverage: bool,
-) -> tuple[Finding | None, Claim, list[Event], int]:
-    """(the finding if it repeats and is worth it, what repeats, gaps that stand alone, what is neither).
+def least_of(span_ns: int, error_ns: float, *, exact: bool) -> Least:
+    """The limits of so much time.
 
-    ``short_ns`` are gaps too short to be among these that belong to the cause, too; ``alike`` are pieces that
-    tell what is usual.
+    Args:
+        span_ns: The time that a loss is measured by.
+        error_ns: How far the estimates of all GPUs together may be off.
+        exact: By the GPU's own clock a loss is exact, however short a profile is.
     """
-    per_gap, usual = scene.gap_ns(mine), scene.gap_ns(alike)
-    gaps, among = np.flatnonzero(per_gap), np.flatnonzero(usual)
-    lonely = among[_lonely(usual[among], scene.gaps.begin[among])]
-    alone = np.isin(gaps, lonely)
-    events = []
-    for gap in gaps[alone].tolist():
-        if per_gap[gap] >= least.proved:
-            claim = _claim(scene, mine, np.array([gap]))
-            events.append(_event(cause, claim, coverage=coverage))
-    told = sum(event.ns for event in events)
-    claim = _claim(scene, mine, gaps[~alone])
-    sure = int(scene.ns[claim.segments & ~scene.estimated].sum())
-    worth = sure >= least.proved or claim.ns + short_ns >= least.supposed
-    if len(claim.gaps) < LEAST_GAPS or not worth:
-        return None, claim, events, int(per_gap.sum()) - told + short_ns
-    finding = _finding(cause, claim, slack_ns, short_ns, coverage=coverage)
-    return finding, claim, events, int(per_gap.sum()) - claim.ns - told
+    floor = 0 if exact else min(LEAST_NS, SHORT_SHARE * span_ns)
+    return Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, error_ns))
 
 
-def _lonely(ns: Ints, begin: Ints) -> Column:
-    """Which gaps stand alone: all when there are few, else those that are far longer than usual.
+class _Candidate:
+    """What one cause may take of one process's gaps: gaps that repeat, and those that stand alone."""
 
-    So is one that outweighs all the others. Several may be a loss that repeats more rarely (a checkpoint);
-    then only those before it, and far longer still, stand alone: first uses of something.
-    """
-    if len(ns) < LEAST_GAPS:
-        return np.ones(len(ns), np.bool_)
-    far = (ns > LONELY * np.median(ns)) & (ns > LONELY_NS)
-    top = int(np.argmax(ns))
-    far[top] |= ns[top] > max(LONELY_NS, OUTWEIGHS * np.median(ns)) and 2 * ns[top] > ns.sum()
-    if np.count_nonzero(far) < LEAST_GAPS:
-        return far
-    usual = np.sort(begin[~far])[:LEAST_GAPS]
-    late = far & (begin > usual[-1]) if len(usual) else far
-    if np.count_nonzero(late) < LEAST_GAPS:
-        return far
-    return far & ~late & (ns > OUTWEIGHS * np.median(ns[late]))
+    def __init__(
+        self,
+        scene: Scene,
+        cause: Cause,
+        pid: int,
+        mine: Column,
+        alike: Column,
+        short_ns: int,
+        *,
+        coverage: bool,
+    ) -> None:
+        """Judge its gaps.
+
+        Args:
+            scene: Everything.
+            cause: Who takes the gaps.
+            pid: Whose they are.
+            mine: Mask of its pieces.
+            alike: Mask of the pieces that tell what is usual.
+            short_ns: Gaps too short to be among these that belong to the cause, too.
+            coverage: Whether anything may be called proved.
+        """
+        self._scene, self._cause, self._pid, self._mine = scene, cause, pid, mine
+        self._short_ns, self._coverage = short_ns, coverage
+        self._per_gap, usual = scene.gap_ns(mine), scene.gap_ns(alike)
+        self._gaps, among = np.flatnonzero(self._per_gap), np.flatnonzero(usual)
+        self.usual = sizes_of(scene.gaps.begin[among], usual[among], scene.gaps.proved[among])
+        self._alone = np.isin(self._gaps, among[lonely(self.usual)])
+        alone = self._gaps[self._alone]
+        self.alone = sizes_of(scene.gaps.begin[alone], self._per_gap[alone], scene.gaps.proved[alone])
+        self.claim = _claim(scene, mine, self._gaps[~self._alone])
+        self.total_ns = self.claim.ns + short_ns
+        self.sure_ns = int(scene.ns[self.claim.segments & ~scene.estimated].sum())
+
+    @cached_property
+    def every(self) -> Claim:
+        """Its gaps, those that stand alone among them."""
+        return _claim(self._scene, self._mine, self._gaps)
+
+    def events(self, least: Least) -> list[Event]:
+        """The gaps that stand alone and are worth telling."""
+        gaps = self._gaps[self._alone & (self._per_gap[self._gaps] >= least.proved)].tolist()
+        claims = (_claim(self._scene, self._mine, np.array([gap])) for gap in gaps)
+        return [_event(self._cause, claim, coverage=self._coverage) for claim in claims]
+
+    def is_finding(self, least: Least) -> bool:
+        """Whether it repeats and is worth it."""
+        return len(self.claim.gaps) >= LEAST_GAPS and least.reached(self.sure_ns, self.total_ns)
+
+    def may_be_one(self, least: Least) -> bool:
+        """Whether it may be a finding with what other parts have of it."""
+        return least.near(int(self._scene.ns[self.every.segments].sum()))
+
+    def loss(self, slack_ns: Ints) -> Range:
+        """What repeats of it."""
+        if not len(self.claim.gaps):
+            return Range(0, 0)
+        per_gap = self._scene.gap_ns(self.claim.segments)[self.claim.gaps]
+        return _loss(self.claim, per_gap, slack_ns, self._short_ns, coverage=self._coverage)[1]
+
+    def judged(self, place: int | None, loss: Range, *, worth: bool, sizes: bool) -> Judged:
+        """What was found; with the sizes of its gaps where other parts follow."""
+        usual = gathered(self.usual) if sizes else NO_SIZES
+        alone = gathered(self.alone) if sizes else self.alone
+        gaps = len(self.claim.gaps)
+        return Judged(
+            self._cause, self._pid, place, worth, loss, self.sure_ns, self.total_ns, gaps, usual, alone
+        )
 
 
 def _claim(scene: Scene, mine: Column, gaps: Ints) -> Claim:

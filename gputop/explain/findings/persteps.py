@@ -19,7 +19,8 @@ from gputop.explain.evidence.apiclass import Group
 from gputop.explain.evidence.period import heads_of
 from gputop.explain.evidence.ranges import Floats, Ints, Mask, covered, union
 from gputop.explain.evidence.sequence import Sequence
-from gputop.explain.findings.findings import LEAST_GAPS, LONELY, Outcome
+from gputop.explain.findings.findings import Outcome
+from gputop.explain.findings.gapsizes import LEAST_GAPS, LONELY
 from probes.schema import OffFlag
 
 _WINDOWS = 24  # of a recording without steps

@@ -1,0 +1,255 @@
+"""One ledger, one report: whole, in parts and live the same data gives the same causes and shares."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gputop.explain.answer.account import joined, settled
+from gputop.explain.answer.report import Account, Range, Report
+from gputop.explain.answer.wording import ends_of
+from gputop.explain.build import explain, ledger_of
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.findings.gapsizes import gathered, lonely, sizes_of
+from gputop.explain.findings.stepfacts import Loops
+from gputop.explain.ledger import Ledger, merge, report_of
+from gputop.explain.window import Window
+from gputop.library.evidence import evidence_of
+from gputop.library.session import Session
+from replay.reader import SessionReader
+from tests.each_recording import FILES as EACH
+from tests.programs import LAUNCH, START, SYNC, US, Program, started
+
+MS = 1_000 * US
+S = 1_000 * MS
+WORTH = 0.05  # of the time: a loss near the limit of a finding may be one in one way only
+
+
+def in_parts(evidence: Evidence, count: int, low: int | None = None, high: int | None = None) -> Ledger:
+    """The ledger of so many parts of the same evidence."""
+    low = START if low is None else low
+    edges = np.linspace(low, evidence.end_ns if high is None else high, count + 1).astype(np.int64).tolist()
+    return reduce(merge, (ledger_of(evidence, None, part, part=True)[0] for part in pairwise(edges)))
+
+
+def shares(report: Report) -> dict[tuple[str, str, int], tuple[float, float]]:
+    """(cause, kind, process) -> the share of the time as it is told: its ends, 0 to 1."""
+    span = max(report.span_ns, 1)
+    return {
+        (one.cause, one.kind, one.pid): tuple(ns / span for ns in ends_of(one.loss))  # type: ignore[misc]
+        for one in report.findings
+    }
+
+
+def same(one: Report, other: Report, within: float) -> None:
+    """The same causes in the same order, shares within so much of the time."""
+    mine, its = shares(one), shares(other)
+    for key in {*mine, *its}:
+        low, high = mine.get(key, (0.0, 0.0))
+        low_, high_ = its.get(key, (0.0, 0.0))
+        if key in mine and key in its:
+            assert low <= high_ + within, (key, mine[key], its[key])
+            assert low_ <= high + within, (key, mine[key], its[key])
+        else:
+            assert max(high, high_) < WORTH + within, (key, mine, its)
+    large = [key for key, (_low, high) in mine.items() if high > WORTH + within and key in its]
+    order = {key: place for place, key in enumerate(its)}
+    for first, second in pairwise(large):
+        close = mine[first][1] - mine[second][1] <= 2 * within
+        assert close or order[first] < order[second], (mine, its)
+    if one.findings and other.findings and large:
+        rest = (high for key, (_low, high) in mine.items() if key != large[0])
+        apart = mine[large[0]][1] - max(rest, default=0)
+        if apart > 2 * within:
+            assert one.findings[0].cause == other.findings[0].cause
+            assert (one.diagnosis and one.diagnosis.kind) == (other.diagnosis and other.diagnosis.kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", EACH, ids=lambda one: one.stem)
+@pytest.mark.mainly("numpy-sync", "redundant-to-device")
+def test_a_recording_is_explained_the_same_whole_in_parts_and_live(file: object) -> None:
+    reader = SessionReader(file)  # type: ignore[arg-type]
+    window = Window(reader.header, length_ns=1 << 62)
+    for item in reader.items_between(-1, len(reader.marks) - 1):
+        window.feed(item)
+    with Session(file) as session:  # type: ignore[arg-type]
+        evidence = evidence_of(session)
+    low, high = window.begin_ns, window.told_ns
+    whole, live = explain(evidence, None, (low, high)), window.verdict().report
+    parts = report_of(in_parts(evidence, 3, low, high))
+    assert {gpu.label: gpu.account.bounds for gpu in parts.gpus} == {
+        gpu.label: gpu.account.bounds for gpu in whole.gpus
+    }
+    same(whole, live, 0.03)
+    same(whole, parts, 0.06)
+
+
+def loop(number: int) -> Program:
+    """A loop of a few kinds of work and waits, by its number."""
+    rng = random.Random(number)
+    program, now = started(), 0
+    launches, host = rng.randint(1, 6), rng.choice([50, 400, 3_000])
+    kernel, reads = rng.choice([200, 1_500, 6_000]), rng.random() < 0.7
+    blocked = rng.choice([0, 0, 2_000, 9_000])
+    for _step in range(rng.randint(40, 120)):
+        for _launch in range(launches):
+            program.call(LAUNCH, now, now + 8)
+            now += 10
+        if reads:
+            program.call(SYNC, now, now + kernel)
+            now += kernel
+        if blocked:
+            program.off(now + 10, now + blocked)
+            now += blocked + 10
+        now += host
+    program.length_us = now
+    return program
+
+
+@pytest.mark.parametrize("number", range(0, 200, 20))
+def test_random_ledgers_say_the_same_whole_and_in_parts(number: int) -> None:
+    for place in range(number, number + 20):
+        evidence = loop(place).evidence()
+        whole = explain(evidence)
+        parts = report_of(in_parts(evidence, 2 + place % 4))
+        assert [gpu.account.bounds for gpu in parts.gpus] == [gpu.account.bounds for gpu in whole.gpus], place
+        for report in (whole, parts):
+            for gpu in report.gpus:
+                account = gpu.account
+                told = account.proved_ns + account.estimated_ns + account.busy_ns + account.unknown_ns
+                assert told == account.span_ns, place
+        same(whole, parts, 0.08)
+
+
+def checkpoints(every: int = 40, steps: int = 400) -> Program:
+    """A loop with a pause of 60 ms in each fortieth step."""
+    program, now = started(), 0
+    for step in range(steps):
+        program.call(LAUNCH, now, now + 10)
+        program.call(SYNC, now + 10, now + 2_000)
+        now += 2_400
+        if step % every == every - 1:
+            program.off(now, now + 60_000)
+            now += 60_000
+    program.length_us = now
+    return program
+
+
+def test_what_is_rare_in_each_part_is_a_finding_of_all_of_them() -> None:
+    """Ten parts hold one pause each, which is an event there, and no event of the whole."""
+    evidence = checkpoints().evidence()
+    whole, parts = explain(evidence), report_of(in_parts(evidence, 10))
+    assert any(one.gaps >= 9 for one in whole.findings)
+    same(whole, parts, 0.03)
+    assert len(parts.events) == len(whole.events)
+
+
+def growing() -> Program:
+    """Steps that take four times as long in the end."""
+    program, now = started(), 0
+    for step in range(400):
+        program.call(LAUNCH, now, now + 10)
+        program.call(SYNC, now + 10, now + 600)
+        program.off(now + 700, now + 1_000 + 10 * step)
+        now += 1_100 + 10 * step
+    program.length_us = now
+    return program
+
+
+def test_steps_that_grow_do_so_in_parts_too() -> None:
+    evidence = growing().evidence()
+    whole, parts = explain(evidence), report_of(in_parts(evidence, 5))
+    assert whole.steps is not None
+    assert whole.steps.growth is not None
+    assert parts.steps is not None
+    assert parts.steps.growth is not None
+    one, other = whole.steps.growth, parts.steps.growth
+    assert other.first_ns == pytest.approx(one.first_ns, rel=0.05)
+    assert other.last_ns == pytest.approx(one.last_ns, rel=0.05)
+    assert other.part == one.part
+    assert "Its steps grow from" in parts.verdict
+
+
+def uneven() -> Program:
+    program, now = started(), 0
+    for step in range(300):
+        program.call(LAUNCH, now, now + 10)
+        program.call(SYNC, now + 10, now + 500)
+        pause = 400_000 if step in (70, 150, 290) else 100
+        program.off(now + 600, now + 600 + pause)
+        now += 700 + pause
+    program.length_us = now
+    return program
+
+
+def test_long_steps_and_one_offs_are_told_in_parts_too() -> None:
+    evidence = uneven().evidence()
+    whole, parts = explain(evidence), report_of(in_parts(evidence, 4))
+    assert whole.steps is not None
+    assert whole.steps.long is not None
+    assert parts.steps is not None
+    assert parts.steps.long is not None
+    assert parts.steps.long.longest == whole.steps.long.longest
+    assert parts.steps.long.count == whole.steps.long.count
+    assert parts.verdict.partition(".")[0] == whole.verdict.partition(".")[0]
+
+
+def account(span_ns: int, source: str | None) -> Account:
+    """A fifth is proved idle, three tenths are estimated where there is a source, else not known."""
+    fifth, open_ns = span_ns // 5, span_ns * 3 // 10
+    estimated, unknown = (open_ns, 0) if source else (0, open_ns)
+    busy = span_ns - fifth - estimated - unknown
+    error = span_ns // 100 if source else None
+    return Account(
+        span_ns, fifth, estimated, busy, unknown, 0, error, source, True, None, Range(fifth, fifth + open_ns)
+    )
+
+
+def test_an_estimate_of_most_of_the_time_is_kept_and_what_it_lacks_is_its_error() -> None:
+    """Every second part without a source took the estimate of the others away."""
+    both = settled(reduce(joined, (account(S, "nvml"), account(S, None), account(S, "nvml"))))
+    assert both.source == "nvml"
+    assert both.proved_ns + both.estimated_ns + both.busy_ns + both.unknown_ns == both.span_ns
+    assert both.idle.estimate is not None
+    assert both.bounds.lower <= both.idle.estimate <= both.bounds.upper
+    assert both.error_ns is not None
+    assert both.error_ns > 3 * S // 100
+    little = settled(reduce(joined, (account(S, None), account(S, None), account(S // 2, "nvml"))))
+    assert little.source is None or little.unknown_ns == 0
+
+
+def test_sizes_of_gaps_stay_bounded_and_the_same_ones_stand_alone() -> None:
+    rng = np.random.default_rng(7)
+    ns = rng.integers(500 * US, 2 * MS, 100_000)
+    ns[[5, 50_000]] = 900 * MS
+    rows = sizes_of(np.arange(len(ns)) * 3 * MS, ns, np.ones(len(ns), np.bool_))
+    parts = reduce(gathered, np.array_split(rows, 25))
+    assert len(parts) < 400
+    assert parts["count"].sum() == len(ns)
+    assert sorted(parts["begin"][lonely(parts)].tolist()) == sorted(rows["begin"][lonely(rows)].tolist())
+
+
+def test_rows_of_steps_stay_bounded() -> None:
+    found = ledger_of(uneven().evidence(), part=True)[0].loops
+    one: Loops = next(iter(found.values()))
+    many = one
+    for _ in range(400):
+        many = many.plus(one)
+    assert len(many.rows) <= 1 << 16
+    assert many.rows["count"].sum() == 401 * one.rows["count"].sum()
+    assert many.rows["ns"].sum() == 401 * one.rows["ns"].sum()
+
+
+def test_a_ledger_does_not_depend_on_which_neighbours_are_joined_first() -> None:
+    evidence = checkpoints().evidence()
+    edges = np.linspace(START, evidence.end_ns, 4).astype(np.int64).tolist()
+    one, two, three = (ledger_of(evidence, None, part, part=True)[0] for part in pairwise(edges))
+    left, right = report_of(merge(merge(one, two), three)), report_of(merge(one, merge(two, three)))
+    assert shares(left) == shares(right)
+    assert replace(left, findings=()) == replace(right, findings=())
