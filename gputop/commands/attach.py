@@ -9,7 +9,16 @@ import time
 from dataclasses import replace
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_alerts, add_duration, add_looks, add_once, check_alerts
+from gputop.commands.flags import (
+    add_alerts,
+    add_duration,
+    add_filters,
+    add_looks,
+    add_once,
+    check_alerts,
+    filter_text,
+    shown_gpus,
+)
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.serve.wire import SOCKET
@@ -22,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
     add_looks(parser)
     add_alerts(parser)
+    add_filters(parser)
     add_once(parser, "follow for a moment, print one frame as text and exit")
     add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
 
@@ -46,6 +56,7 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.engine.engine import Engine
     from gputop.explain.window import Window
     from gputop.serve.client import RemoteSource
+    from gputop.ui.model.filter import narrowed, parse_filter
     from probes.ebpf.loader import ProbeError
 
     source = RemoteSource(options.socket)
@@ -72,6 +83,7 @@ def _once(options: argparse.Namespace) -> int:
     if came:
         note = interrupted_after(time.monotonic() - began)
         frame = replace(frame, problems=(note, *frame.problems))
+    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
     print_frame(frame, window.verdict(), as_json=options.json, plain=draws_ascii(options))
     return 128 + came[0] if came else 0
 
@@ -100,6 +112,8 @@ def _screen(options: argparse.Namespace) -> int:
                 preferences=preferred,
                 readonly=True,
                 alerts=(*preferred.alerts, *options.alerts),
+                filter=filter_text(options),
+                gpus=shown_gpus(options),
             )
             return run_app(feed, asked)
     except Interrupted as interrupt:

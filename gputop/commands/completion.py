@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from gputop.commands import fish
 from gputop.commands.flags import SESSION_FILE
 from gputop.process.say import put
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 # the first word may be a file, and after -- stands any program: bash completes both where we know nothing
 _BASH_REST = "complete -o filenames -o default -F _shtab_gputop gputop\n"
 
@@ -36,6 +37,8 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
         shell: One of ``SHELLS``.
         parser: Of all commands.
     """
+    if shell == "fish":
+        return fish.script(parser)
     import shtab  # not needed by who completes nothing
 
     _complete_files(parser, shtab.FILE)

@@ -6,7 +6,7 @@ import argparse
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from typing import Any
 
-from gputop.commands.words import bounded, pids, ring, rule
+from gputop.commands.words import bounded, gpus, pids, ring, rule
 from gputop.errors import USAGE, CommandError
 
 STACKS = ("all", "slow", "off")
@@ -78,6 +78,27 @@ def check_alerts(options: Namespace) -> None:
         raise CommandError("--alert goes with the screen or with gputop serve, not with --once", USAGE)
 
 
+def add_filters(parser: ArgumentParser) -> None:
+    """Adds which GPUs and processes are shown."""
+    group = parser.add_argument_group("what to show")
+    group.add_argument("--gpu", type=gpus, metavar="N[,N]", help="only these GPUs, and processes on them")
+    for name, what in (("user", "user"), ("name", "name"), ("container", "container's id or name")):
+        group.add_argument(
+            f"--{name}", metavar="TEXT[,TEXT]", help=f"only processes with that in their {what}"
+        )
+
+
+def filter_text(options: Namespace) -> str:
+    """The filter of the processes that these flags stand for."""
+    words = ((name, getattr(options, name, None)) for name in ("user", "name", "container"))
+    return " ".join(f'{name}:"{text}"' if " " in text else f"{name}:{text}" for name, text in words if text)
+
+
+def shown_gpus(options: Namespace) -> frozenset[int]:
+    """The GPUs of ``--gpu``; empty for all."""
+    return frozenset(getattr(options, "gpu", None) or ())
+
+
 def add_once(parser: ArgumentParser, once: str) -> None:
     """Adds one frame in place of the screen.
 
@@ -147,6 +168,7 @@ def add_screen(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the screen")
     add_looks(group)
     add_alerts(group)
+    add_filters(parser)
     group.add_argument("--readonly", action="store_true", help="send no signals from the screen")
     add_file(group, "--record", metavar="FILE", help="record to this file")
     group.add_argument("--force", action="store_true", help="replace the file of --record if it exists")

@@ -15,7 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts
+from gputop.commands.flags import (
+    add_duration,
+    add_screen,
+    add_target,
+    check_alerts,
+    filter_text,
+    shown_gpus,
+)
 from gputop.demo.command import is_workload
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
@@ -62,6 +69,7 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.engine.engine import Engine
     from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
+    from gputop.ui.model.filter import narrowed, parse_filter
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
@@ -86,6 +94,7 @@ def _once(options: argparse.Namespace) -> int:
         frame, verdict = engine.frame(), window.verdict() if window is not None else None
         if came:
             frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
+        frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
         outcome = session.child.outcome() if session.child is not None else ""
         lines = log.reader().read().splitlines() if outcome and log is not None else []
         plain = draws_ascii(options)
@@ -240,6 +249,8 @@ def _screen(options: argparse.Namespace) -> int:
                 preferences=preferred,
                 readonly=options.readonly,
                 alerts=(*preferred.alerts, *options.alerts),
+                filter=filter_text(options),
+                gpus=shown_gpus(options),
             )
             status = run_app(feed, asked)
     except Interrupted as interrupt:

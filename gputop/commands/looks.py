@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.process.terminal import prefers_ascii
+from gputop.ui.model import lines
 from gputop.ui.model.config import Preferences, config_path, load
 from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
 from gputop.ui.model.process_history import ProcessHistory, spark_column
@@ -26,7 +27,12 @@ def preferences() -> Preferences:
 def known_columns() -> dict[str, tuple[str, ...]]:
     """By table, the keys of all its columns."""
     shown = process_table(spark_column(ProcessHistory()))
-    return {"processes": _keys(shown.columns), "calls": _keys(CALL_COLUMNS), "threads": _keys(THREAD_COLUMNS)}
+    return {
+        "processes": _keys(shown.columns),
+        "calls": _keys(CALL_COLUMNS),
+        "threads": _keys(THREAD_COLUMNS),
+        "lines": _keys(lines.COLUMNS),
+    }
 
 
 def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:

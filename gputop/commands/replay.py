@@ -9,7 +9,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_alerts, add_file, add_looks, add_once, check_alerts
+from gputop.commands.flags import (
+    add_alerts,
+    add_file,
+    add_filters,
+    add_looks,
+    add_once,
+    check_alerts,
+    filter_text,
+    shown_gpus,
+)
 from gputop.commands.looks import draws_ascii, preferences
 from gputop.commands.moment import mark_index
 from gputop.commands.words import bounded
@@ -37,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_looks(parser)
     add_alerts(parser)
+    add_filters(parser)
     add_once(parser, "print one frame as text and exit")
 
 
@@ -59,9 +69,11 @@ def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int
     from gputop.commands.text import render_text
     from gputop.commands.verdict import verdict_json, verdict_text
     from gputop.engine.frame_json import frame_to_json
+    from gputop.ui.model.filter import narrowed, parse_filter
 
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
+    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
     if options.json:
         put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
     else:
@@ -87,6 +99,8 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
             title=options.file,
             preferences=preferred,
             alerts=(*preferred.alerts, *options.alerts),
+            filter=filter_text(options),
+            gpus=shown_gpus(options),
         )
         return run_app(feed, asked, seen=feed.explain)
     finally:

@@ -24,6 +24,14 @@ def pids(text: str) -> tuple[int, ...]:
     return numbers
 
 
+def gpus(text: str) -> tuple[int, ...]:
+    """The index of a GPU, or several with commas between them."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the index of a GPU or a list like 0,1")
+    return tuple(int(part) for part in parts)
+
+
 def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
     """A number within bounds.
 

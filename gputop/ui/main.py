@@ -202,6 +202,10 @@ class MainScreen(TimeScreen):
         focused = self.focused
         if self.maximized is not None:
             self.minimize()
+        elif isinstance(focused, Tabbed) and focused.searched:
+            focused.searched = ""
+            self._view.list()
+            self.app.show()
         elif isinstance(focused, Processes | Why) and self._view.listing.filtered:
             self._view.listing.clear()
             self.query_one(Processes).relist()

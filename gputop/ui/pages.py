@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 
 from gputop.engine.source import read_source
+from gputop.format import escape_text
 from gputop.ui.footer import Keys
 from gputop.ui.model import callpage, gpu_page, pages
 from gputop.ui.model.copying import page_text
@@ -278,7 +279,8 @@ class HelpPage(Page):
 
     TITLE = "Help"
     BINDINGS: ClassVar[list[BindingType]] = [
-        quiet_key("question_mark,f1", "back", "Back", "close this page"),
+        quiet_key("question_mark,f1", "dismiss", "Back", "close this page"),
+        Binding("slash", "search", "Search", tooltip="search the keys and columns for a text"),
     ]
 
     def __init__(self, view: View, places: Iterable[tuple[str, Any]]) -> None:
@@ -290,6 +292,7 @@ class HelpPage(Page):
         """
         super().__init__(view)
         told = set[str]()
+        self._search = ""
         self._groups = [(title, entries) for title, node in places if (entries := self._keys(node, told))]
 
     @staticmethod
@@ -308,7 +311,45 @@ class HelpPage(Page):
 
     def lines(self, width: int) -> Sequence[Line]:
         """All of it."""
-        return pages.help_page(self._groups, width, self.view.glyphs)
+        return pages.help_page(self._groups, width, self.view.glyphs, self._search)
+
+    def told_title(self) -> str:
+        """What is searched for."""
+        return f"Help  search {escape_text(self._search)} [/]" if self._search else "Help"
+
+    def action_search(self) -> None:
+        """Ask for a text; entries that hold it stay."""
+        from gputop.ui.dialogs import Question
+
+        before = self._search
+
+        def take(text: str) -> None:
+            self._search = text.strip()
+            self.query_one(Text).scroll_home(animate=False)
+            self.show()
+
+        def answered(text: str) -> str:
+            take(text)
+            return ""
+
+        self.app.ask(
+            Question(
+                "search help",
+                answered,
+                before,
+                hint="a part of a text",
+                changed=take,
+                cancelled=lambda: take(before),
+            )
+        )
+
+    def action_back(self) -> None:
+        """All entries again, then close the page."""
+        if self._search:
+            self._search = ""
+            self.show()
+        else:
+            self.dismiss()
 
 
 _SHOWN = {

@@ -299,19 +299,64 @@ class Tabbed(Pane):
         name_shown: What its tab says.
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "Search", tooltip="search these rows for a text"),
+    ]
     name_shown = ""
+    _searched = ""
 
     @property
     def needed(self) -> bool:
         """Whether its tab is there; one that says something rarely is there only then."""
         return True
 
+    @property
+    def searched(self) -> str:
+        """The text that its rows are searched for, "" for all rows."""
+        return self._searched
+
+    @searched.setter
+    def searched(self, text: str) -> None:
+        self._searched = text
+
+    def action_search(self) -> None:
+        """Ask for a text: the rows that hold it stay, from the first key on; Escape drops it."""
+        from gputop.ui.dialogs import Question
+
+        before = self.searched
+
+        def take(text: str) -> None:
+            self.searched = text.strip()
+            self.view.list()
+            self.app.show()
+
+        def answered(text: str) -> str:
+            take(text)
+            return ""
+
+        self.app.ask(
+            Question(
+                f"search {self.name_shown}",
+                answered,
+                before,
+                hint="a part of a row's text, in any case",
+                changed=take,
+                cancelled=lambda: take(before),
+            )
+        )
+
+    def searching(self) -> list[Span]:
+        """What a title says of a search."""
+        text = escape_text(self.searched, ascii_only=self.view.glyphs.ascii)
+        return [(f"  search {text} [/]", "chrome")] if text else []
+
     def about(self) -> list[Span]:
         """Whose it is, beside the tabs."""
         row = self.view.selected
         if row is None:
             return [(" no process selected", "dim")]
-        return [(f" of {row.pid} {escape_text(row.name, ascii_only=self.view.glyphs.ascii)}", "dim")]
+        name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+        return [(f" of {row.pid} {name}", "dim"), *self.searching()]
 
 
 def key_at(text: str, x: int) -> str:

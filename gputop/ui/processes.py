@@ -11,6 +11,7 @@ from gputop.engine.frame import Frame
 from gputop.format import clip, escape_text
 from gputop.ui.dialogs import Confirm, FilterSuggester, Menu, Question
 from gputop.ui.model import processes
+from gputop.ui.model.belonging_text import belongs, container_id, job
 from gputop.ui.model.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
 from gputop.ui.model.table import Context
 from gputop.ui.pane import Heading, quiet_key
@@ -23,12 +24,13 @@ class Processes(TablePane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "slash", "filter", "Filter",
-            tooltip="list only some processes: text, !regex, gpu: user: call: state: pid: name: command:",
+            tooltip="list only some processes: text, !regex, gpu: user: job: container: call: state: …",
         ),
         quiet_key("o", "freeze", "Freeze", "freeze the row order; values go on"),
         quiet_key("g", "gpu", "GPU", "processes of one GPU: the next GPU, then all"),
         quiet_key("e", "tree", "Tree",
                   "process tree with sums, or a list"),
+        quiet_key("G", "group", "Group", "group by user, container, pod, job or GPU, with sums"),
         quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
         quiet_key("f", "follow", "Follow",
                   "follow the selected process: keep it selected and in sight"),
@@ -121,6 +123,8 @@ class Processes(TablePane):
         told += [("call", call.api) for row in rows for call in row.calls]
         told += [("gpu", str(index)) for row in rows for index in row.gpus or ()]
         told += [("state", state) for state in STATES]
+        told += [("container", container_id(row)) for row in rows] + [("job", job(row)) for row in rows]
+        told += [("pod", belongs(row, "pod")) for row in rows]
         words = {
             f"{field}:{text}"
             for field, text in told
@@ -139,15 +143,21 @@ class Processes(TablePane):
         self.view.listing.toggle_tree(self.view.processes)
         self.relist()
 
+    def action_group(self) -> None:
+        """Group by the next thing that some process has."""
+        if self.view.frame is not None:
+            self.view.listing.next_group(self.view.frame)
+            self.relist()
+
     def action_fold(self) -> None:
         """Fold or unfold the branch of the selected process."""
         listing = self.view.listing
-        if not listing.as_tree:
+        if not listing.as_tree and not listing.group:
             self.action_tree()
         elif listing.fold(self.view.processes):
             self.relist()
         else:
-            self.app.say("this process has no listed children")
+            self.app.say("this process is in no branch: it has no listed children")
 
     def action_follow(self) -> None:
         """Keep the selected process selected, listed and in sight; again: let it go."""

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 from textual.geometry import Size
 
-from gputop.ui.model.look import Line, Span
+from gputop.ui.model.look import Line, Span, fit_line, plain
 from gputop.ui.pane import Tabbed
 
 # what makes the lines is loaded when there are some: the first frame has none
 if TYPE_CHECKING:
     from gputop.engine.frame import ProcessRow
     from gputop.explain.answer.report import Report
+
+
+_WHOLE = 1_000  # columns, in which no line is cut
+_NONE = "No row matches. [/] another search, [Esc] all"
 
 
 class Reported(Tabbed):
@@ -41,10 +45,23 @@ class Reported(Tabbed):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """What is in sight."""
         row = self.view.selected
-        lines = self.text(row, self.view.explained.report, width) if row is not None else ()
+        lines = self._found(row, width) if row is not None else ()
         self.virtual_size = Size(0, len(lines))
         top = round(self.scroll_y)
         return lines[top : top + height]
+
+    def _found(self, row: ProcessRow, width: int) -> Sequence[Line]:
+        """Its lines; of a search those that hold the text, also where the line is cut, below the heading."""
+        report = self.view.explained.report
+        lines = self.text(row, report, width)
+        if not self.searched or not lines:
+            return lines
+        whole = self.text(row, report, _WHOLE)
+        whole = whole if len(whole) == len(lines) else lines
+        wanted = self.searched.lower()
+        rows = zip(lines[1:], whole[1:], strict=True)
+        found = [line for line, full in rows if wanted in plain(full).lower()]
+        return [lines[0], *found] if found else [fit_line([(f" {_NONE}", "dim")], width)]
 
 
 class Failed(Reported):

@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from gputop.engine.frame import Frame
-from gputop.format import format_counted
+from gputop.format import escape_text, format_counted
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.copying import row_text
 from gputop.ui.model.look import Line, Span, fit_line, wrap
@@ -22,6 +22,7 @@ from gputop.ui.model.view import View
 from gputop.ui.pane import Pane, Tabbed, quiet_key
 
 _EVERY = 1_000_000  # more rows than any table has
+_OTHER = "[/] another search, [Esc] all"
 _WAITING = ("Waiting for the first frame ...",)
 
 
@@ -49,6 +50,7 @@ class TablePane(Pane, inherit_bindings=False):
         quiet_key("comma", "sort(-1)", "Sort left", "sort by the column to the left"),
         Binding("full_stop", "sort(1)", "Sort", key_display=", .", tooltip="sort by the column to the right"),
         Binding("r", "reverse", "Reverse", tooltip="reverse the order"),
+        quiet_key("C", "columns", "Columns", "choose the columns and their order, and keep them"),
         quiet_key("y", "copy", "Copy", "copy the row with all its columns, or marked text"),
     ]
 
@@ -123,6 +125,11 @@ class TablePane(Pane, inherit_bindings=False):
         frame = self.view.frame
         if frame is None or not self.table.rows:
             texts = self.nobody(frame) if frame else _WAITING
+            if self.table.left_out:
+                texts = (
+                    f"No row matches {escape_text(self.table.search)} ({self.table.left_out} hidden).",
+                    _OTHER,
+                )
             return [
                 fit_line([(f" {line}", "dim")], width)
                 for text in texts
@@ -176,6 +183,13 @@ class TablePane(Pane, inherit_bindings=False):
         self.table.shift_sort(by)
         self._listed()
 
+    def action_columns(self) -> None:
+        """Choose the columns."""
+        from gputop.ui.column_dialog import ColumnDialog
+
+        path = self.view.preferences_path
+        self.app.ask(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
+
     def action_reverse(self) -> None:
         """Turn the order around."""
         self.table.reverse()
@@ -218,6 +232,16 @@ class TablePane(Pane, inherit_bindings=False):
 
 class Detail(Tabbed, TablePane):
     """A table about the selected process."""
+
+    @property
+    def searched(self) -> str:
+        """The text that its rows are searched for."""
+        return self.table.search
+
+    @searched.setter
+    def searched(self, text: str) -> None:
+        self.table.search = text
+        self.table.resort()
 
     def about(self) -> list[Span]:
         """Whose it is, and what it is sorted by where that is out of sight."""

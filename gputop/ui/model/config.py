@@ -69,6 +69,8 @@ class Asked:
         preferences: What the user prefers.
         readonly: Whether other processes are to be left alone.
         alerts: Rules that are held against what is shown.
+        filter: The filter of the processes at first.
+        gpus: The only GPUs that are shown; empty for all.
     """
 
     mode: str = "live"
@@ -79,6 +81,8 @@ class Asked:
     preferences: Preferences = field(default_factory=Preferences)
     readonly: bool = False
     alerts: tuple[Rule, ...] = ()
+    filter: str = ""
+    gpus: frozenset[int] = frozenset()
 
 
 USUAL = Asked()

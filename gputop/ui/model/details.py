@@ -81,7 +81,12 @@ CALL_COLUMNS: tuple[Column[CallRow], ...] = (
 
 def call_table() -> Table[CallRow]:
     """An empty table of calls, most time first."""
-    return Table(CALL_COLUMNS, lambda row: (row.layer, row.api, row.nested), "time")
+    return Table(
+        CALL_COLUMNS,
+        lambda row: (row.layer, row.api, row.nested),
+        "time",
+        lambda row: f"{row.api} {row.layer}",
+    )
 
 
 def call_context(frame: Frame, process: ProcessRow | None, glyphs: Glyphs) -> Context:
@@ -184,7 +189,7 @@ def faults_text(row: ProcessRow, frame: Frame) -> str:
 
 def thread_table() -> Table[ThreadRow]:
     """An empty table of threads, those that were driven off their CPU most often first."""
-    return Table(THREAD_COLUMNS, lambda row: row.tid, "involuntary")
+    return Table(THREAD_COLUMNS, lambda row: row.tid, "involuntary", lambda row: f"{row.tid} {row.name}")
 
 
 def thread_token(row: ThreadRow) -> str:

@@ -1,19 +1,22 @@
-"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x call:Memcpy``."""
+"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x job:4711``."""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gputop.engine.frame import ProcessRow, ThreadRow
+from gputop.engine.frame import Frame, ProcessRow, ThreadRow
+from gputop.ui.model.belonging_text import belongs, job
+from gputop.ui.model.only_gpus import of_gpus
 from gputop.ui.model.patience import TooLongError, within
 
 SLOW = "this expression takes too long: avoid (...)+ or .* inside a repetition"
-HINT = "text, !regex, gpu:0 user:x call:Memcpy state:blocked"
+HINT = "text, !regex, gpu:0 user:x job:7 call:Memcpy state:blocked"
 STATES = ("running", "runnable", "blocked", "exited", "storm")
 _PATIENCE_S = 0.1  # of a CPU, for one process: a usual expression takes microseconds
+_WORDS = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # a quote that is not closed goes to the end
 Test = Callable[[ProcessRow, Collection[int]], bool]
 
 
@@ -79,8 +82,8 @@ class Filter:
 def parse_filter(text: str) -> Filter:
     """The filter of a text.
 
-    Words must all hold; a word without a field is looked for in pid, name, user and command line,
-    in any case. ``a,b`` after a field is either of them.
+    Words must all hold; a word without a field is looked for in pid, name, user, command line, container,
+    pod and job, in any case. ``a,b`` after a field is either of them; double quotes hold blanks.
 
     Raises:
         FilterError: No such field or value, or no regular expression.
@@ -89,12 +92,27 @@ def parse_filter(text: str) -> Filter:
     if text.startswith("!"):
         search = _regex(text[1:])
         return Filter(text, (search,), search)
-    return Filter(text, tuple(_word(word) for word in text.split()))
+    words = (match.replace('"', "") for match in _WORDS.findall(text))
+    return Filter(text, tuple(_word(word) for word in words if word))
+
+
+def narrowed(frame: Frame, chosen: Filter, gpus: Collection[int] = ()) -> Frame:
+    """The frame with the processes that a filter lets through, and with these GPUs; () for all."""
+    frame = of_gpus(frame, gpus)
+    storms = {storm.pid for storm in frame.storms}
+    rows = tuple(row for row in frame.processes if chosen.passes(row, storms) and _uses(row, gpus))
+    pids = {row.pid for row in rows}
+    return replace(frame, processes=rows, storms=tuple(storm for storm in frame.storms if storm.pid in pids))
+
+
+def _uses(row: ProcessRow, gpus: Collection[int]) -> bool:
+    return not gpus or not set(gpus).isdisjoint(row.gpus or ())
 
 
 def words_of(row: ProcessRow) -> str:
     """What of a process can be searched."""
-    return f"{row.pid} {row.name} {row.user} {row.command}"
+    whose = " ".join(filter(None, (row.container, belongs(row, "pod"), job(row))))
+    return f"{row.pid} {row.name} {row.user} {row.command} {whose}".rstrip()
 
 
 def _regex(pattern: str) -> Search:
@@ -139,6 +157,11 @@ def _pid(values: list[str]) -> Test:
     return lambda row, _: row.pid in wanted or row.namespace_pid in wanted
 
 
+def _rank(values: list[str]) -> Test:
+    wanted = {str(number) for number in _numbers("rank", values)}
+    return lambda row, _: belongs(row, "rank") in wanted
+
+
 def _call(values: list[str]) -> Test:
     return lambda row, _: any(value in call.api.lower() for call in row.calls for value in values)
 
@@ -171,4 +194,9 @@ FIELDS: dict[str, Callable[[list[str]], Test]] = {
     "pid": _pid,
     "name": _text(lambda row: row.name),
     "command": _text(lambda row: row.command),
+    "container": _text(lambda row: f"{row.container} {belongs(row, 'pod_container')}"),
+    "pod": _text(lambda row: belongs(row, "pod")),
+    "namespace": _text(lambda row: belongs(row, "namespace")),
+    "job": _text(job),
+    "rank": _rank,
 }

@@ -85,7 +85,9 @@ COLUMNS: tuple[Column[LineUse], ...] = (
 
 def line_table() -> Table[LineUse]:
     """An empty table of lines, most time first."""
-    return Table(COLUMNS, lambda use: use.line, "time")
+    return Table(
+        COLUMNS, lambda use: use.line, "time", lambda use: f"{use.line.place} {use.line.function} {use.api}"
+    )
 
 
 def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import escape_text
 from gputop.ui.model.filter import Filter
+from gputop.ui.model.grouping import labels, next_group, parents_by
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Context, Table
 from gputop.ui.model.tree import Tree, ancestors, parents_of, tree_of
@@ -19,6 +20,8 @@ class Listing:
         filter: The filter that was typed.
         gpu: The index of the one GPU whose processes are listed, None for all.
         as_tree: Whether processes stand below the process that started them.
+        group: What they are grouped by, one of ``GROUPS``; "" for nothing.
+        only: GPUs beside whose processes none is ever listed (``--gpu``); empty for all.
         followed: The process that stays selected, listed and in sight, None for none.
         tree: The tree shown, empty when it is a list.
     """
@@ -28,6 +31,8 @@ class Listing:
         self.filter = Filter()
         self.gpu: int | None = None
         self.as_tree = False
+        self.group = ""
+        self.only: frozenset[int] = frozenset()
         self.followed: ProcessRow | None = None
         self.tree = Tree()
         self._unfolded: set[int] = set()
@@ -55,9 +60,16 @@ class Listing:
                 if row.pid in passed or not passed.isdisjoint(ancestors(row.pid, parents))
             ]
         self._shown, self._all = len(rows), len(frame.processes)
-        if self.as_tree:
-            above = ancestors(self.followed.pid, parents_of(rows)) if self.followed else []
-            self.tree = tree_of(rows, self._unfolded.union(above), ascii_only=ascii_only)
+        if self.as_tree or self.group:
+            parents = parents_by(rows, self.group) if self.group else parents_of(rows)
+            above = ancestors(self.followed.pid, parents) if self.followed else []
+            self.tree = tree_of(
+                rows,
+                self._unfolded.union(above),
+                ascii_only=ascii_only,
+                parents=parents,
+                labels=labels(rows, self.group) if self.group else None,
+            )
         else:
             self.tree = Tree(tuple(rows))
         table.arrange, table.sorted_as = self.tree.arranged, self.tree.sums  # type: ignore[assignment]
@@ -77,6 +89,8 @@ class Listing:
     def _listed(self, row: ProcessRow, storms: set[int]) -> bool:
         if self.followed is not None and row.pid == self.followed.pid:
             return True  # who is followed is not lost out of sight
+        if self.only and self.only.isdisjoint(row.gpus or ()):
+            return False
         if self.gpu is not None and self.gpu not in (row.gpus or ()):
             return False
         return self.filter.passes(row, storms)
@@ -113,9 +127,14 @@ class Listing:
             return False
         return True
 
+    def next_group(self, frame: Frame) -> None:
+        """Group by the next thing that some process has, behind the last one by nothing."""
+        self.group = next_group(frame.processes, self.group)
+        self.as_tree = False
+
     def toggle_tree(self, table: Table[ProcessRow]) -> None:
         """From the list to the tree and back; the cursor goes to the branch that its process is folded in."""
-        self.as_tree = not self.as_tree
+        self.as_tree, self.group = not self.as_tree, ""
         row = table.selected_row
         if self.as_tree and row is not None and self.followed is None:
             above = ancestors(row.pid, parents_of(table.rows))
@@ -129,6 +148,10 @@ class Listing:
         spans: list[Span] = [(count, "dim")]
         if self.as_tree:
             spans.append(("  tree", "chrome"))
+        if self.group:
+            spans.append((f"  by {self.group} [G]", "chrome"))
+        if self.only:
+            spans.append((f"  --gpu {','.join(map(str, sorted(self.only)))}", "chrome"))
         if self.gpu is not None:
             spans.append((f"  GPU {self.gpu} [g]", "chrome"))
         if self.filter.text:

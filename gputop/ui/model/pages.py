@@ -63,13 +63,14 @@ _MOUSE_HELP = (
 Group = tuple[str, Sequence[tuple[str, str]]]
 
 
-def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]:
+def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs, search: str = "") -> list[Line]:
     """All keys that work, then what the columns mean.
 
     Args:
         groups: Titles, each with its keys and what they do.
         width: Columns.
         glyphs: The signs used.
+        search: Only entries with this text.
     """
     sections: list[tuple[str, Sequence[tuple[str, str]], int, str]] = [
         *((title, entries, 10, "key") for title, entries in groups),
@@ -77,13 +78,16 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs) -> list[Line]
         ("Filter [/]", FILTER_HELP, 15, "value"),
         ("Columns", (*COLUMNS_HELP.items(), *_OTHER_HELP), 15, "value"),
     ]
+    storm = "at least 500 preemptions/s and 20 % of the time in the run queue, over 2 s"
+    sections.append(("Marks", ((f"{glyphs.storm} storm", storm),), 15, "host"))
     out: list[Line] = []
-    for title, entries, column, token in sections:
+    for title, every, column, token in sections:
+        entries = [one for one in every if search.lower() in " ".join((title, *one)).lower()]
+        if not entries:
+            continue
         out += [((" ", ""),), ((f" {title}", "head"),)] if out else [((f" {title}", "head"),)]
         for name, text in entries:
             out += _entry(name, text, column, width, token)
-    storm = "at least 500 preemptions/s and 20 % of the time in the run queue, over 2 s"
-    out += _entry(f"{glyphs.storm} storm", storm, 15, width, "host")
     return [line for line in out if line[0][0]]
 
 

@@ -14,6 +14,7 @@ from gputop.format import (
     format_ns,
     format_percent,
 )
+from gputop.ui.model.belonging_text import belongs, container_id, job, rank
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
@@ -148,27 +149,6 @@ def format_run(ns: int | None) -> str:
     return f"{hours // 24}d{hours % 24:02d}h" if hours < 24_000 else f"{hours // 24}d"
 
 
-def belongs(row: ProcessRow, key: str) -> str:
-    """What is known of whose a process is, as text; "" where nothing is."""
-    return next((str(value) for name, value in row.belongs if name == key), "")
-
-
-def container_id(row: ProcessRow) -> str:
-    """The container without its kind: of Kubernetes its name in the pod, else its id or name."""
-    return belongs(row, "pod_container") or row.container.rpartition(" ")[2]
-
-
-def job(row: ProcessRow) -> str:
-    """The job and its step: ``4711.0``."""
-    return ".".join(filter(None, (belongs(row, "job_id"), belongs(row, "job_step"))))
-
-
-def rank(row: ProcessRow) -> str:
-    """The rank, and of how many: ``3/8``."""
-    number, size = belongs(row, "rank"), belongs(row, "world_size")
-    return f"{number}/{size}" if number and size else number
-
-
 def _named(
     key: str,
     title: str,
@@ -221,7 +201,7 @@ def _figure(
 
 COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("pid", "PID", 7, lambda r, c, w: (str(r.pid), ""), lambda r: r.pid, keep=100, descending=False),
-    Column("name", "NAME", 9, _name, lambda r: r.name.lower(), right=False, keep=99, grow=18,
+    Column("name", "NAME", 9, _name, lambda r: r.name.lower(), right=False, keep=99, grow=24,
            descending=False),
     Column("user", "USER", 7, lambda r, c, w: (escape_text(r.user) or "-", "dim"), lambda r: r.user,
            right=False, keep=54, grow=12, descending=False),

@@ -118,6 +118,7 @@ class Table(Generic[T]):
         columns: Sequence[Column[T]],
         key: Callable[[T], Hashable],
         sort_key: str,
+        words: Callable[[T], str] | None = None,
     ) -> None:
         """Make an empty table.
 
@@ -125,7 +126,11 @@ class Table(Generic[T]):
             columns: All columns it can show.
             key: What stays the same about a row.
             sort_key: The column it is sorted by at first.
+            words: What of a row is searched.
         """
+        self.search = ""  # only rows with that among their words are there
+        self.left_out = 0  # by it
+        self._words = words
         self.columns = self.every = tuple(columns)
         self.selected: Hashable | None = None
         self.proposed: Hashable | None = None  # selected while nobody has chosen a row
@@ -156,9 +161,17 @@ class Table(Generic[T]):
         if self.sort_column not in self.columns:
             self.sort_by(self.columns[0].key)
 
-    def show_usual_columns(self) -> None:
-        """Show the columns of one who has chosen none."""
-        self.columns, self._picked = self.every, False
+    @property
+    def picked_columns(self) -> tuple[str, ...]:
+        """Keys of the columns that somebody has chosen; () where nobody has."""
+        return tuple(column.key for column in self.columns) if self._picked else ()
+
+    def pick_columns(self, keys: Sequence[str]) -> None:
+        """Show these columns; without any those of one who has chosen none."""
+        if keys:
+            self.show_columns(keys)
+        else:
+            self.columns, self._picked = self.every, False
 
     def sort_by(self, key: str) -> None:
         """Sort by a column in its usual direction."""
@@ -196,7 +209,8 @@ class Table(Generic[T]):
             rows: All rows, in any order.
             time_ns: The frame's time.
         """
-        by_key = {self._key(row): row for row in rows}
+        by_key = {self._key(row): row for row in rows if self._found(row)}
+        self.left_out = len(rows) - len(by_key)
         reading = self.reading and abs(time_ns - self._shown_ns) < FAR_NS
         self._shown_ns = time_ns
         if self._resorts or not (self.frozen or reading):
@@ -220,6 +234,9 @@ class Table(Generic[T]):
         if not isinstance(value, float):
             return value
         return round(value) if _THREE_DIGITS <= value < _MOST_DIGITS else float(f"{value:.3g}")
+
+    def _found(self, row: T) -> bool:
+        return not self.search or self._words is None or self.search.lower() in self._words(row).lower()
 
     def _sorted(self, by_key: dict[Hashable, T]) -> list[Hashable]:
         place = {key: index for index, key in enumerate(self._order)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputop.engine.frame import ProcessRow
+from gputop.format import escape_text
 
 _SUMMED = (
     "calls_per_second",
@@ -76,15 +77,24 @@ def ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
     return out
 
 
-def tree_of(rows: Sequence[ProcessRow], unfolded: Collection[int], *, ascii_only: bool = False) -> Tree:
+def tree_of(
+    rows: Sequence[ProcessRow],
+    unfolded: Collection[int],
+    *,
+    ascii_only: bool = False,
+    parents: Mapping[int, int] | None = None,
+    labels: Mapping[int, str] | None = None,
+) -> Tree:
     """The tree of some processes.
 
     Args:
         rows: Each process once.
         unfolded: Pids of the branches whose members are shown.
         ascii_only: Whether to draw with ASCII only.
+        parents: In place of who started whom.
+        labels: By pid, the name of its branch, before that of the process at its top.
     """
-    parents = parents_of(rows)
+    parents = parents_of(rows) if parents is None else parents
     above = {row.pid: ancestors(row.pid, parents) for row in rows}
     branches: dict[int, list[ProcessRow]] = {}
     for row in rows:
@@ -105,6 +115,8 @@ def tree_of(rows: Sequence[ProcessRow], unfolded: Collection[int], *, ascii_only
             lead += f"+{len(branches[row.pid])} "
         elif row.pid in branches:
             lead += "- "
+        if labels and not depth and row.pid in branches:
+            lead += f"{escape_text(labels[row.pid], ascii_only=ascii_only)} "
         leads[row.pid] = lead
     return Tree(tuple(shown), parents, sums, leads, members)
 

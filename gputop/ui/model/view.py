@@ -12,10 +12,12 @@ from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model import details, lines, processes
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.config import USUAL, Asked, Preferences
+from gputop.ui.model.filter import parse_filter
 from gputop.ui.model.gpu_history import GpuHistory
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import Listing
 from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.only_gpus import explained_of_gpus, of_gpus
 from gputop.ui.model.process_history import ProcessHistory, spark_column
 from gputop.ui.model.steady import Steady
 from gputop.ui.model.subject import subject_of
@@ -57,6 +59,7 @@ class View:
         self.native_lines = 0
         self.marked_ns: tuple[int, ...] = ()  # moments that the user or an alert has marked
         self.explained = Explained()
+        self.explained = Explained()
         self.chain = ChainPage()
         self.timeline = TimeBlocks()
         self.gpu_history = GpuHistory()
@@ -74,6 +77,8 @@ class View:
         self._explained_as: Explained | None = None  # what ``explain`` was given last
         self._touched_s = -READING_S
         self._prefer(asked.preferences)
+        self.listing.filter = parse_filter(asked.filter)
+        self.listing.only = asked.gpus
 
     @property
     def tables(self) -> dict[str, Table[object]]:
@@ -87,6 +92,7 @@ class View:
         for name, keys in preferences.columns.items():
             self.tables[name].show_columns(keys)
         self.complaints = preferences.problems
+        self.preferences_path = preferences.path
 
     # -- what is shown ------------------------------------------------------------------------
 
@@ -99,7 +105,7 @@ class View:
         Returns:
             A sentence when the followed process has left the frame, else "".
         """
-        self.frame = frame
+        self.frame = frame = of_gpus(frame, self.listing.only)
         self.gpu_history.take(frame)
         self.process_history.take(frame)
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
@@ -156,7 +162,8 @@ class View:
         if explained == self._explained_as:
             return
         self._explained_as = explained
-        self.explained = explained = self._steady.take(explained)
+        shown = explained_of_gpus(explained, self.frame, self.listing.only)
+        self.explained = explained = self._steady.take(shown)
         self.chain.take(explained)
         self.timeline.take(explained)
 

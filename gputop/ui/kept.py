@@ -1,0 +1,126 @@
+"""Writes what was chosen on the screen into the file of preferences; all else in it stays as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from gputop.ui.model.config import MOST_BYTES
+
+_SECTION = re.compile(r"^[ \t]*\[([^\[\]\n]*)\][ \t]*(?:#.*)?$", re.MULTILINE)
+
+
+class NotKeptError(Exception):
+    """It could not be written; the text says why, and what to write by hand."""
+
+
+def keep_columns(path: Path, table: str, keys: Sequence[str]) -> None:
+    """Write the columns of a table; no keys: the usual ones again.
+
+    Raises:
+        NotKeptError: The file cannot be written, or not safely.
+    """
+    line = f"{table} = [{', '.join(_quoted(key) for key in keys)}]"
+    by_hand = f"for these columns write  {line}  below [columns] in {path}"
+    try:
+        if os.geteuid() == 0:
+            _check_roots(path)
+        target = Path(os.path.realpath(path))  # a link into somebody's collection of such files stays one
+        old = _text(target)
+        _write(target, _changed(old, table, keys, line))
+    except (OSError, ValueError) as error:
+        raise NotKeptError(f"not kept: {error}; {by_hand}") from error
+
+
+def _quoted(key: str) -> str:
+    return f'"{key}"'
+
+
+def _check_roots(path: Path) -> None:
+    """What root writes must not be led elsewhere by others.
+
+    Raises:
+        ValueError: A directory above it, or the file, is not root's alone.
+    """
+    for part in (*reversed(path.parents), path):
+        try:
+            facts = part.lstat()
+        except FileNotFoundError:
+            return
+        if facts.st_uid != 0 or stat.S_ISLNK(facts.st_mode) or facts.st_mode & 0o022:
+            raise ValueError(f"gputop runs as root and {part} is not root's alone")
+
+
+def _text(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path} is longer than {MOST_BYTES >> 10} KiB")
+    return content.decode()
+
+
+def _changed(text: str, table: str, keys: Sequence[str], line: str) -> str:
+    """The text with another setting, checked against what it says then.
+
+    Raises:
+        ValueError: The file is no TOML, or has these settings in another form.
+    """
+    before = tomllib.loads(text)
+    wanted: dict[str, Any] = {**before, "columns": {**before.get("columns", {}), table: list(keys)}}
+    if not keys:
+        del wanted["columns"][table]
+    new = _edited(text, table, line if keys else "")
+    found = tomllib.loads(new)
+    if {**found, "columns": found.get("columns", {})} != wanted:
+        raise ValueError("its [columns] are written in a form that is not changed here")
+    return new
+
+
+def _edited(text: str, table: str, line: str) -> str:
+    headings = list(_SECTION.finditer(text))
+    place = next((i for i, found in enumerate(headings) if found[1].strip() == "columns"), None)
+    if place is None:
+        if not line:
+            return text
+        return text + ("" if not text or text.endswith("\n") else "\n") + f"\n[columns]\n{line}\n"
+    start = headings[place].end()
+    end = headings[place + 1].start() if place + 1 < len(headings) else len(text)
+    section = text[start:end]
+    entry = re.compile(rf'^[ \t]*(?:{table}|"{table}")[ \t]*=[ \t]*\[[^\]]*\][^\n]*(?:\n|\Z)', re.MULTILINE)
+    replacement = f"{line}\n" if line else ""
+    if entry.search(section):
+        section = entry.sub(lambda _: replacement, section, count=1)
+    else:
+        section = f"\n{replacement}" + section.removeprefix("\n")
+    return text[:start] + section + text[end:]
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, with the rights that the file had."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

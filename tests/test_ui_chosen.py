@@ -1,0 +1,382 @@
+"""What is listed is what was chosen: filters and their flags, groups, searches, columns and their dialog."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputop.commands.completion import SHELLS
+from gputop.engine.frame import Frame
+from gputop.engine.kernels import KernelRow
+from gputop.ui.kept import NotKeptError, keep_columns
+from gputop.ui.model.config import Preferences, load
+from gputop.ui.model.filter import narrowed, parse_filter
+from gputop.ui.model.grouping import GROUPS
+from gputop.ui.model.only_gpus import explained_of_gpus
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests import inside
+from tests.screen_support import Shown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SLURM = (("job_kind", "slurm"), ("job_id", "4711"), ("job_step", "0"))
+RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
+
+
+def job(gpus: int = 8) -> Frame:
+    """Six processes: two in a container, three of a job with ranks, one of another user."""
+    frame = fake.frame(processes=6, gpus=gpus)
+    changes: list[dict[str, object]] = [
+        {"container": "docker 0123456789ab"},
+        {"container": "docker 0123456789ab", "user": "bob"},
+        {
+            "belongs": (
+                ("job_kind", "slurm"),
+                ("job_id", "4711"),
+                ("job_step", "0"),
+                ("rank", 0),
+                ("world_size", 3),
+            )
+        },
+        {
+            "belongs": (
+                ("job_kind", "slurm"),
+                ("job_id", "4711"),
+                ("job_step", "0"),
+                ("rank", 1),
+                ("world_size", 3),
+            )
+        },
+        {
+            "belongs": (
+                ("job_kind", "slurm"),
+                ("job_id", "4711"),
+                ("job_step", "0"),
+                ("rank", 2),
+                ("world_size", 3),
+            )
+        },
+        {"belongs": (("pod", "train-7f"), ("namespace", "ml"), ("pod_container", "trainer"))},
+    ]
+    rows = [replace(row, **change) for row, change in zip(frame.processes, changes, strict=True)]  # type: ignore[arg-type]
+    return replace(frame, processes=tuple(rows))
+
+
+PIDS = [row.pid for row in job().processes]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("container:0123", {0, 1}),
+        ("container:trainer", {5}),
+        ("container:docker user:bob", {1}),
+        ("pod:train", {5}),
+        ("namespace:ml", {5}),
+        ("job:4711", {2, 3, 4}),
+        ("job:4711 rank:0,2", {2, 4}),
+        ("train-7f", {5}),
+        ("4711.0", {2, 3, 4}),
+        ('command:"train.py --rank 3"', {3}),
+        ('"--rank 4', {4}),
+        ("rank:7", set()),
+    ],
+)
+def test_a_filter_knows_container_pod_job_and_rank(text: str, places: set[int]) -> None:
+    shown = narrowed(job(), parse_filter(text))
+    assert {PIDS.index(row.pid) for row in shown.processes} == places
+
+
+def test_gpus_that_are_not_chosen_are_in_no_part_of_the_frame() -> None:
+    shown = narrowed(job(), parse_filter(""), {0, 3})
+    assert [gpu.index for gpu in shown.gpus] == [0, 3]
+    assert {index for row in shown.processes for index in row.gpus or ()} == {0, 3}
+    assert {storm.pid for storm in shown.storms} <= {row.pid for row in shown.processes}
+
+
+def test_findings_of_processes_on_other_gpus_are_left_out_and_the_verdict_keeps_its_own() -> None:
+    frame = job()
+    here, there = why.finding(), replace(why.finding("C13", 900), pid=PIDS[1])
+    gpus = tuple(why.GpuSpan(f"GPU {index}", why.S, why.account().idle, why.account()) for index in range(8))
+    told = why.explained(there, here, gpus=gpus, diagnosis=replace(why.diagnosis(), lead=1))
+    told = replace(told, lanes=why.lanes(gpus=8))
+    shown = explained_of_gpus(told, frame, {0})
+    assert shown.report is not None
+    assert shown.lanes is not None
+    assert [gpu.label for gpu in shown.report.gpus] == ["GPU 0"]
+    assert [lane.index for lane in shown.lanes.gpus] == [0]
+    assert [one.cause for one in shown.report.findings] == ["C02"]
+    assert shown.report.diagnosis is not None
+    assert shown.report.diagnosis.lead == 0
+    assert explained_of_gpus(told, frame, ()) is told
+    other = explained_of_gpus(told, frame, {1}).report
+    assert other is not None
+    assert other.diagnosis is None, "its finding is elsewhere"
+
+
+@pytest.mark.slow
+def test_flags_narrow_a_recording_that_is_printed() -> None:
+    every = json.loads(inside.run("replay", str(RECORDING), "--once", "--json").stdout)
+    assert every["processes"]
+    name = every["processes"][0]["name"]
+    flags = (("--name", name), ("--user", every["processes"][0]["user"] or "root"), ("--gpu", "0"))
+    for flag, value in flags:
+        some = json.loads(inside.run("replay", str(RECORDING), "--once", "--json", flag, value).stdout)
+        assert some["processes"] == every["processes"]
+    none = json.loads(inside.run("replay", str(RECORDING), "--once", "--json", "--name", "no-such").stdout)
+    assert none["processes"] == []
+    elsewhere = json.loads(inside.run("replay", str(RECORDING), "--once", "--json", "--gpu", "7").stdout)
+    assert elsewhere["gpus"] == elsewhere["processes"] == []
+    wrong = inside.run("replay", str(RECORDING), "--once", "--gpu", "all")
+    assert wrong.returncode == 2
+    assert "not the index of a GPU" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_the_screen_begins_with_the_filter_of_its_flags() -> None:
+    screen = Shown(job(), filter="job:4711", gpus=frozenset({2, 3}))
+    assert {row.pid for row in screen.view.processes.rows} == {PIDS[2], PIDS[3]}
+    text = screen.text(120, 40)
+    assert "--gpu 2,3" in text
+    assert "filter job:4711 [/]" in text
+    assert screen.view.frame is not None
+    assert [gpu.index for gpu in screen.view.frame.gpus] == [2, 3]
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_processes_are_grouped_by_what_some_of_them_have_with_sums() -> None:
+    screen = Shown(job(), "G")
+    assert "by user [G]" in screen.text(120, 40)
+    screen.press("G")
+    assert "by container [G]" in screen.text(120, 40)
+    first = next(row for row in screen.view.processes.rows if row.pid == PIDS[0])
+    both = job().processes[:2]
+    assert first.calls_per_second == sum(row.calls_per_second for row in both)
+    assert first.rss_bytes == sum(row.rss_bytes or 0 for row in both)
+    assert first.sm_percent == sum(row.sm_percent or 0 for row in both)
+    assert len(screen.view.processes.rows) == 5, "who is in no container stands for himself"
+    assert screen.view.listing.tree.leads[PIDS[0]] == "+1 0123456789ab "
+    assert "+1 0123456789" in screen.text(250, 70)
+    screen.press("G", "G")
+    assert "by job [G]" in screen.text(120, 40)
+    assert len(screen.view.processes.rows) == 4
+    screen.press("G")
+    assert "by gpu [G]" in screen.text(120, 40)
+    screen.press("G")
+    assert "[G]" not in screen.text(120, 40)
+    assert len(screen.view.processes.rows) == 6
+
+
+@pytest.mark.slow
+def test_what_no_process_has_is_no_group() -> None:
+    screen = Shown(fake.frame(), "G", "G")
+    assert "by gpu [G]" in screen.text(120, 40), "of user, container, pod and job they have the user alone"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", list(GROUPS))
+def test_columns_of_whose_a_process_is_are_there_while_one_has_them(key: str) -> None:
+    text = Shown(job()).text(250, 70)
+    assert all(title in text for title in ("RANK", "JOB", "POD", "CONTAINER", "0/3", "4711.0", "train-7f"))
+    plain = Shown(fake.frame()).text(250, 70)
+    assert not any(title in plain for title in ("RANK", "JOB ", "POD ", "CONTAINER"))
+
+
+# -- search ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_calls_are_searched_from_the_first_key_on_and_escape_drops_it() -> None:
+    screen = Shown(fake.frame(), "down", "enter", "slash", *"launch")
+    assert {row.api for row in screen.view.calls.rows} == {"cudaLaunchKernel", "cuLaunchKernel"}
+    screen.press("enter")
+    assert "search launch [/]" in screen.text(120, 40)
+    screen.press("slash", *"zzz", "enter")
+    assert screen.view.calls.rows == []
+    assert "No row matches launchzzz (7 hidden)." in screen.text(120, 40)
+    screen.press("escape")
+    assert len(screen.view.calls.rows) == 7
+    screen.press("slash", *"free", "escape")
+    assert len(screen.view.calls.rows) == 7
+
+
+@pytest.mark.slow
+def test_kernels_are_searched_also_where_their_names_are_cut() -> None:
+    names = ("void gemm<float, 128, 64>(float*)", "layer_norm" + "_very" * 30 + "_long_tail", "softmax")
+    kernels = tuple(
+        KernelRow(name, "/usr/lib/libtorch.so", place, 100 - place) for place, name in enumerate(names)
+    )
+    frame = fake.frame(processes=1)
+    frame = replace(frame, processes=(replace(frame.processes[0], kernels=kernels),))
+    screen = Shown(frame, "down", "enter", *["tab"] * 4)
+    assert "softmax" in screen.text(100, 40)
+    screen.press("slash", *"long_tail", "enter")
+    text = screen.text(100, 40)
+    assert "layer_norm" in text
+    assert "softmax" not in text
+    screen.press("escape")
+    assert "softmax" in screen.text(100, 40)
+
+
+@pytest.mark.slow
+def test_help_is_searched_and_escape_leads_back_in_two_steps() -> None:
+    screen = Shown(fake.frame(), "question_mark", "slash", *"resident", "enter")
+    text = screen.text(100, 40)
+    assert "RSS" in text
+    assert "search resident [/]" in text
+    assert "CALLS/s" not in text
+    screen.press("escape")
+    assert "CALLS/s" in screen.text(100, 200)
+    screen.press("escape")
+    assert "Processes" in screen.text(100, 40)
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory that root trusts."""
+    base = Path.home() if os.geteuid() == 0 else Path(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(dir=base, prefix=".gputop-test-") as name:
+        yield Path(name)
+
+
+def read(path: Path) -> Preferences:
+    """What the screen reads of it."""
+    from gputop.commands.looks import known_columns
+    from gputop.ui.model.view import TOGGLED
+
+    return load(path, known_columns(), TOGGLED)
+
+
+@pytest.mark.slow
+def test_the_dialog_chooses_orders_tries_at_once_and_keeps(folder: Path) -> None:
+    path = folder / "gputop" / "config.toml"
+    screen = Shown(fake.frame(), "C", "down", "space", preferences=Preferences(path=str(path)))
+    assert "name" not in screen.view.processes.picked_columns, "tried at once"
+    assert "[ ] NAME" in screen.text(80, 24)
+    assert "Esc leaves" in screen.text(80, 24)
+    screen.press("down", "less_than_sign", "less_than_sign", "enter")
+    made = read(path)
+    assert not made.problems
+    keys = made.columns["processes"]
+    assert "name" not in keys
+    assert keys[0] == "user"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert screen.view.processes.picked_columns == keys
+    again = Shown(fake.frame(), preferences=made)
+    assert again.view.processes.picked_columns == keys
+    again.press("C", "d", "enter")
+    assert read(path).columns == {}
+    assert again.view.processes.picked_columns == ()
+
+
+@pytest.mark.slow
+def test_escape_in_the_dialog_leaves_everything_as_it_was(folder: Path) -> None:
+    path = folder / "config.toml"
+    screen = Shown(fake.frame(), "C", "down", "space", "escape", preferences=Preferences(path=str(path)))
+    assert screen.view.processes.picked_columns == ()
+    assert not path.exists()
+
+
+HARD = (
+    "",
+    "rate = 2",
+    'theme = "light" # mine\n\n[columns]\n# the calls\ncalls = ["api"]\n\n[other]\nx = 1\n',
+    '[columns]\nprocesses = [\n  "pid",\n  "name", # two\n]\ncalls = ["api"]\n',
+    '[ columns ] # here\n"processes" = ["pid"]',
+    '[columns]\nthreads = ["tid"]\nprocesses=["pid"]\n',
+)
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_keeping_columns_changes_nothing_else_of_the_file(text: str, folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_text(text)
+    before = tomllib.loads(text)
+    keep_columns(path, "processes", ["pid", "run"])
+    after = tomllib.loads(path.read_text())
+    assert after["columns"]["processes"] == ["pid", "run"]
+    for one in (before, after):
+        one.get("columns", {}).pop("processes", None)
+    assert {**before, "columns": before.get("columns", {})} == {**after, "columns": after.get("columns", {})}
+    assert all(line in path.read_text() for line in text.splitlines() if line.lstrip().startswith("#"))
+    keep_columns(path, "processes", [])
+    assert "processes" not in tomllib.loads(path.read_text()).get("columns", {})
+
+
+@pytest.mark.parametrize("text", ['columns = {calls = ["api"]}\n', 'columns.calls = ["api"]\n', "not toml"])
+def test_a_form_that_cannot_be_changed_is_left_alone_with_the_line_to_write(text: str, folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_text(text)
+    with pytest.raises(NotKeptError, match=r'processes = \["pid"\]'):
+        keep_columns(path, "processes", ["pid"])
+    assert path.read_text() == text
+
+
+def test_a_link_to_the_file_stays_a_link(folder: Path) -> None:
+    (folder / "mine").write_text("rate = 2\n")
+    (folder / "config.toml").symlink_to(folder / "mine")
+    if os.geteuid() == 0:
+        with pytest.raises(NotKeptError, match="root's alone"):
+            keep_columns(folder / "config.toml", "processes", ["pid"])
+        return
+    keep_columns(folder / "config.toml", "processes", ["pid"])
+    assert (folder / "config.toml").is_symlink()
+    assert "pid" in (folder / "mine").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="whose folder it is matters to root")
+def test_root_writes_nothing_where_others_can(folder: Path) -> None:
+    (folder / "theirs").mkdir()
+    os.chown(folder / "theirs", 65534, 65534)
+    with pytest.raises(NotKeptError, match="root's alone"):
+        keep_columns(folder / "theirs" / "config.toml", "processes", ["pid"])
+    assert list((folder / "theirs").iterdir()) == []
+
+
+# -- the shell ------------------------------------------------------------------------------------
+
+
+def test_fish_completes_commands_flags_and_choices(tmp_path: Path) -> None:
+    script = inside.run("--print-completion", "fish").stdout
+    assert "fish" in SHELLS
+    for word in ("-a 'explain'", "-l container", "-l gpu", "-a 'all slow off'"):
+        assert word in script
+    fish = shutil.which("fish")
+    if fish is None:
+        return
+    path = tmp_path / "gputop.fish"
+    path.write_text(script)
+
+    def completed(line: str) -> set[str]:
+        ask = f"source {path}; complete -C '{line}'"
+        done = subprocess.run(
+            [fish, "--no-config", "-c", ask], capture_output=True, text=True, timeout=60, check=True,
+            env=os.environ | {"HOME": str(tmp_path)},
+        )  # fmt: skip
+        assert not done.stderr
+        return {one.partition("\t")[0] for one in done.stdout.splitlines()}
+
+    assert {"replay", "report", "record"} <= completed("gputop re")
+    assert "--container" in completed("gputop replay --c")
+    assert completed("gputop --stacks s") == {"slow"}
+    assert "--container" not in completed("gputop stats --c")
