@@ -11,7 +11,8 @@ from gputop.explain.answer.report import Finding, WhatIf
 from gputop.explain.causes.c05_small_copies import TINY_COPIES
 from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.causes.cause import Cause, Claim
-from gputop.explain.causes.drains import MANY_READS, NEAR
+from gputop.explain.causes.drains import MANY_READS, NEAR, reads_of_short
+from gputop.explain.causes.launch_places import launch_place
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
 from gputop.explain.evidence.apiclass import H2D, Group
@@ -63,7 +64,9 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
             gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
-            gain = int(_most_won(scene, claim, loop, [gone]) * whole_ns)
+            gain = min(int(_most_won(scene, claim, loop, [gone]) * whole_ns), _span_ns(scene, claim))
+            if outcome.claims[place][0] is LAUNCHES and (where := launch_place(claim)) and where.loop:
+                gain = min(gain, int(where.host_ns * (1 + MARGIN)))  # what its advice is about
             work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
             finding = replace(finding, max_gain_ns=gain, gain_because=why)
@@ -101,6 +104,12 @@ def _most_won(scene: Scene, claim: Claim, loop: Loop, gone: Sequence[Removal]) -
     left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
     stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
     return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
+
+
+def _span_ns(scene: Scene, claim: Claim) -> int:
+    """The span of a claim's GPU: nothing wins more."""
+    device = int(scene.gaps.device[claim.gaps[0]])
+    return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
 
 
 def _known_work(scene: Scene, claim: Claim) -> float:
@@ -168,10 +177,18 @@ def _length(scene: Scene, claim: Claim) -> int:
 
 
 def _whole_length(scene: Scene, claim: Claim) -> int:
-    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one."""
-    steps = scene.steps_of(claim.pid)
-    warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
-    return _length(scene, claim) + warm
+    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one.
+
+    What the host did before the first work of a loop that the span begins with is a step's, too.
+    """
+    steps, length_ns = scene.steps_of(claim.pid), _length(scene, claim)
+    if steps is None or not steps.count:
+        return length_ns
+    device = int(scene.gaps.device[claim.gaps[0]])
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    first = int(steps.begin[0]) <= span.begin
+    most = max(span.span_ns, length_ns) + first * steps.usual_ns
+    return min(length_ns + (steps.warm + first) * steps.usual_ns, most)
 
 
 def removal(cause: Cause, claim: Claim) -> Removal:
@@ -200,9 +217,9 @@ def removal(cause: Cause, claim: Claim) -> Removal:
 
 
 def _pieces(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
-    """(begin, end) of the host's time that goes: none where only a wait does; of launches what is idle."""
+    """(begin, end) of the host's time that goes: of a wait its work, of launches what is idle."""
     if cause.overlaps:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return cause.works(claim)
     if cause is not LAUNCHES:
         return whole_pieces(claim)
     rows = np.flatnonzero(claim.segments)
@@ -231,7 +248,7 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
         small, sends = estimate.small, ends_with_copy(scene, estimate.small)
         mine = scene.evidence.threads.pid[small.thread] == claim.pid
         if cause is LAUNCHES:
-            mine &= ~sends
+            mine &= ~sends & (reads_of_short(scene, small.begin, small.thread) < 0)
         elif "sends" in cause.calls_go and "reads" not in cause.calls_go:
             mine &= sends
         else:

@@ -10,10 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from gputop.engine.frameworks import Framework
+from gputop.engine.lines import Line
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Link, Range
 from gputop.explain.causes.assessment import LEAST_NS, LEAST_SHARE, assessed, within
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import placed, usual_api, usual_line
+from gputop.explain.causes.launch_places import launch_place
 from gputop.explain.causes.launched import elementwise_among, launched_most, small_among
 from gputop.explain.causes.own_work import LONG_NS, not_waited, own_work
 from gputop.explain.causes.registry import register
@@ -183,13 +185,35 @@ def _between_launches(scene: Scene) -> Mask:
 
 
 def _advise_launches(claim: Claim) -> tuple[str, ...]:
-    return _advice(claim.scene, claim.pid, claim.scene.gaps.refilled_by[claim.gaps])
+    usual = _advice(claim.scene, claim.pid, claim.scene.gaps.refilled_by[claim.gaps])
+    place = launch_place(claim)
+    if place is None or not place.loop:
+        return usual
+    by_torch = "torch._foreach_ operations (torch._foreach_lerp_, torch._foreach_mul_), or "
+    return (
+        f"{place.line.function}() launches many small kernels, each for one tensor: work on all of them at "
+        f"once, with {by_torch if claim.torch else ''}one tensor that holds them all",
+        *usual,
+    )
 
 
 def _kernels(claim: Claim) -> tuple[str, ...]:
     refilled = claim.scene.gaps.refilled_by[claim.gaps]
     most = launched_most(claim.scene, refilled, "the GPU waited for the launches of")
     return (*most, *small_among(claim.scene, refilled, claim.scene.evidence.fill))
+
+
+def _line(claim: Claim) -> Line | None:
+    place = launch_place(claim)
+    return place.line if place is not None else None
+
+
+def _told(claim: Claim) -> tuple[str, ...]:
+    place = launch_place(claim)
+    if place is None:
+        return _kernels(claim)
+    share = format_percent(100 * place.share)
+    return (f"{share} % of it is lost between launches at {place.line.text()}", *_kernels(claim))
 
 
 LAUNCHES = register(
@@ -201,7 +225,8 @@ LAUNCHES = register(
         lambda _claim: Level.STRONG,
         assess=launch_bound,
         culprit="refilled_by",
-        told=_kernels,
+        at=_line,
+        told=_told,
         kind=DiagnosisKind.LAUNCH,
         family="H",
         rank=240,

@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from gputop.engine.lines import Line
 from gputop.explain.answer.report import DiagnosisKind
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.chaintext import occupants
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.chain import State
-from gputop.explain.chains.peers import loader_helpers
+from gputop.explain.chains.locks import Futex
+from gputop.explain.chains.peers import loader_helpers, others
+from gputop.explain.chains.places import hottest
 from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.ranges import Mask
+from gputop.explain.evidence.ranges import Mask, union
+from probes.code.source_files import is_library
 
 MOSTLY = 0.5  # of the time, for those who had the CPU to be named
 
 
 def _preempted(scene: Scene, free: Mask) -> Mask:
-    return free & scene.own & scene.does(State.QUEUED)
+    """Also who has a lock that it waits for, and no CPU because of other threads of its process."""
+    return free & scene.does(State.QUEUED) & (scene.own | crowded_out(scene))
+
+
+def _line(claim: Claim) -> Line | None:
+    """Where the threads of its own process run that have its CPU."""
+    if own_threads(claim) is None:
+        return None
+    scene, segments = claim.scene, claim.scene.segments
+    places, threads = scene.evidence.places, scene.evidence.threads
+    rows = np.flatnonzero(claim.segments)
+    taken = union(segments.begin[rows], segments.end[rows])
+    if not len(places) or not len(taken[0]):
+        return None
+    takers = [tid for pid, tid in scene.thread_shares(claim.segments) if pid == claim.pid]
+    at = np.searchsorted(taken[0], places["time"], side="right") - 1
+    met = (at >= 0) & (places["time"] < taken[1][np.maximum(at, 0)]) & np.isin(places["tid"], takers)
+    met &= ~np.isin(places["tid"], threads.tid[np.unique(scene.gaps.thread[claim.gaps])])
+    hot = hottest(scene, *(column.tolist() for column in np.unique(places["stack"][met], return_counts=True)))
+    return hot.line if hot is not None and not is_library(hot.line.file) else None
+
+
+def crowded_out(scene: Scene) -> Mask:
+    """Holders of locks of a process that mostly have no CPU, because other threads of it have it."""
+    behind = others(scene) & scene.same_process & (scene.futex != Futex.UNKNOWN)
+    queued = behind & scene.does(State.QUEUED)
+    found = scene.mask()
+    for pid in np.unique(scene.pid[queued]).tolist():
+        held, mine = behind & (scene.pid == pid), queued & (scene.pid == pid)
+        starved = scene.ns[mine].sum() > MOSTLY * scene.ns[held].sum()
+        if starved and scene.occupant_shares(mine).get(pid, 0.0) > MOSTLY:
+            found |= mine
+    return found
 
 
 def own_threads(claim: Claim) -> tuple[int, str] | None:
@@ -61,6 +99,7 @@ PREEMPTED = register(
         _preempted,
         _advise_preempted,
         titled=_title,
+        at=_line,
         kind=DiagnosisKind.CPU,
         family="P",
         rank=50,

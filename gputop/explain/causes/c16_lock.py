@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.answer.report import DiagnosisKind, Level
+from gputop.explain.causes.c13_preempted import crowded_out
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.peer_causes import share, who
 from gputop.explain.causes.registry import register
@@ -22,7 +23,7 @@ KEPT = 0.9  # of the time in which it is held, for which others must wait for it
 def _lock(scene: Scene, free: Mask) -> Mask:
     locked = scene.same_process & (scene.futex != Futex.UNKNOWN)
     behind: Mask = others(scene) & locked & scene.does(State.RUN, State.QUEUED, State.BLOCKED)
-    return free & (behind | _keeps_it(scene))
+    return free & ((behind & ~crowded_out(scene)) | _keeps_it(scene))
 
 
 def _keeps_it(scene: Scene) -> Mask:

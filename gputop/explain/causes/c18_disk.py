@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.answer.report import Level
+from gputop.explain.answer.report import DiagnosisKind, Level
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.peer_causes import share
 from gputop.explain.causes.registry import register
@@ -62,6 +62,7 @@ DISK = register(
         level=_level,
         titled=_title,
         culprit="end",
+        kind=DiagnosisKind.HOST,
         family="K",
         rank=140,
     )

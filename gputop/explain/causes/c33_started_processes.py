@@ -15,7 +15,7 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.code import gaps_in_code
 from gputop.explain.chains.formwords import how_often
 from gputop.explain.chains.lineage import in_loader
-from gputop.explain.chains.pytorch import by_loader
+from gputop.explain.chains.pytorch import by_loader, by_start
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Mask
 
@@ -38,6 +38,8 @@ def _starting(scene: Scene, free: Mask) -> Mask:
     last = np.maximum(last, births.last)
     waits = (births.count > 0) & (last > births.first)
     whole = waits & (last - first >= MOSTLY * (gaps.end - gaps.begin))
+    # a fork takes its time before the child is there, and the end of the children before as well
+    whole |= (births.count > 0) & gaps_in_code(scene, by_start)
     within = (segments.begin >= births.first[gap]) & (segments.end <= last[gap])
     chosen = whole[gap] | (waits[gap] & (within | child))
     starved = scene.own & scene.does(State.QUEUED)

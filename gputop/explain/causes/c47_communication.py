@@ -19,6 +19,7 @@ from gputop.explain.causes.chaintext import placed, usual_api, usual_line
 from gputop.explain.causes.launched import by_handle, kernel_name, launches_among
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.scene import Scene
+from gputop.explain.estimates.whatif import MARGIN
 from gputop.explain.evidence.apiclass import Group, Role
 from gputop.explain.evidence.ranges import Floats, Ints
 from gputop.explain.proofs.witness import GPM_KEY, readings
@@ -221,7 +222,7 @@ def _finding(
             *((f"each gradient is reduced {again:.1f} times a step of the optimizer",) if repeated else ()),
         ),
         advice=(*advice, *overlap) if repeated else overlap,
-        gain_ns=int(most * (1 - 1 / again)) if repeated else most,
+        gain_ns=int(min(most * (1 - 1 / again) * (1 + MARGIN), most)) if repeated else most,
         moments=calls["begin"][rows[:0]],
         count=len(rows),
         line=usual_line(scene, rows),

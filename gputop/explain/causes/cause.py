@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from gputop.engine.frameworks import Framework
+from gputop.engine.lines import Line
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level
 from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
@@ -121,6 +122,7 @@ class Cause:
         level: The best level that it can have, for one claim.
         overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
             two), instead of taking the host's work away.
+        works: Of one that overlaps, (begin, end) of the host's work that goes as well, for one claim.
         more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
         calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
             their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
@@ -128,6 +130,7 @@ class Cause:
         between: Whether what lies between the reads of a loop goes with them, whatever it is.
         gone: Other calls that go with it, for one claim, whether they end gaps or not.
         culprit: Which call is named.
+        at: The line that is named, for one claim, where the cause has one of its own.
         told: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         beside: The causes whose gaps, with its own, tell how long one usually is.
@@ -140,11 +143,13 @@ class Cause:
     advice: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()
     level: Callable[[Claim], Level] = lambda _claim: Level.PROVED
     overlaps: bool = False
+    works: Callable[[Claim], tuple[Ints, Ints]] = lambda _claim: (np.zeros(0, np.int64),) * 2
     more: Callable[[Claim], int] = lambda _claim: 0
     calls_go: frozenset[str] = frozenset()
     between: bool = True
     gone: Callable[[Claim], Ints] = lambda _claim: np.zeros(0, np.int64)
     culprit: Culprit = "drained_by"
+    at: Callable[[Claim], Line | None] = lambda _claim: None
     beside: frozenset[str] = frozenset()
     crowded: bool = False
     fault: bool = True

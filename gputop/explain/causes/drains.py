@@ -83,17 +83,42 @@ def _find(scene: Scene) -> Ints:
 
 def _loops_of_reads(scene: Scene, pid: int, mine: Mask, source: Ints) -> None:
     """What lies between two reads of a loop that reads many times a step goes back to the first of them."""
-    gaps, read = scene.gaps, scene.gap_facts.read_bytes
-    reads = np.flatnonzero(mine & (read >= 0))
+    others = np.flatnonzero(mine & (scene.gap_facts.read_bytes < 0))
+    before = _read_before(scene, pid, scene.gaps.begin[others])
+    source[others[before >= 0]] = before[before >= 0]
+
+
+def _read_before(scene: Scene, pid: int, moments: Ints) -> Ints:
+    """The gap of the read before each moment, where it lies in a loop that reads many times a step; or -1."""
+    gaps = scene.gaps
+    none = np.full(len(moments), -1, np.int64)
+    if not len(gaps):
+        return none
+    own = scene.evidence.threads.pid[gaps.thread] == pid
+    reads = np.flatnonzero(own & (scene.gap_facts.read_bytes >= 0))
     steps = scene.steps_of(pid) if len(reads) >= MANY_READS else None
     if steps is None or len(reads) < MANY_READS * steps.count:
-        return
-    others = np.flatnonzero(mine & (read < 0))
-    place = np.searchsorted(gaps.begin[reads], gaps.begin[others], side="right")
+        return none
+    place = np.searchsorted(gaps.begin[reads], moments, side="right")
     before, after = reads[np.maximum(place - 1, 0)], reads[np.minimum(place, len(reads) - 1)]
     between = (place > 0) & (place < len(reads))
     between &= gaps.begin[after] - gaps.begin[before] <= NEAR * steps.median_ns
-    source[others[between]] = before[between]
+    return np.where(between, before, -1)
+
+
+def reads_of_short(scene: Scene, begin: Ints, thread: Ints) -> Ints:
+    """The gap of the read that gaps too short to be followed go back to: those within a loop of reads; or -1.
+
+    Args:
+        scene: Everything.
+        begin: When each begins.
+        thread: Its thread.
+    """
+    found, pids = np.full(len(begin), -1, np.int64), scene.evidence.threads.pid[thread]
+    for pid in np.unique(pids).tolist():
+        mine = pids == pid
+        found[mine] = _read_before(scene, pid, begin[mine])
+    return found
 
 
 def host_is_faster(scene: Scene, pid: int) -> bool:

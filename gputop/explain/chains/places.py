@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,14 @@ class Hot:
 
 def hot_line(scene: Scene, rows: Ints) -> Hot | None:
     """The line at which these segments' threads were running most often; None without enough samples."""
+    met = sampled(scene, rows)
+    return hottest(scene, [stack for stack, _count in met], [count for _stack, count in met])
+
+
+def hottest(scene: Scene, stacks: Iterable[int], counts: Iterable[int]) -> Hot | None:
+    """The same of some stacks that were met so often."""
     samples: dict[Line, int] = {}
-    for stack, count in sampled(scene, rows):
+    for stack, count in zip(stacks, counts, strict=True):
         line = scene.evidence.facts.stacks.line(stack)
         if line is not None:
             samples[line] = samples.get(line, 0) + count

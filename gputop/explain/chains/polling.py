@@ -4,10 +4,14 @@
 no other thread wants that CPU. The system call of switches and of samples tells them apart. Nothing wakes a
 thread that polls, so there is no wakeup to follow: the time is handed to the thread that works meanwhile,
 and stops when the other one has found what it looked for.
+
+Who spins on shared memory makes no system call at all, and looks like who computes in one function. It is
+polling only where such a thread of another process is found, which neither wakes it nor is woken by it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +20,7 @@ import numpy.typing as npt
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, covered, union
 from gputop.explain.evidence.waits import Wait, is_yield
-from probes.schema import OffFlag
+from probes.schema import NO_SYSCALL, OffFlag
 
 LEAST_LOOKS = 3  # fewer yields or sleeps in a row are no polling
 LOOK_NS = 300_000  # between two sleeps: a look takes no longer
@@ -29,6 +33,7 @@ STOPS_NS = 2_000_000  # who has been polled for stops within this time after it 
 WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
 OFTEN = 0.5  # of the polls, in which that must hold
 LEAST_POLLS = 3
+WAKES = 0.1  # of the polls: who wakes another more often tells it by that
 # threads that are looked at: those that poll for longest, and that stop most often
 _POLLERS, _OTHERS = 4, 64
 NOBODY = -1
@@ -64,6 +69,9 @@ def find_polls(evidence: Evidence) -> Polls:
     slices = evidence.slices
     looks = _yields(evidence) | _short_sleeps(evidence)
     found = [*_by_sleeping(evidence, looks), *_by_yielding(evidence, looks)]
+    polling = {thread for one in found for thread in np.unique(one[0]).tolist()}
+    spinning = _by_spinning(evidence, polling)
+    found += spinning
     if not found:
         none = np.zeros(0, np.int64)
         return Polls(none, none, none, none, none.astype(np.uint64))
@@ -71,7 +79,10 @@ def find_polls(evidence: Evidence) -> Polls:
     order = np.lexsort((begin, thread))
     thread, begin, end = thread[order].astype(np.int64), begin[order], end[order]
     rest = ((slices["flags"] & OffFlag.QUEUED) == 0) | looks  # runnable counts as at work
-    return Polls(thread, begin, end, _targets(evidence, rest, thread, begin, end), stack[order])
+    target = _targets(evidence, rest, thread, begin, end)
+    spins = np.isin(thread, [int(one[0][0]) for one in spinning])
+    kept = ~spins | _found(evidence, rest, thread, target, begin, end)
+    return Polls(thread[kept], begin[kept], end[kept], target[kept], stack[order][kept])
 
 
 _Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
@@ -194,6 +205,80 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     number = usual[0][np.argmax(usual[1])] if usual is not None else 0
     one = np.full(len(chosen), thread, np.int64)
     return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
+
+
+def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
+    """What lies between two calls of threads that give a GPU work and run one function there.
+
+    ``polling`` are threads that poll in another way.
+    """
+    places, threads, calls = evidence.places, evidence.threads, evidence.calls
+    if not len(places) or not len(calls):
+        return []
+    tids, counts = np.unique(places["tid"], return_counts=True)
+    giving = np.unique(calls["tid"])
+    tids = tids[(counts >= LEAST_SAMPLES) & np.isin(tids, giving)]
+    found = []
+    for tid, thread in zip(tids.tolist(), threads.row(tids).tolist(), strict=True):
+        if thread >= 0 and thread not in polling:
+            found += _spins_of(evidence, thread, tid)
+    return found
+
+
+def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
+    """The stretches of one thread."""
+    places, slices, calls = evidence.places, evidence.slices, evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    waits = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
+    waits = waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0]
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][low:high]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
+    long = end - begin >= LONG_NS
+    begin, end = begin[long], end[long]
+    mine = np.flatnonzero(places["tid"] == tid)
+    at = np.searchsorted(begin, places["time"][mine], side="right") - 1
+    between = (at >= 0) & (places["time"][mine] < end[np.maximum(at, 0)]) if len(end) else at >= 0
+    mine, at = mine[between], at[between]
+    if len(mine) < LEAST_SAMPLES or len(begin) < LEAST_POLLS:
+        return []
+    lines = [evidence.facts.stacks.line(number) for number in places["stack"][mine].tolist()]
+    functions = [(line.file, line.function) if line is not None else None for line in lines]
+    usual = Counter(filter(None, functions)).most_common(1)
+    loop = np.array([bool(usual) and one == usual[0][0] for one in functions], np.bool_)
+    if loop.mean() < MOSTLY or (places["syscall"][mine] != NO_SYSCALL).mean() > 1 - MOSTLY:
+        return []
+    other = np.bincount(at[~loop], minlength=len(begin))
+    chosen = np.flatnonzero(np.bincount(at[loop], minlength=len(begin)) >= other)
+    number = places["stack"][mine][loop][0]
+    one = np.full(len(chosen), thread, np.int64)
+    return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
+
+
+def _found(evidence: Evidence, rest: Mask, thread: Ints, target: Ints, begin: Ints, end: Ints) -> Mask:
+    """Stretches of threads that another process lets go on: by its stop alone, and by no wakeup.
+
+    Who rests again and again meanwhile, as anything else on the machine does, stops at their end by chance.
+    """
+    slices, pids = evidence.slices, evidence.threads.pid
+    found = np.zeros(len(thread), np.bool_)
+    for one in np.unique(thread[target != NOBODY]).tolist():
+        mine = (thread == one) & (target != NOBODY)
+        whom = int(target[mine][0])
+        other = int(pids[whom])
+        wakes = (slices["pid"] == pids[one]) & (slices["waker_pid"] == other)
+        wakes |= (slices["pid"] == other) & (slices["waker_pid"] == pids[one])
+        if other == pids[one] or np.count_nonzero(wakes) >= WAKES * np.count_nonzero(mine):
+            continue
+        rests = slices["begin"][rest & (slices["row"] == whom)]
+        margin = (end - begin)[mine] // 5
+        first, last = begin[mine] + margin, end[mine] - margin
+        once = np.searchsorted(rests, first) == np.searchsorted(rests, last)
+        if ((last - first) * once).sum() >= OFTEN * (last - first).sum():
+            found |= mine
+    return found
 
 
 def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Ints) -> Ints:

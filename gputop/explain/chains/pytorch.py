@@ -25,6 +25,7 @@ _BY_FILE: tuple[tuple[str, Form], ...] = (
     ("/torch/serialization.py", "save"),
     ("/numba/cuda/args.py", "arguments"),
 )
+_STARTS = ("/multiprocessing/popen_", "/subprocess.py")
 _LOADER = ("/torch/utils/data/",)
 _MASK = re.compile(
     r"\b(?:nonzero|argwhere|masked_select|unique|unique_consecutive|repeat_interleave)\(|\bwhere\([^,()]*\)"
@@ -105,6 +106,11 @@ def form_of_sync(pattern: Pattern) -> Form:
 def by_loader(files: frozenset[str]) -> bool:
     """Whether a stack is within PyTorch's DataLoader."""
     return any(part in file for file in files for part in _LOADER)
+
+
+def by_start(files: frozenset[str]) -> bool:
+    """Whether a stack is within what starts a process, or waits for one to end."""
+    return any(part in file for file in files for part in _STARTS)
 
 
 def by_pytorch(files: frozenset[str]) -> bool:

@@ -27,6 +27,8 @@ def line_of(cause: Cause, claim: Claim) -> Line | None:
     scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
     if scene.analysis.traced is not None:
         return line_in(scene, rows)
+    if (named := cause.at(claim)) is not None:
+        return named
     if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
         line = hot.line
     if cause.culprit == "end":

@@ -7,6 +7,7 @@ import numpy as np
 from gputop.explain.causes import CATALOGUE
 from gputop.explain.causes.c05_small_copies import TINY_COPIES
 from gputop.explain.causes.c06_launch_overhead import LAUNCHES
+from gputop.explain.causes.drains import reads_of_short
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.estimate import Small
 from gputop.explain.evidence.apiclass import H2D, Group
@@ -16,8 +17,9 @@ from gputop.explain.evidence.ranges import Ints, Mask
 def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
     """(row of the catalogue, process) -> ns.
 
-    What comes before a launch is the launching thread's overhead. What comes before a copy to the device goes
-    where the longer gaps before such copies of that process went.
+    What comes before a launch is the launching thread's overhead, but for a loop of reads, of which it is a
+    part. What comes before a copy to the device goes where the longer gaps before such copies of that process
+    went.
 
     Args:
         scene: Everything.
@@ -28,9 +30,12 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
-        pids = scene.evidence.threads.pid[small.thread]
+        pids, taken = scene.evidence.threads.pid[small.thread], _of_reads(scene, owner, small)
         for pid in np.unique(pids).tolist():
             mine = pids == pid
+            for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
+                _add(found, cause, pid, int(length[mine & (taken == cause)].sum()))
+            mine &= taken < 0
             _add(found, launches, pid, int(length[mine & ~sends].sum()))
             rest = int(length[mine & sends].sum())
             for cause, share in _shares(scene, owner, pid, copies):
@@ -45,7 +50,17 @@ def causes_of_short(scene: Scene, owner: Ints, small: Small) -> Ints:
     for pid in np.unique(pids[sends]).tolist():
         shares = _shares(scene, owner, pid, CATALOGUE.index(TINY_COPIES))
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
-    return cause
+    taken = _of_reads(scene, owner, small)
+    return np.where(taken >= 0, taken, cause)
+
+
+def _of_reads(scene: Scene, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause whose loop of reads each short gap lies in; -1 for none."""
+    read = reads_of_short(scene, small.begin, small.thread)
+    of_gap = np.full(len(scene.gaps) + 1, -1, np.int64)  # the last: of no gap
+    order = np.argsort(scene.ns, kind="stable")  # the longest piece of a gap is written last
+    of_gap[scene.segments.gap[order]] = owner[order]
+    return of_gap[read]
 
 
 def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:

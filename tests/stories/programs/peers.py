@@ -12,6 +12,7 @@ import sys
 import time
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import count
 
 from clock import Clock
 from plain import Gpu
@@ -19,6 +20,7 @@ from plain import Gpu
 WAY, WHAT, WHICH = sys.argv[1:4]
 BEFORE = WHICH == "before"
 ITEM_S = 0.015 if BEFORE else 0.0002
+TOGETHER = 32  # steps for which an item is got at once after the fix
 
 
 def compute_peer() -> None:
@@ -225,9 +227,12 @@ def exits():
 def main() -> None:
     get, stop = globals()[WAY]()
     gpu, clock = Gpu(), Clock()
-    while not clock.tick():
-        get()
+    for number in count():
+        if BEFORE or number % TOGETHER == 0:
+            get()
         gpu.step()
+        if clock.tick():
+            break
     clock.report()
     stop()
 
