@@ -177,18 +177,10 @@ def _length(scene: Scene, claim: Claim) -> int:
 
 
 def _whole_length(scene: Scene, claim: Claim) -> int:
-    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one.
-
-    What the host did before the first work of a loop that the span begins with is a step's, too.
-    """
-    steps, length_ns = scene.steps_of(claim.pid), _length(scene, claim)
-    if steps is None or not steps.count:
-        return length_ns
-    device = int(scene.gaps.device[claim.gaps[0]])
-    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
-    first = int(steps.begin[0]) <= span.begin
-    most = max(span.span_ns, length_ns) + first * steps.usual_ns
-    return min(length_ns + (steps.warm + first) * steps.usual_ns, most)
+    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one."""
+    steps = scene.steps_of(claim.pid)
+    warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
+    return _length(scene, claim) + warm
 
 
 def removal(cause: Cause, claim: Claim) -> Removal:
