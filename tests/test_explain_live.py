@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gputop.explain import live
+from gputop.explain.build import ledger_of
 from gputop.explain.columnsums import Counted
 from gputop.explain.fresh import Fresh, Whole
 from gputop.explain.live import LiveExplainer, ReplayExplainer
@@ -25,11 +26,13 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import fake_reports
 from tests.observed_demo import observed
+from tests.programs import started
 from tests.random_recording import recording
 from tests.session_data import write
 from tests.waiting import wait_until
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
+NOTHING = ledger_of(started().evidence())[0]
 
 
 def explained(source: LiveSource, file: Path, enough: Callable[[list[Verdict]], bool]) -> list[Verdict]:
@@ -100,7 +103,7 @@ def costing(clock: dict[str, float], cpu_s: float) -> Callable[[], Whole]:
 
     def explain() -> Whole:
         clock["cpu"] += cpu_s
-        return Whole(Verdict(fake_reports.report(), 2, 1, fake_reports.lanes()), Counted(0, 0, {}))
+        return Whole(Verdict(fake_reports.report(), 2, 1, fake_reports.lanes()), NOTHING, Counted(0, 0, {}))
 
     return explain
 

@@ -33,7 +33,7 @@ from gputop.explain.findings.oneoffs import rows_of as once_rows
 from gputop.explain.findings.stepfacts import loops_of
 from gputop.explain.findings.storms import storms
 from gputop.explain.gains import Replays, what_if, with_gains
-from gputop.explain.ledger import Entry, Key, Ledger, ranked, report_of
+from gputop.explain.ledger import Entry, Key, Ledger, entry_of, ranked, report_of
 from gputop.explain.proofs.coverage import contradictions, others_at_work, strangers
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.kernels import KernelTime, held_kernels
@@ -218,20 +218,7 @@ def _entries(
         key = one.cause.number, "idle", one.pid
         made[key] = made[key].plus(entry) if key in made else entry
     for finding, kind in zip(findings[len(outcome.findings) :], kinds[len(outcome.findings) :], strict=True):
-        middle = finding.loss.middle
-        entry = Entry(
-            finding,
-            at,
-            finding.loss,
-            int(middle),
-            int(middle),
-            finding.max_gain_ns,
-            finding.gaps,
-            {finding.idle_level: middle},
-            {finding.name_level: middle},
-            {kind: max(middle, 1.0)},
-            settled=True,
-        )
+        entry = entry_of(finding, kind, at)
         key = finding.cause, finding.kind, finding.pid
         made[key] = made[key].plus(entry) if key in made else entry
     return made

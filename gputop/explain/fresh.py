@@ -20,6 +20,7 @@ from gputop.explain.evidence.ranges import Ints
 from gputop.explain.findings.attribution import owners
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import joined, lanes_of
+from gputop.explain.ledger import Ledger
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.renewed import Before, Now, renewed
 from gputop.explain.window import WINDOW_NS, Verdict, Window
@@ -38,13 +39,14 @@ class Whole:
     """A whole explanation, as looks go on from it."""
 
     verdict: Verdict
+    ledger: Ledger
     counted: Counted
 
 
 def explained(window: Window, effort: Effort = LIVE) -> Whole:
     """All of the window, at length."""
-    verdict, scene, outcome = window.examined(effort)
-    return Whole(verdict, count(scene, outcome.cause, light=False))
+    verdict, ledger, scene, outcome = window.examined(effort)
+    return Whole(verdict, ledger, count(scene, outcome.cause, light=False))
 
 
 class Fresh:
@@ -67,7 +69,7 @@ class Fresh:
     def take(self, whole: Whole) -> Verdict:
         """Takes a whole explanation; returns what is known with it."""
         verdict = whole.verdict
-        self._whole, self._before = whole, Before(verdict.report, whole.counted.sums())
+        self._whole, self._before = whole, Before(verdict.report, whole.ledger, whole.counted.sums())
         self._sums.put(whole.counted)
         self.contradicted = False
         # what has been seen since stays

@@ -174,6 +174,24 @@ class Entry:
         )
 
 
+def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] = (0, 0)) -> Entry:
+    """The row of what is a finding already, of a class, in a part."""
+    middle = finding.loss.middle
+    return Entry(
+        finding,
+        at,
+        finding.loss,
+        int(middle),
+        int(middle),
+        finding.max_gain_ns,
+        finding.gaps,
+        {finding.idle_level: middle},
+        {finding.name_level: middle},
+        {kind: max(middle, 1.0)},
+        settled=True,
+    )
+
+
 def _weakest(levels: Levels, otherwise: Level) -> Level:
     """The least sure one that makes up more than a trifle of the time."""
     least = _WEAK * sum(levels.values())

@@ -13,29 +13,25 @@ from functools import cached_property
 
 import numpy as np
 
-from gputop.explain.answer.account import whole
 from gputop.explain.answer.picture import ASSUMED, COLUMN_NS, PRESUMED, WHOLE, Lanes
 from gputop.explain.answer.report import (
     Account,
-    Diagnosis,
-    DiagnosisKind,
     Finding,
-    GpuSpan,
     Level,
     Range,
     Report,
     least_sure,
 )
-from gputop.explain.answer.sentence import verdict
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.causes.families import family_table
 from gputop.explain.chains.scene import Scene
 from gputop.explain.columnsums import Counted, Key, OfCause, OfGpu, Row
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.findings.diagnosis import MOST_IDLE, UNASKED_ROWS, by_losses, class_of
+from gputop.explain.findings.diagnosis import UNASKED_ROWS, class_of
 from gputop.explain.findings.findings import LEAST_NS, LEAST_SHARE, finding_of
 from gputop.explain.findings.gapsizes import LEAST_GAPS
+from gputop.explain.ledger import Entry, Ledger, entry_of, report_of
+from gputop.explain.ledger import Key as EntryKey
 from gputop.explain.proofs.witness import witness
 
 LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go
@@ -45,9 +41,10 @@ APART = 0.05  # of the time: NVML and what is told contradict each other beyond 
 
 @dataclass(frozen=True)
 class Before:
-    """What was explained at length: the report, and the sums (columnsums.py) of what it rests on."""
+    """What was explained at length: report and ledger, and the sums (columnsums.py) of what they rest on."""
 
     report: Report
+    ledger: Ledger
     sums: Mapping[Key, int]
     new: dict[tuple[int, int], Finding] = field(default_factory=dict)  # what looks have found since
 
@@ -116,33 +113,36 @@ class Now:
 
 def renewed(before: Before, now: Now) -> tuple[Report, bool]:
     """(the report of now, whether what is seen contradicts the one of before)."""
-    report, labels = before.report, now.labels
-    found = [_account(before, now, label) for label in labels]
-    accounts = [account for account, _apart in found]
-    contradicted = any(apart for _account, apart in found)
-    idle, span = whole(accounts), sum(one.span_ns for one in accounts)
-    findings = _findings(before, now, accounts)
-    losses = {key: ns for key, ns in _losses(before, now, accounts).items() if key[0] < 0}
-    unexplained = int(sum(losses.values()))
-    diagnosis, same = _diagnosis(before, now, findings, accounts)
-    said = (
-        verdict(labels, accounts, idle, span, findings, diagnosis, unexplained) if labels else report.verdict
-    )
-    fresh = replace(
-        report,
-        duration_ns=now.stretch[1] - now.stretch[0],
-        verdict=said,
-        diagnosis=diagnosis,
-        idle=idle,
-        span_ns=span,
-        gpus=tuple(
-            GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
-        ),
-        findings=tuple(findings),
-        unexplained_ns=unexplained,
+    found = {label: _account(before, now, label) for label in now.labels}
+    accounts = {label: account for label, (account, _apart) in found.items()}
+    losses = _losses(before, now, [*accounts.values()])
+    ledger = replace(
+        before.ledger,
+        begin_ns=now.stretch[0],
+        end_ns=now.stretch[1],
+        accounts=accounts,
+        seen=dict.fromkeys(accounts, now.stretch[1] - now.stretch[0]),
+        entries=_entries(before, _findings(before, now, [*accounts.values()])),
+        unexplained_ns=int(sum(ns for (cause, _pid), ns in losses.items() if cause < 0)),
+        unasked_ns=sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS),
         lost_events=now.scene.evidence.lost_events,
     )
-    return fresh, contradicted or not same
+    report = report_of(ledger)
+    was, now_is = (one.diagnosis.kind if one.diagnosis else None for one in (before.report, report))
+    apart = any(apart for _account, apart in found.values())
+    return report, apart or (was is not now_is and report.span_ns > 0)
+
+
+def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
+    """The rows of before with what they take now; what is no finding any more is small."""
+    entries = {
+        key: replace(entry, example=None, settled=False) for key, entry in before.ledger.entries.items()
+    }
+    for one in findings:
+        key = one.cause, one.kind, one.pid
+        known = entries.get(key)
+        entries[key] = replace(known, example=one, settled=True) if known else entry_of(one, class_of(one))
+    return entries
 
 
 def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
@@ -249,12 +249,7 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
         if found is not None:
             before.new[key] = found
             findings.append(_measured(found, now, key, int(losses[key])))
-    moved = of_lateness(findings)
-    order = sorted(
-        range(len(findings)),
-        key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
-    )
-    return [findings[place] for place in order]
+    return findings
 
 
 def _scaled(finding: Finding, times: float, longer: float) -> Finding:
@@ -294,26 +289,3 @@ def _measured(finding: Finding, now: Now, key: tuple[int, int], loss_ns: int) ->
         loss=Range(min(now.certain(key), loss_ns), loss_ns),
         gaps=now.sums.get(OfCause(*key, Row.GAPS), 0),
     )
-
-
-def _diagnosis(
-    before: Before, now: Now, findings: list[Finding], accounts: list[Account]
-) -> tuple[Diagnosis | None, bool]:
-    """(the class, whether it is the one of before)."""
-    told = before.report.diagnosis
-    leader = before.report.findings[told.lead] if told is not None and told.lead is not None else None
-    kinds: list[DiagnosisKind | None] = []
-    for one in findings:
-        same = leader is not None and (one.cause, one.pid, one.tid) == (leader.cause, leader.pid, leader.tid)
-        kinds.append(told.kind if same and told and told.kind else class_of(one))
-    losses = _losses(before, now, accounts)
-    unasked = sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS)
-    span = sum(one.span_ns - one.outside_ns for one in accounts)
-    if span <= 0:
-        return told, True
-    found = by_losses(findings, kinds, unasked, span, accounts)
-    if found is not None:
-        return found, told is not None and told.kind == found.kind
-    idle = sum(one.proved_ns + one.estimated_ns - one.outside_ns for one in accounts) / span
-    busy = told is not None and told.lead is None and told.kind != DiagnosisKind.UNASKED
-    return (told, True) if busy and idle <= MOST_IDLE else (None, told is None)

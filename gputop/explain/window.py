@@ -14,7 +14,7 @@ from gputop.engine.apart import apart
 from gputop.engine.switches import OpenThreads
 from gputop.explain.answer.picture import Lanes, OneStep
 from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
+from gputop.explain.build import ledger_of
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.assemble import assemble, group_ends
 from gputop.explain.evidence.before import sample_before
@@ -25,6 +25,7 @@ from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.evidence.tick import Tick
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.lanes import lanes_of
+from gputop.explain.ledger import Ledger, report_of
 from gputop.explain.onestep import typical_steps
 from gputop.explain.proofs.retention import carried
 from probes.samples import listed_gpus
@@ -164,12 +165,13 @@ class Window:
         """Explains the window before the newest mark, or before the end of all that used CUDA."""
         return self.examined(effort)[0]
 
-    def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Scene, Outcome]:
+    def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Ledger, Scene, Outcome]:
         """The same, and what it was made from."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
-        report, scene, outcome = examine(evidence, None, (self.begin_ns, self.told_ns), effort)
+        ledger, scene, outcome = ledger_of(evidence, None, (self.begin_ns, self.told_ns), effort)
         if self._late:
-            report = replace(report, notes=(LATE, *report.notes))
+            ledger = replace(ledger, notes=(LATE, *ledger.notes))
+        report = report_of(ledger)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
         steps = typical_steps(scene, outcome, proved=report.coverage)
         verdict = Verdict(
@@ -181,7 +183,7 @@ class Window:
             ended=self.ended,
             called_ns=self.called_ns,
         )
-        return verdict, scene, outcome
+        return verdict, ledger, scene, outcome
 
     def newest(self, since_ns: int) -> Evidence:
         """What the time since a moment of the last seconds rests on: little, however much the window holds.
