@@ -92,6 +92,27 @@ def test_only_processes_that_made_calls_count_and_a_new_one_begins_anew() -> Non
     assert ends.last == End(9, "", 5, None, 3)
 
 
+def test_calls_that_come_after_word_of_the_end_do_not_bring_the_process_back() -> None:
+    """A mark tells of the end at once; the ring with the last calls may be read later."""
+    ends, late = Ends(), call(7)
+    ends.take(call(7))
+    ends.take(Sample(PROCESS, 10, {"pid": 7, "name": "python", "exited_ns": 10, "exit_code": 0}))
+    late["t_end"] = 9
+    ends.take(late)
+    assert ends.last == End(7, "python", 10, 0, 1)
+    # one of which no call was known at its end: it counts as a user from its late calls on
+    ends.take(Sample(PROCESS, 12, {"pid": 8, "exited_ns": 12, "exit_code": 0}))
+    before, of_8 = ends.copy(), call(8)
+    of_8["t_end"] = 11
+    ends.take(of_8)
+    assert ends.last == End(8, "", 12, 0, 2)
+    assert before.last == End(7, "python", 10, 0, 1)
+    # the number is given to a new process
+    of_8["t_end"] = 13
+    ends.take(of_8)
+    assert ends.last is None
+
+
 def test_the_window_ends_with_the_last_process_as_long_as_it_is_kept() -> None:
     window, items = Window(SessionReader(RECORDING).header), alive()
     for item in items:

@@ -24,3 +24,9 @@ def own_session(nice: int) -> None:
             return
     with contextlib.suppress(OSError):
         os.nice(nice)
+
+
+def of_session(pid: int, nice: int) -> None:
+    """Gives the session that a process is in such a share."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))

@@ -8,11 +8,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.proc.procfs import descendants
 from tests.bench.processes import gputop_ticks
 from tests.bench.tmux import Terminal
+from tests.faults import priority
 from tests.first_screen import FirstScreen, read
 from tests.gputop_command import GPUTOP
 from tests.stories.catalogue import Story
+from tests.stories.delays import Delays
 from tests.stories.ends import panel_right
 from tests.stories.recording import command_of, environment
 
@@ -29,7 +32,7 @@ class Live:
     Attributes:
         first_s: When it was right for the first time, after the first frame; None: it never was.
         held: In which share of the looks after that it was right.
-        screen: The last one.
+        screen: The last one with a cause.
         cpu: What gputop used meanwhile, of a core.
     """
 
@@ -50,16 +53,22 @@ def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str 
         terminal.keys(shlex.join(command), "Enter")
         terminal.wait(lambda: " lost " in terminal.screen(), _PATIENCE_S)
         began, pid = time.monotonic(), terminal.child()
+        priority.of_session(pid, priority.RECORDER)
+        for process in descendants((pid,)):
+            if os.getsid(process) != os.getsid(pid):
+                priority.of_session(process, priority.PROGRAM)
         first: float | None = None
         looks: list[bool] = []
+        screen = read("")
         used = gputop_ticks(pid)
         while time.monotonic() < began + seconds:
             time.sleep(_LOOKS_S)
-            screen = read(terminal.screen())
-            if panel_right(story, screen):
+            shown = read(terminal.screen())
+            screen = shown if shown.number or not screen.number else screen
+            if panel_right(story, shown):
                 first = first or time.monotonic() - began
             if first is not None:
-                looks.append(panel_right(story, screen))
+                looks.append(panel_right(story, shown))
         cpu = (gputop_ticks(pid) - used) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
         terminal.keys("q")
         terminal.wait(terminal.at_prompt, _PATIENCE_S)
