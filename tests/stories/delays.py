@@ -14,14 +14,9 @@ _EVERY_S = 0.5
 
 
 class Delays:
-    """While it is entered, a thread reads them twice a second.
-
-    Attributes:
-        share: Of the process that waited longest, its threads together: of the time that it was seen.
-    """
+    """While it is entered, a thread reads them twice a second."""
 
     def __init__(self, pid: int) -> None:
-        self.share = 0.0
         self._pid = pid
         self._seen: dict[int, dict[str, int]] = {}  # of each process the delay of each thread, in ns
         self._times: dict[int, tuple[float, float]] = {}
@@ -37,10 +32,15 @@ class Delays:
     ) -> None:
         self._done.set()
         self._thread.join()
-        for pid, threads in self._seen.items():
-            first, last = self._times[pid]
+
+    @property
+    def share(self) -> float:
+        """Of the process that waited longest, its threads together: of the time that it was seen."""
+        shares = [0.0]
+        for pid, (first, last) in list(self._times.items()):
             if last > first:
-                self.share = max(self.share, sum(threads.values()) / 1e9 / (last - first))
+                shares.append(sum(list(self._seen[pid].values())) / 1e9 / (last - first))
+        return max(shares)
 
     def _read(self) -> None:
         while not self._done.wait(_EVERY_S):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.proc.procfs import descendants
@@ -17,6 +17,7 @@ from tests.gputop_command import GPUTOP
 from tests.stories.catalogue import Story
 from tests.stories.delays import Delays
 from tests.stories.ends import panel_right
+from tests.stories.judge import STARVED
 from tests.stories.recording import command_of, environment
 
 SIZE = (80, 24)
@@ -34,13 +35,15 @@ class Live:
         held: In which share of the looks after that it was right.
         screen: The last one with a cause.
         cpu: What gputop used meanwhile, of a core.
+        delayed: How long the program waited for a CPU, by the kernel's count, of the time.
     """
 
     story: Story
     first_s: float | None
     held: float
     screen: FirstScreen
-    cpu: float
+    cpu: float = 0.0
+    delayed: float = 0.0
 
 
 def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str = "cuda") -> Live:
@@ -53,23 +56,31 @@ def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str 
         terminal.keys(shlex.join(command), "Enter")
         terminal.wait(lambda: " lost " in terminal.screen(), _PATIENCE_S)
         began, pid = time.monotonic(), terminal.child()
+        used = gputop_ticks(pid)
         priority.of_session(pid, priority.RECORDER)
         for process in descendants((pid,)):
             if os.getsid(process) != os.getsid(pid):
                 priority.of_session(process, priority.PROGRAM)
-        first: float | None = None
-        looks: list[bool] = []
-        screen = read("")
-        used = gputop_ticks(pid)
-        while time.monotonic() < began + seconds:
-            time.sleep(_LOOKS_S)
-            shown = read(terminal.screen())
-            screen = shown if shown.number or not screen.number else screen
-            if panel_right(story, shown):
-                first = first or time.monotonic() - began
-            if first is not None:
-                looks.append(panel_right(story, shown))
+        with Delays(pid) as delays:
+            seen = _looked(story, terminal, began + seconds, delays)
         cpu = (gputop_ticks(pid) - used) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
         terminal.keys("q")
         terminal.wait(terminal.at_prompt, _PATIENCE_S)
-    return Live(story, first, sum(looks) / max(len(looks), 1), screen, cpu)
+    return replace(seen, cpu=cpu, delayed=delays.share)
+
+
+def _looked(story: Story, terminal: Terminal, until: float, delays: Delays) -> Live:
+    began = time.monotonic()
+    first: float | None = None
+    looks: list[bool] = []
+    screen = read("")
+    while time.monotonic() < until:
+        time.sleep(_LOOKS_S)
+        shown = read(terminal.screen())
+        screen = shown if shown.number or not screen.number else screen
+        right = panel_right(story, shown, disturbed=delays.share > STARVED and "cpu" not in story.classes)
+        if right and first is None:
+            first = time.monotonic() - began
+        if first is not None:
+            looks.append(right)
+    return Live(story, first, sum(looks) / max(len(looks), 1), screen)
