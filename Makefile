@@ -12,7 +12,7 @@ DESTDIR ?=
 
 export PYTHON PREFIX DESTDIR
 
-.PHONY: run check test test-long test-runs fresh-machine fault-suite stories real-traces mutants old-kernel setup dev lint bench torch torch-cuda numba recordings shown pictures screens install uninstall clean
+.PHONY: gpu-kit gpu-check run check test test-long test-runs fresh-machine fault-suite stories real-traces mutants old-kernel setup dev lint bench torch torch-cuda numba recordings shown pictures screens install uninstall clean
 
 run: setup
 	@scripts/run.sh $(ARGS)
@@ -48,6 +48,15 @@ stories: dev
 # traces of real GPUs in a folder, with their kernels and without them; ARGS="FOLDER --write" for docs/real-gpus.md
 real-traces: dev
 	@.venv/bin/python -m tests.reality $(ARGS)
+
+# a folder for a machine with a real GPU, without a network there
+gpu-kit: dev
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python -m scripts.gpu_kit
+
+# on that machine: what gputop says of ten programs against torch.profiler, exact counts, costs, the proofs' constants;
+# ARGS="-o FOLDER --python PYTHON"
+gpu-check:
+	@scripts/gpu_check.sh $(ARGS)
 
 # small wrong changes of the code, and whether the tests notice: two seconds each, 40 a file; ARGS="--again FILE",
 # ARGS=--write for docs/mutation.md

@@ -211,7 +211,7 @@ def test_the_simulated_gpu_without_a_compiler_names_the_package(tmp_path: Path) 
     script = (
         "import sys; from pathlib import Path; from gputop.commands import cli; "
         "from gputop.simgpu import build; "
-        f"build._ROOT_CACHE = Path({str(tmp_path / 'cache')!r}); sys.exit(cli.run(['simgpu']))"
+        f"build.ROOT_CACHE = Path({str(tmp_path / 'cache')!r}); sys.exit(cli.run(['simgpu']))"
     )
     env = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = run(program=(sys.executable, "-c", script), env=env)

@@ -17,7 +17,7 @@ from gputop.simgpu import SimGpuError, build, environment, nvml_path
 def no_build_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user has no use for what root may have built on this machine."""
     if os.geteuid() != 0:
-        monkeypatch.setattr(build, "_ROOT_CACHE", Path("/nonexistent"))
+        monkeypatch.setattr(build, "ROOT_CACHE", Path("/nonexistent"))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_with_endbr64_it_is_another_build() -> None:
 def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = build.ensure_built()  # as whoever runs the tests
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 12345)
-    monkeypatch.setattr(build, "_ROOT_CACHE", tmp_path / "nothing")
+    monkeypatch.setattr(build, "ROOT_CACHE", tmp_path / "nothing")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shutil.copytree(built, tmp_path / "gputop" / built.name)
     assert build.ensure_built() == tmp_path / "gputop" / built.name

@@ -18,7 +18,7 @@ from gputop.process.trust import trusted_path, weak_part
 from gputop.simgpu import codegen, codegen_math
 
 _HERE = Path(__file__).resolve().parent
-_ROOT_CACHE = Path("/var/cache/gputop")
+ROOT_CACHE = Path("/var/cache/gputop")
 _FLAGS = (
     "-std=gnu11",
     "-O2",
@@ -103,7 +103,7 @@ def _key(*, endbr: bool) -> str:
 
 def _cache_root() -> Path:
     if os.geteuid() == 0:
-        return _ROOT_CACHE
+        return ROOT_CACHE
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
 
 
@@ -261,8 +261,8 @@ def ensure_built(*, endbr: bool = False) -> Path:
     """
     root = _cache_root()
     name = f"simgpu-{_key(endbr=endbr)}"
-    if os.geteuid() != 0 and (_ROOT_CACHE / name).is_dir():
-        root = _ROOT_CACHE  # root's build serves everybody
+    if os.geteuid() != 0 and (ROOT_CACHE / name).is_dir():
+        root = ROOT_CACHE  # root's build serves everybody
     target = root / name
     try:
         if not target.is_dir():

@@ -21,8 +21,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0
-BCC_FOLDERS = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages")
+# where Debian, Ubuntu, Fedora and Arch put the bcc that belongs to libbcc.so.0; first that of this Python
+# (the kit for real GPUs has one of its own)
+BCC_FOLDERS = tuple(
+    dict.fromkeys(
+        (
+            f"{sys.base_prefix}/lib/python3/dist-packages",
+            "/usr/lib/python3/dist-packages",
+            "/usr/lib/python3/site-packages",
+        )
+    )
+)
 FLAGS = ("-Wno-macro-redefined",)
 NO_BCC = 2  # exit status
 OUTSIDE = 1 << 30  # from here on the numbers of maps that the text does not make itself
