@@ -19,6 +19,8 @@ from probes.code.pages import SharedPages
 from probes.ebpf import attach, attach_perf, bpfcall, loader
 from probes.ebpf.reach import Reach
 from probes.ebpf.ring import Ring
+from probes.inside.intake import Inside
+from probes.inside.programs import Hearing
 from probes.nvml import nvml
 from probes.pace import Pace
 from probes.plan import LivePlan
@@ -74,6 +76,8 @@ class LiveSource:
         self._resident = ResidentMemory()
         self._detached = False
         self._lines: Lines | None = None
+        self._hearing: Hearing | None = None
+        self._inside = Inside(self._pending.append)
         self._reader = reader.current()
         self._loading: threading.Thread | None = None
 
@@ -132,6 +136,8 @@ class LiveSource:
             # from here on records may come: with perf events seconds pass until the last library is attached
             self._started_ns = time.monotonic_ns()
             self._attach_libraries(pages)
+            if plan.inside is not None:
+                self._hearing = Hearing(programs, self._attachments, plan.inside)
             if self._lines is not None and early is not None:
                 self._lines.load(early)
                 self._lines.turn(libraries.all_pids)
@@ -175,6 +181,7 @@ class LiveSource:
             "addresses": True,
             "graphs": True,
             "lines": self._plan.lines,
+            "inside": self._plan.inside is not None,
             "libraries": [entry.facts for entry in self._attachments.attached],
         }
 
@@ -273,6 +280,7 @@ class LiveSource:
                 deadline = max(deadline + period, time.monotonic())
             else:
                 yield from self._drain()
+                self._hear()
                 if self._lines is not None:
                     self._lines.relieve()
             pace.born(self._roster.births)
@@ -280,6 +288,14 @@ class LiveSource:
         self._ring.close()
         if self._lines is not None:
             self._lines.close()
+        if self._hearing is not None:
+            self._hearing.close()
+
+    def _hear(self) -> None:
+        """Takes in what programs have handed over."""
+        if self._hearing is not None:
+            for record in self._hearing.read():
+                self._inside.hear(record)
 
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
@@ -297,6 +313,8 @@ class LiveSource:
             yield from notice_shapes(records)
             if self._lines is not None:
                 self._lines.kernels.notice(records)
+            if self._hearing is not None:
+                self._inside.notice(records)
             yield records
 
     def _drain_until(self, mark_ns: int, later: list[Item]) -> Iterator[Item]:
@@ -338,14 +356,20 @@ class LiveSource:
         yield from cut_lists(mark_ns)
         while self._reader is not None and self._reader.problems:
             yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})
+        gpus = self._sampler.latest() if self._sampler else None
+        activities: list[int] = []
+        if self._hearing is not None:
+            self._hear()
+            yield from self._inside.at_mark(mark_ns, gpus, last=last)
+            activities = self._inside.told_since_mark()
         while self._pending:
             yield self._pending.popleft()
-        gpus = self._sampler.latest() if self._sampler else None
         if gpus is not None:
             yield from self._clients.tell(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield open_sample(states, mark_ns)
-        yield Sample(MARK, mark_ns, self._mark_data(mark_ns))
+        told_with = {"activities": activities} if activities else {}
+        yield Sample(MARK, mark_ns, self._mark_data(mark_ns) | told_with)
         if not last:
             yield from later
 

@@ -29,6 +29,7 @@ class LivePlan:
         also_needs: Capabilities that this process needs for something else than observing; it gives up all
             others, for ever. None where it is not gputop's own process: then it keeps what it has.
         daemon: Nothing but observing and answering is done here: other system calls are refused, for ever.
+        inside: The library that the command's CUDA driver loads (``--inside``), which is heard then.
         poll_s: How often the ring is read; the kernel never wakes us (docs/probes.md).
     """
 
@@ -44,4 +45,5 @@ class LivePlan:
     lines_later: bool = False
     also_needs: frozenset[Capability] | None = None
     daemon: bool = False
+    inside: Path | None = None
     poll_s: float = POLL_S

@@ -25,7 +25,6 @@ _REFUSALS = {
     "cusparse": 10,
     "cusparselt": 10,
     "cusolver": 9,
-    "cupti": 27,
     "nvrtc": 11,
     "cufile": 5001,
 }

@@ -217,6 +217,6 @@ def test_a_cache_in_which_others_can_put_files_is_refused(
     copy = tmp_path / built.name
     subprocess.run(["cp", "-a", built, copy], check=True)
     copy.chmod(stat.S_ISVTX | 0o777)
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    monkeypatch.setattr(build, "cache_root", lambda: tmp_path)
     with pytest.raises(SimGpuError, match="not safe"):
         build.ensure_built()

@@ -25,12 +25,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that already holds the libraries."""
     built = build.ensure_built()
     shutil.copytree(built, tmp_path / built.name)
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    monkeypatch.setattr(build, "cache_root", lambda: tmp_path)
     return tmp_path
 
 
 def test_no_compiler_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    monkeypatch.setattr(build, "cache_root", lambda: tmp_path)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SimGpuError, match="apt-get install gcc libc6-dev"):
         build.ensure_built()
@@ -60,7 +60,7 @@ def test_a_library_of_somebody_else_is_refused(cache: Path) -> None:
 @pytest.mark.long
 def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_FLAGS", (*build._FLAGS, "-O0"))  # as good here, and much sooner
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path)
+    monkeypatch.setattr(build, "cache_root", lambda: tmp_path)
     first = build.ensure_built()
     stamp = (first / "libcuda.so.1").stat().st_mtime_ns
     assert build.ensure_built() == first
@@ -87,7 +87,7 @@ def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytes
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(build, "_cache_root", lambda: tmp_path / "file")
+    monkeypatch.setattr(build, "cache_root", lambda: tmp_path / "file")
     with pytest.raises(SimGpuError, match=str(tmp_path)):
         build.ensure_built()
 

@@ -95,6 +95,11 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         if tail and options.pid:
             raise CommandError("--pid and a command after -- exclude each other", USAGE)
         options.command = tail or []
+        if getattr(options, "inside", False) and not tail:
+            raise CommandError(
+                "--inside goes with a command after --: a process that runs already is left as it is",
+                USAGE,
+            )
     command.check(options)
     return name, options
 

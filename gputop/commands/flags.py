@@ -119,6 +119,12 @@ def add_target(parser: ArgumentParser) -> None:
     group.add_argument(
         "--simgpu", action="store_true", help="use the simulated GPU: its NVML, and its CUDA for CMD"
     )
+    group.add_argument(
+        "--inside",
+        action="store_true",
+        help="have CMD's CUDA driver load a library of gputop's: exact times of kernels and copies by CUPTI, "
+        "ranges by NVTX",
+    )
     add_as_root(group)
     add_probes(parser)
 
@@ -132,6 +138,7 @@ def add_as_root(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 def add_probes(parser: ArgumentParser) -> None:
     """Adds the settings of the observation."""
+    parser.set_defaults(inside=False)
     group = parser.add_argument_group("how to observe")
     group.add_argument(
         "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"

@@ -159,6 +159,15 @@ def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
         raise CommandError(str(error)) from error
 
 
+def _inside(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
+    from gputop.inside import build
+
+    try:
+        return build.environment(environment)
+    except build.InsideError as error:
+        raise CommandError(str(error)) from error
+
+
 def open_session(
     options: argparse.Namespace,
     *,
@@ -191,6 +200,9 @@ def open_session(
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
         environment, nvml_library = _simulated(environment)
+    library = None
+    if options.inside:
+        environment, library = _inside(environment)
     user = behind_sudo()
     also_needs = privileges.SIGNALS if options.command or chooses else frozenset()
     if record_to or chooses or keeps:
@@ -216,6 +228,7 @@ def open_session(
                 lines_later=lines_later,
                 also_needs=also_needs,
                 daemon=keeps,
+                inside=library,
                 poll_s=poll_s,
             )
     except Interrupted as interrupt:
@@ -263,6 +276,7 @@ def _start_source(
     lines_later: bool,
     also_needs: frozenset[privileges.Capability],
     daemon: bool,
+    inside: Path | None,
     poll_s: float,
 ) -> tuple[Observer, str]:
     pids = options.pid
@@ -280,6 +294,7 @@ def _start_source(
         lines_later=lines_later,
         also_needs=also_needs if options.own_process else None,
         daemon=daemon,
+        inside=inside,
         poll_s=poll_s,
     )
     return start_observer(plan, own_command(options))

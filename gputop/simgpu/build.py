@@ -36,6 +36,7 @@ _NCCL_SOURCES = ("nccl_*.c", "sg_process.c")
 _BLAS_SOURCES = ("math_*.c", "blas_*.c")
 _LT_SOURCES = ("math_*.c", "blas_*.c", "lt_*.c")
 _DNN_SOURCES = ("math_*.c", "dnn_*.c")
+_CUPTI_SOURCES = ("cupti_*.c", "sg_process.c", "math_refuse.c")
 
 
 class SimGpuError(RuntimeError):
@@ -62,6 +63,9 @@ _LIBRARIES = (
     _Library("libcublas.so.13", "cublas13.txt", _BLAS_SOURCES, 13, versioned=True, refusal=15),
     _Library("libcublasLt.so.12", "cublasLt12.txt", _LT_SOURCES, 12, versioned=True, refusal=15),
     _Library("libcublasLt.so.13", "cublasLt13.txt", _LT_SOURCES, 13, versioned=True, refusal=15),
+    _Library("libcupti.so.11.8", "cupti.txt", _CUPTI_SOURCES, 11, versioned=True, refusal=27),
+    _Library("libcupti.so.12", "cupti.txt", _CUPTI_SOURCES, 12, versioned=True, refusal=27),
+    _Library("libcupti.so.13", "cupti.txt", _CUPTI_SOURCES, 13, versioned=True, refusal=27),
     _Library("libcudnn.so.9", "cudnn9.txt", _DNN_SOURCES, 9, versioned=True, refusal=3000),
 )
 AUDIT = "libgputop-simgpu-audit.so"
@@ -79,13 +83,13 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
 def _compiler() -> str:
     if platform.machine() != "x86_64":
         raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
-    path = shutil.which("cc", path=_search_path())
+    path = shutil.which("cc", path=search_path())
     if path is None or (os.geteuid() == 0 and weak_part(path)):
         raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
     return path
 
 
-def _search_path() -> str:
+def search_path() -> str:
     """Where the compiler and what it starts are looked for: root's not where others could have put them."""
     folders = os.environ.get("PATH", os.defpath)
     return trusted_path(folders) if os.geteuid() == 0 else folders
@@ -101,13 +105,14 @@ def _key(*, endbr: bool) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_root() -> Path:
+def cache_root() -> Path:
+    """Where what is built is kept: root's in one place for everybody, each user's own elsewhere."""
     if os.geteuid() == 0:
         return ROOT_CACHE
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
 
 
-def _check_owner(directory: Path) -> None:
+def check_owner(directory: Path) -> None:
     """Refuses a place where somebody else could put code that this user then loads."""
     trusted = {0, os.geteuid()}
     directory = directory.resolve()
@@ -127,7 +132,7 @@ def _check_owner(directory: Path) -> None:
 
 def _run(command: list[str]) -> None:
     # of root's environment a compiler would take further programs and headers
-    environment = {"PATH": _search_path()} if os.geteuid() == 0 else None
+    environment = {"PATH": search_path()} if os.geteuid() == 0 else None
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         error = " | ".join(result.stderr.strip()[-2000:].splitlines())
@@ -235,7 +240,7 @@ def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o755)
-    _check_owner(root)
+    check_owner(root)
     with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
         work = Path(name)
         (work / "out").mkdir()
@@ -259,7 +264,7 @@ def ensure_built(*, endbr: bool = False) -> Path:
     Raises:
         SimGpuError: No compiler, or no safe place.
     """
-    root = _cache_root()
+    root = cache_root()
     name = f"simgpu-{_key(endbr=endbr)}"
     if os.geteuid() != 0 and (ROOT_CACHE / name).is_dir():
         root = ROOT_CACHE  # root's build serves everybody
@@ -267,7 +272,7 @@ def ensure_built(*, endbr: bool = False) -> Path:
     try:
         if not target.is_dir():
             _build(_compiler(), root, target, endbr=endbr)
-        _check_owner(target)
+        check_owner(target)
     except OSError as error:
         raise SimGpuError(
             f"The simulated GPU cannot be kept in {root}: {error}. Make it writable."

@@ -138,6 +138,7 @@ int copy_run(struct region r, int asked, void *handle, int async) {
   unsigned how = sync_how(s->dev);
   pageable = (kind == K_H2D && !mem_is_pinned(r.src) && !mem_is_device(r.src)) ||
              (kind == K_D2H && !mem_is_pinned(r.dst) && !mem_is_device(r.dst));
+  op.seen.pageable = pageable;
   if (kind == K_HOST) {
     q_wait_stream(s, how);
     copy_move(&r, 1);

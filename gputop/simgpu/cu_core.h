@@ -48,6 +48,15 @@ struct region { /* a copy of depth x height rows, or a fill with units of so man
   unsigned value, unit;
 };
 
+/* What CUPTI tells of an operation beside its times. */
+struct seen_work {
+  uint64_t correlation; /* 0: none given yet */
+  const char *name;     /* of a kernel */
+  const struct graph *graph;
+  unsigned grid[3], block[3], shared;
+  int pageable;
+};
+
 /* One thing a stream has to do; also a node of a graph. */
 struct op {
   enum { OP_WORK, OP_RECORD, OP_WAIT, OP_HOST, OP_JOINT } type;
@@ -61,6 +70,8 @@ struct op {
   void *argument;
   struct region region;
   size_t index; /* in its graph */
+  uint64_t offset; /* in its graph: from the graph's begin */
+  struct seen_work seen;
   struct op *next;
 };
 
@@ -182,6 +193,12 @@ void acc_staging(uint64_t ns); /* without it */
 
 /* cu_trace.c: with sg_mu held */
 void trace_op(const struct stream *s, enum kind kind, uint64_t entered, uint64_t start, uint64_t end);
+
+/* cu_seen.c: with sg_mu held */
+uint64_t seen_call(unsigned cbid, const struct stream *s);
+void seen_put(const struct stream *s, struct op *op);
+void seen_ran(const struct stream *s, const struct op *op, uint64_t start, uint64_t end);
+void cu_observe(sg_observer observer);
 
 /* cu_queue.c: with sg_mu held */
 void q_put(struct stream *s, struct op op);

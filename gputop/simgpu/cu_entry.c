@@ -63,7 +63,8 @@ static void write_memory(void *to, const void *from, size_t n) {
 
 static const struct sg_private private_table = {sizeof(struct sg_private), sg_count, cell,
                                                 impl_cuLaunchKernel,       cu_next_launch, poll_joints,
-                                                cu_next_work,              read_memory,    write_memory};
+                                                cu_next_work,              read_memory,    write_memory,
+                                                cu_observe};
 
 SG(cuGetExportTable)(const void **out, const void *id) {
   if (out == NULL || id == NULL) return E_VALUE;

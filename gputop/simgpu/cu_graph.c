@@ -92,6 +92,7 @@ static int measure(struct graph *g) {
   }
   for (size_t i = 0; err == OK && i < g->nodes; i++)
     if (end[i] > g->length) g->length = end[i];
+  for (struct op *op = g->first; err == OK && op != NULL; op = op->next) op->offset = end[op->index] - op->duration;
   free(end);
   free(lasts);
   return changed ? E_VALUE : err;
@@ -161,9 +162,13 @@ SG(cuGraphUpload)(void *exec, void *stream) {
 
 static int is_empty_node(const struct op *op) { return op->type == OP_WORK && op->kind == K_HOST; }
 
-static void put_nodes(struct stream *s, const struct graph *g) {
-  for (struct op *op = g->first; op != NULL; op = op->next)
-    if (!is_empty_node(op)) q_put(s, *op);
+static void put_nodes(struct stream *s, const struct graph *g, struct seen_work seen) {
+  for (struct op *op = g->first; op != NULL; op = op->next) {
+    struct op node = *op;
+    node.seen.correlation = seen.correlation;
+    node.seen.graph = g;
+    if (!is_empty_node(op)) q_put(s, node);
+  }
 }
 
 static int plain(const struct graph *g) {
@@ -181,12 +186,14 @@ SG(cuGraphLaunch)(void *handle, void *stream) {
   q_wait_room(s);
   cu_launch_cost(sg_entered);
   pthread_mutex_lock(&sg_mu);
+  struct seen_work seen = {.correlation = seen_call(514 /* cuGraphLaunch */, s), .graph = g};
   if (plain(g)) {
     for (struct op *op = g->first; op != NULL; op = op->next)
       if (op->region.dst != NULL) copy_move(&op->region, 0);
-    if (g->length > 0) q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length, .use = g->use});
+    if (g->length > 0)
+      q_put(s, (struct op){.type = OP_WORK, .kind = K_KERNEL, .duration = g->length, .use = g->use, .seen = seen});
   } else {
-    put_nodes(s, g);
+    put_nodes(s, g, seen);
   }
   pthread_mutex_unlock(&sg_mu);
   return OK;
@@ -241,6 +248,8 @@ SG(cuGraphAddKernelNode_v2)(void **node, void *handle, struct op **deps, size_t 
   uint64_t threads = (uint64_t)p->block[0] * p->block[1] * p->block[2];
   if (blocks == 0 || threads == 0 || threads > 1024) return E_VALUE;
   struct op op = {.type = OP_WORK, .kind = K_KERNEL};
+  op.seen = (struct seen_work){.name = f->name, .shared = p->shared};
+  for (int i = 0; i < 3; i++) op.seen.grid[i] = p->grid[i], op.seen.block[i] = p->block[i];
   kernel_work(f, blocks, threads, p->arguments, &op);
   return add_node(node, handle, deps, n, op);
 }

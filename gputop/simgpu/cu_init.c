@@ -1,6 +1,7 @@
 /* Initialisation, devices, contexts. */
 #include "cu_core.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,17 +74,27 @@ int cu_enter(void) {
   return forked() ? E_INIT : OK;
 }
 
+/* As the real driver does: a library that the environment names is loaded, and starts; what it returns is ignored. */
+static void inject(void) {
+  const char *path = getenv("CUDA_INJECTION64_PATH");
+  void *library = path == NULL || *path == '\0' ? NULL : dlopen(path, RTLD_NOW);
+  void (*start)(void) = library == NULL ? NULL : (void (*)(void))dlsym(library, "InitializeInjection");
+  if (start != NULL) start();
+}
+
 SG(cuInit)(unsigned flags) {
   if (flags != 0) return E_VALUE;
   if (initialised) return forked() ? E_INIT : OK;
   pthread_mutex_lock(&init_mu);
   if (!initialised) {
+
     cfg_read();
     st_open();
     read_visible();
     sg_cell[2] = 1;
     for (int i = 0; i < cfg.devices; i++)
       dev_table[i].context = (struct context){.live = 1, .dev = i, .primary = 1};
+    inject();
     __atomic_store_n(&initialised, 1, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&init_mu);

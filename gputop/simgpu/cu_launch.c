@@ -81,6 +81,8 @@ static int launch(void *handle, const struct sizes *z, void *stream, void **argu
   if (blocks == 0 || threads == 0 || threads > 1024) return E_VALUE;
   if (err != OK) return err;
   if (f == NULL) return E_HANDLE;
+  op.seen = (struct seen_work){.name = f->name, .shared = z->shared};
+  for (int i = 0; i < 3; i++) op.seen.grid[i] = z->grid[i], op.seen.block[i] = z->block[i];
   kernel_work(f, blocks, threads, arguments, &op);
   if (op.joint != NULL) op.use = use_of_collective; /* the ranks say how long it lasts */
   if (work.duration_ns != 0) {

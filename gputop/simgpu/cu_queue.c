@@ -81,6 +81,7 @@ static void run_work(struct stream *s, const struct op *op) {
   if (op->kind == K_KERNEL) data_kernel();
   if (op->region.dst != NULL) copy_move(&op->region, 0);
   acc_add(s, op, lasts, start, end);
+  seen_ran(s, op, start, end);
 }
 
 static void hold(struct stream *s, const struct op *op) {
@@ -143,6 +144,7 @@ void q_put(struct stream *s, struct op op) {
   op.seq = ++next_seq;
   op.queued = sg_now();
   op.entered = sg_entered;
+  seen_put(s, &op);
   if (s->waiting != NULL || !run(s, &op)) keep(s, &op);
   if (joints > 0) q_poll();
 }
@@ -203,6 +205,7 @@ static int joint_settled(struct stream *s) {
   }
   op.kind = K_COMM;
   acc_add(s, &op, end - begin, begin, end);
+  seen_ran(s, &op, s->holder_start, end);
   st_nvlink(s->dev, op.joint->sent, op.joint->received);
   op.joint->finished(op.joint);
   release(s);

@@ -39,6 +39,17 @@ struct sg_work {
   struct sg_use use;
 };
 
+/* What the simulated CUPTI is told: a call that gave the device something, or what the device did then. */
+enum { SEEN_CALL, SEEN_KERNEL, SEEN_COPY, SEEN_FILL, SEEN_GRAPH };
+struct sg_seen {
+  int what, copy_kind, source, target; /* of a copy: CUPTI's numbers of its direction and of both kinds of memory */
+  unsigned cbid, thread, device, graph;
+  uint64_t stream, start, end, correlation, bytes, node; /* node: of a graph, 0: not in one */
+  const char *name;
+  unsigned grid[3], block[3], shared;
+};
+typedef void (*sg_observer)(const struct sg_seen *); /* called with the driver's lock held; NULL: nobody */
+
 struct sg_private {
   size_t size;
   void (*count)(uint32_t offset);
@@ -50,6 +61,7 @@ struct sg_private {
   void (*next_work)(const struct sg_work *); /* the calling thread's next launch lasts and uses this */
   void (*read)(void *to, const void *from, size_t n); /* what memory holds, the device's or the host's */
   void (*write)(void *to, const void *from, size_t n);
+  void (*observe)(sg_observer);
 };
 
 static inline void sg_uuid(unsigned char *uuid, int device) {

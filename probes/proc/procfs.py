@@ -253,6 +253,18 @@ def threads(pid: int) -> list[int]:
         return []
 
 
+def thread_numbers(pid: int) -> dict[int, int]:
+    """Of a process's threads the numbers that they have in their own namespace, with those they have here."""
+    found = {}
+    for tid in threads(pid):
+        numbers = (
+            _read(f"/proc/{pid}/task/{tid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+        )
+        if numbers:
+            found[int(numbers[-1])] = tid
+    return found
+
+
 def thread_name(pid: int, tid: int) -> str | None:
     """The thread's name, or None when it has gone."""
     try:

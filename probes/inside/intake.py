@@ -1,0 +1,400 @@
+"""What programs tell from inside, as activities: on CLOCK_MONOTONIC, each joined with the call that gave it.
+
+A kernel has the correlation of a call that CUPTI saw; that call lies within one that a probe saw, on the same
+thread. So a kernel gets the begin of that one, by which explanations find it, with its line and its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
+from probes.distinct import distinct
+from probes.inside.layout import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
+from probes.proc.procfs import thread_numbers
+from probes.samples import listed_gpus
+from probes.schema import CallFlag, ExitFlag, Kind, Records
+from probes.source import PROBLEM, PROCESS, Sample
+from probes.stacks.demangle import demangled
+
+_RANGE, _SPAN, _OVERHEAD = "range", "span", "overhead"
+_WHAT: Final = {
+    What.KERNEL: KERNEL,
+    What.COPY: COPY,
+    What.FILL: FILL,
+    What.GRAPH: GRAPH,
+    What.OVERHEAD: _OVERHEAD,
+    What.RANGE: _RANGE,
+    What.SPAN: _SPAN,
+    What.INSTANT: _RANGE,
+}
+_ON_GPU: Final = (What.KERNEL, What.COPY, What.FILL, What.GRAPH)
+_DIRECTIONS: Final = {1: 1, 2: 2, 8: 3, 10: 3}  # CUpti_ActivityMemcpyKind: H2D, D2H, D2D, between devices
+_MEMORY: Final = {1: 0, 2: 1, 3: 2, 5: 4}  # CUpti_ActivityMemoryKind: pageable, pinned, device, managed
+_COPY_NAMES: Final = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 3: "Memcpy DtoD"}
+_OVERHEADS: Final = {0: "unknown", 1: "compiling", 1 << 16: "buffer flush", 2 << 16: "instrumentation"}
+_PAYLOADS: Final = {1: "<u8", 2: "<i8", 3: "<f8", 4: "<u4", 5: "<i4", 6: "<f4"}  # nvtxPayloadType_t
+_SLACK_NS: Final = 300  # by which both clocks' readings of one call may be apart
+_KEPT_NS: Final = 20_000_000_000  # of calls: what they gave may run as long
+_PATIENCE_NS: Final = 1_000_000_000  # of work whose call has not come yet
+_CALLS_KEPT_NS: Final = 3_000_000_000  # of calls that probes saw
+_GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
+_MOMENTS: Final = 4_096
+_MOST_TEXTS: Final = 1 << 16
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
+_CALLS: Final = np.dtype([("begin", "<i8"), ("end", "<i8"), ("tid", "<i8")])
+_GIVERS: Final = np.dtype([("correlation", "<i8"), ("begin", "<i8"), ("tid", "<i8")])
+
+
+@dataclass(slots=True)
+class _Process:
+    """What is known of a process, by its number here."""
+
+    inside_pid: int
+    texts: dict[int, str] = field(default_factory=dict)
+    rows: list[Rows] = field(default_factory=list)  # as they came
+    moments: list[Rows] = field(default_factory=list)
+    given: Rows = field(default_factory=lambda: np.zeros(0, ROW))  # calls of CUPTI that are not joined yet
+    givers: Rows = field(default_factory=lambda: np.zeros(0, _GIVERS))
+    work: Table = field(default_factory=lambda: np.zeros(0, TABLE))  # whose call is not known yet
+    correlation: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these
+    uuids: dict[int, str] = field(default_factory=dict)
+    threads: dict[int, int] = field(
+        default_factory=dict
+    )  # as the process has them -> as the machine has them
+    told: int = 0  # rows that were handed over, of those that came or were lost
+    lost: int = 0
+    dropped: int = 0
+    dropped_before: int = 0
+    until_ns: int = 0  # what ended until then has come
+    whole_ns: int = 0  # the same at the mark before
+    state: int = 0
+    error_ns: int = 0
+
+
+class Inside:
+    """Takes messages and calls in; tells activities, and how it stands with each process.
+
+    Args:
+        tell: Takes samples that are told at the next mark.
+    """
+
+    def __init__(self, tell: Callable[[Sample], object]) -> None:
+        self._tell = tell
+        self._processes: dict[int, _Process] = {}
+        self._texts: list[str] = [""]
+        self._numbers: dict[str, int] = {"": 0}
+        self._gpus: dict[str, int] = {}
+        self._calls: dict[int, list[Rows]] = {}  # outermost ones that probes saw, of dtype _CALLS, by process
+        self._ended: set[int] = set()
+        self._since_mark: list[int] = []
+
+    # -- taking in --------------------------------------------------------------------------------
+
+    def hear(self, record: bytes) -> None:
+        """Takes a message in; what is damaged is left out."""
+        if len(record) < RECORD.itemsize + HEADER.itemsize:
+            return
+        told = np.frombuffer(record, RECORD, 1)[0]
+        body = record[RECORD.itemsize : RECORD.itemsize + int(told["bytes"])]
+        if len(body) < HEADER.itemsize:
+            return
+        header = np.frombuffer(body, HEADER, 1)[0]
+        if int(header["version"]) != VERSION:
+            return
+        pid, data, count = int(told["pid"]), body[HEADER.itemsize :], int(header["count"])
+        process = self._process(pid, header, int(told["time"]))
+        message = int(header["message"])
+        self._follow(process, int(header["before"]))
+        if message == Message.ROWS:
+            self._rows(process, header, np.frombuffer(data, ROW, min(count, len(data) // ROW.itemsize)))
+        elif message == Message.CLOCK and len(data) >= CLOCK.itemsize:
+            process.moments.append(np.frombuffer(data, CLOCK, 1))
+        elif message == Message.TEXT and len(process.texts) < _MOST_TEXTS:
+            process.texts[int(header["number"])] = data[:count].decode(errors="replace")
+        elif message == Message.DEVICE:
+            process.uuids[int(header["number"])] = data[:count].decode(errors="replace")
+        elif message == Message.STATE:
+            self._state(
+                pid, process, int(header["number"]), data[:count].decode(errors="replace"), int(told["time"])
+            )
+
+    def _process(self, pid: int, header: Any, now: int) -> _Process:
+        known = self._processes.get(pid)
+        inside = int(header["pid"])
+        if known is None or known.inside_pid != inside:
+            known = self._processes[pid] = _Process(inside, until_ns=now, whole_ns=now)
+            parent = int(header["parent"])
+            if parent:
+                of = next((one for one in self._processes.values() if one.inside_pid == parent), None)
+                known.texts = dict(of.texts) if of is not None else {}
+        return known
+
+    def _follow(self, process: _Process, before: int) -> None:
+        """Counts rows that were handed over and have not come."""
+        if before < process.told:  # another program, by exec, begins anew
+            process.told, process.dropped_before = before, 0
+        process.lost += before - process.told
+        process.told = before
+
+    def _rows(self, process: _Process, header: Any, rows: Rows) -> None:
+        process.told += len(rows)
+        if (dropped := int(header["dropped"])) > process.dropped_before:
+            process.dropped += dropped - process.dropped_before
+            process.dropped_before = dropped
+        if len(rows):
+            process.rows.append(rows)
+        if int(header["flushed"]):
+            process.until_ns = int(header["flushed"])
+
+    def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
+        if state == State.ON:
+            process.lost += process.state == State.ON  # by exec: what the program before had is not known
+            self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
+        elif state == State.ENDED:
+            self._tell(Sample(PROCESS, now, {"pid": pid, "inside_until_ns": now}))
+        elif state in (State.REFUSED, State.TAKEN):
+            why = "starts without" if state == State.REFUSED else "goes on without"
+            text = f"process {pid} {why} --inside's exact kernels: {sentence}"
+            self._tell(Sample(PROBLEM, now, {"text": text}))
+            until = process.until_ns if state == State.TAKEN else 0
+            self._tell(
+                Sample(PROCESS, now, {"pid": pid, "inside_until_ns": until, "inside_refused": sentence})
+            )
+        if state != State.RANGES:
+            process.state = state
+
+    def notice(self, records: Records) -> None:
+        """Keeps outermost calls for a while, also of processes from which nothing was heard yet."""
+        ended = (records["kind"] == np.uint8(Kind.EXIT)) & (records["flags"] & _GROUP_DEAD != 0)
+        for pid in records["pid"][ended].tolist():
+            self._calls.pop(pid, None) if pid not in self._processes else self._ended.add(pid)
+        outer = np.flatnonzero((records["kind"] == np.uint8(Kind.CALL)) & (records["flags"] & _NESTED == 0))
+        if not len(outer):
+            return
+        calls = np.zeros(len(outer), _CALLS)
+        calls["end"] = records["t_end"][outer]
+        calls["begin"] = calls["end"] - records["duration"][outer].astype(np.int64)
+        calls["tid"] = records["tid"][outer]
+        pids = records["pid"][outer]
+        for pid in distinct(pids).tolist():
+            self._calls.setdefault(pid, []).append(calls[pids == pid])
+
+    def _know(self, gpus: Sample | None) -> None:
+        """By the UUIDs of the machine's GPUs a process's devices get their numbers."""
+        for gpu in listed_gpus(gpus):
+            if isinstance(gpu.get("uuid"), str) and isinstance(gpu.get("index"), int):
+                self._gpus[gpu["uuid"].removeprefix("GPU-").replace("-", "")] = gpu["index"]
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def at_mark(self, mark_ns: int, gpus: Sample | None, *, last: bool = False) -> Iterator[Sample]:
+        """What came since the mark before, as samples.
+
+        Args:
+            mark_ns: When.
+            gpus: What NVML tells.
+            last: Nothing more comes: also what is not joined.
+        """
+        self._know(gpus)
+        count, lost, since = 0, 0, mark_ns
+        for pid, process in list(self._processes.items()):
+            before, ended = process.whole_ns, pid in self._ended
+            rows = self._joined(pid, process, mark_ns, last=last or ended)
+            if len(rows):
+                count += len(rows)
+                yield from activity_samples(rows, self._texts, mark_ns)
+            missing = process.lost + process.dropped
+            if missing:
+                since = min(since, before)
+            if ended:
+                if process.state == State.ON:  # it ended without handing over what it had
+                    missing, since = missing + 1, min(since, process.until_ns)
+                del self._processes[pid]
+                self._calls.pop(pid, None)
+            lost += missing
+            process.lost = process.dropped = 0
+            process.whole_ns = process.until_ns
+        self._ended.clear()
+        for pid, kept in self._calls.items():
+            self._calls[pid] = [one[one["end"] > mark_ns - _CALLS_KEPT_NS] for one in kept]
+        self._since_mark = [count + lost, since] if count or lost else []
+
+    def told_since_mark(self) -> list[int]:
+        """What the mark tells of it: how many rows there were, and of which moment on some may be missing."""
+        return self._since_mark
+
+    def _joined(self, pid: int, process: _Process, now: int, *, last: bool) -> Table:
+        """Rows of activities that can be told, and keeps the others."""
+        rows = np.concatenate([np.zeros(0, ROW), *process.rows])
+        process.rows.clear()
+        if not len(rows) and not len(process.work):
+            return process.work
+        what = rows["what"]
+        process.given = np.concatenate([process.given, rows[what == What.CALL]])
+        told = np.isin(what, [int(one) for one in _WHAT])
+        work = self._table(pid, process, rows[told])
+        process.correlation = np.concatenate(
+            [process.correlation, rows["correlation"][told].astype(np.int64)]
+        )
+        work = np.concatenate([process.work, work])
+        self._find_givers(pid, process)
+        self._drop_old(process, now)
+        on_gpu = np.isin(work["what"], [self._text(_WHAT[one]) for one in _ON_GPU])
+        if len(process.givers):
+            place = np.searchsorted(process.givers["correlation"], process.correlation)
+            giver = process.givers[np.minimum(place, len(process.givers) - 1)]
+            found = on_gpu & (giver["correlation"] == process.correlation)
+            work["call_begin"][found] = giver["begin"][found]
+            work["call_tid"][found] = giver["tid"][found]
+        ready = ~on_gpu | (work["call_tid"] >= 0) | (work["end"] < now - _PATIENCE_NS) | last
+        process.work, process.correlation = work[~ready], process.correlation[~ready]
+        chosen: Table = work[ready]
+        return chosen
+
+    def _find_givers(self, pid: int, process: _Process) -> None:
+        """Joins calls of CUPTI with those that probes saw: the outermost one of the thread around each."""
+        kept = self._calls.get(pid)
+        if not len(process.given) or not kept:
+            return
+        calls = np.concatenate(kept)
+        calls = calls[np.lexsort((calls["begin"], calls["tid"]))]
+        self._calls[pid] = [calls]
+        at = self._monotonic(process, process.given["begin"])
+        tids = self._threads(pid, process, process.given["thread"])
+        found = np.full(len(at), -1, np.int64)
+        for tid in np.unique(tids).tolist():
+            low, high = np.searchsorted(calls["tid"], [tid, tid + 1])
+            if low == high:
+                continue
+            mine = np.flatnonzero(tids == tid)
+            place = low + np.searchsorted(calls["begin"][low:high], at[mine] + _SLACK_NS, side="right") - 1
+            held = np.maximum(place, low)
+            fits = (place >= low) & (calls["end"][held] >= at[mine] - _SLACK_NS)
+            # a call around it goes before one that begins within the slack
+            before = np.maximum(held - 1, low)
+            inside = (calls["begin"][held] > at[mine]) & (calls["end"][before] >= at[mine]) & (before < held)
+            found[mine] = np.where(fits, np.where(inside, before, held), -1)
+        known = found >= 0
+        givers = np.zeros(int(known.sum()), _GIVERS)
+        givers["correlation"] = process.given["correlation"][known]
+        givers["begin"], givers["tid"] = calls["begin"][found[known]], calls["tid"][found[known]]
+        givers = np.concatenate([process.givers, givers])
+        givers = givers[np.argsort(givers["correlation"], kind="stable")]
+        process.givers = (
+            givers[np.append(True, np.diff(givers["correlation"]) > 0)] if len(givers) else givers
+        )
+        process.given = process.given[~known]
+
+    def _drop_old(self, process: _Process, now: int) -> None:
+        """Calls that were so long ago that nothing of them is still to come."""
+        process.givers = process.givers[process.givers["begin"] > now - _KEPT_NS]
+        process.given = process.given[self._monotonic(process, process.given["begin"]) > now - _PATIENCE_NS]
+
+    def _monotonic(self, process: _Process, at: npt.NDArray[Any]) -> Ints:
+        """CUPTI's times on CLOCK_MONOTONIC: between two moments that both clocks tell, in proportion."""
+        if not process.moments:
+            return at.astype(np.int64)
+        moments = np.concatenate(process.moments)[-_MOMENTS:]
+        process.moments = [moments]
+        moments = moments[np.argsort(moments["cupti"], kind="stable")]
+        process.error_ns = max(process.error_ns, int(moments["error"].max()))
+        shift = moments["cupti"].astype(np.int64) - moments["monotonic"].astype(np.int64)
+        first = int(moments["cupti"][0])
+        here = at.astype(np.int64) - first
+        there = moments["cupti"].astype(np.int64) - first
+        off = np.interp(
+            here.astype(np.float64), there.astype(np.float64), (shift - shift[0]).astype(np.float64)
+        )
+        return np.asarray(at.astype(np.int64) - shift[0] - np.rint(off).astype(np.int64), np.int64)
+
+    def _table(self, pid: int, process: _Process, rows: Rows) -> Table:
+        table = unknown_rows(len(rows))
+        what = rows["what"]
+        on_cupti = what <= What.OVERHEAD
+        for name in ("begin", "end"):
+            table[name] = np.where(
+                on_cupti, self._monotonic(process, rows[name]), rows[name].astype(np.int64)
+            )
+        table["end"] = np.maximum(table["begin"], table["end"])
+        table["pid"] = pid
+        table["what"] = self._each(what, lambda one: _WHAT[What(one)])
+        on_gpu = np.isin(what, [int(one) for one in _ON_GPU])
+        table["device"] = np.where(on_gpu, self._devices(process, rows["device"]), -1)
+        table["stream"] = np.where(on_gpu, rows["stream"], -1)
+        table["graph"] = np.where(on_gpu & (rows["graph"] > 0), rows["graph"], -1)
+        moved = np.isin(what, (What.COPY, What.FILL))
+        table["bytes"] = np.where(moved, rows["bytes"].astype(np.int64), -1)
+        ranges = what >= What.RANGE
+        table["tid"] = np.where(ranges, self._threads(pid, process, rows["thread"]), -1)
+        copies = what == What.COPY
+        direction = self._each_number(rows["detail"] & 0xFF, lambda one: _DIRECTIONS.get(one, -1))
+        side = np.where(direction == 2, rows["detail"] >> 16 & 0xFF, rows["detail"] >> 8 & 0xFF)
+        table["direction"] = np.where(copies, direction, -1)
+        table["memory"] = np.where(copies, self._each_number(side, lambda one: _MEMORY.get(one, -1)), -1)
+        texts = process.texts
+        names = self._each(rows["name"], lambda one: demangled(texts.get(one, "")))
+        names = np.where(
+            what == What.COPY, self._each(direction, lambda one: _COPY_NAMES.get(one, "Memcpy")), names
+        )
+        names = np.where(what == What.FILL, self._text("Memset"), names)
+        graphs = what == What.GRAPH
+        names[graphs] = self._each(rows["graph"][graphs], lambda one: f"CUDA graph {one}")
+        overhead = what == What.OVERHEAD
+        names[overhead] = self._each(rows["detail"][overhead], lambda one: _OVERHEADS.get(one, "overhead"))
+        table["name"] = names
+        table["detail"] = 0
+        said = np.flatnonzero(ranges & ((rows["stream"] > 0) | (rows["detail"] > 0)))
+        for place in said.tolist():
+            table["detail"][place] = self._text(_detail(rows[place], texts))
+        return table
+
+    def _text(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            if len(self._texts) >= _MOST_TEXTS:
+                return 0
+            number = self._numbers[text] = len(self._texts)
+            self._texts.append(text)
+        return number
+
+    def _each(self, values: npt.NDArray[Any], text: Callable[[int], str]) -> Ints:
+        """The numbers of the texts that values stand for."""
+        return self._each_number(values, lambda one: self._text(text(one)))
+
+    def _each_number(self, values: npt.NDArray[Any], number: Callable[[int], int]) -> Ints:
+        kinds, place = np.unique(values, return_inverse=True)
+        found: Ints = np.array([number(one) for one in kinds.tolist()], np.int64)[place.reshape(-1)]
+        return found
+
+    def _devices(self, process: _Process, devices: npt.NDArray[Any]) -> Ints:
+        """NVML's numbers of devices; CUDA's own where the UUID is not known."""
+        return self._each_number(devices, lambda one: self._gpus.get(process.uuids.get(one, ""), one))
+
+    def _threads(self, pid: int, process: _Process, threads: npt.NDArray[Any]) -> Ints:
+        """The machine's numbers of threads, which in a container have others of their own."""
+        if process.inside_pid == pid:
+            return threads.astype(np.int64)
+        wanted = set(np.unique(threads).tolist())
+        if wanted - set(process.threads):
+            process.threads |= thread_numbers(pid)
+            process.threads |= {one: one for one in wanted - set(process.threads)}
+        return self._each_number(threads, lambda one: process.threads[one])
+
+
+def _detail(row: Any, texts: dict[int, str]) -> str:
+    """Domain and payload of a range, in words."""
+    said = []
+    if domain := texts.get(int(row["stream"]), ""):
+        said.append(f"domain {domain}")
+    if kind := _PAYLOADS.get(int(row["detail"])):
+        value = np.frombuffer(np.uint64(row["bytes"]).tobytes(), kind, 1)[0]
+        said.append(f"payload {value.item():g}" if kind.startswith("<f") else f"payload {value}")
+    return ", ".join(said)

@@ -1,0 +1,202 @@
+"""``--inside``: what CUPTI tells is what the simulated GPU did, joined with the calls that gave it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
+from gputop.inside.build import environment
+from gputop.simgpu.trace import read_trace
+from probes.activities import Table
+from probes.samples import told
+from probes.source import PROBLEM
+from replay.reader import SessionReader
+from tests.ebpf.recording import Recorded, Workshop
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
+PROGRAM = str(Path(__file__).resolve().parent / "programs" / "insides.py")
+ERROR_NS = 5_000  # of both clocks, on a machine whose clock_gettime may be interrupted
+FLAGS = ("--simgpu", "--inside")
+long = pytest.mark.long
+
+
+def record(folder: Path, what: str, status: int = 0, **env: str) -> tuple[Recorded, Path]:
+    trace = folder / "trace"
+    env = {"SIMGPU_TRACE": str(trace), "SIMGPU_CUPTI_DRIFT_PPM": "20"} | env
+    run = Workshop(folder).record(sys.executable, PROGRAM, what, flags=FLAGS, env=env, status=status)
+    return run, trace
+
+
+def evidence_of(path: Path) -> tuple[Evidence, list[str]]:
+    """What an explanation would use, and the problems that are told."""
+    reader = SessionReader(path)
+    gatherer, problems = Gatherer(reader.header), []
+    for item in reader.items():
+        gatherer.feed(item)
+        if (problem := told(item, PROBLEM)) is not None:
+            problems.append(problem["text"])
+    reader.close()
+    return assemble(gatherer), problems
+
+
+def ran(evidence: Evidence) -> Table:
+    """What the GPU did by CUPTI, in order."""
+    rows = evidence.activities.of("kernel", "copy", "fill", "graph")
+    ordered: Table = rows[np.lexsort((rows["end"], rows["begin"]))]
+    return ordered
+
+
+def assert_as_traced(evidence: Evidence, trace: Path, until_ns: int | None = None) -> None:
+    """Each row is one of the trace and each of the trace is there; its call was recorded."""
+    rows = ran(evidence)
+    real = np.sort(
+        read_trace(trace).of(kinds={"kernel", "h2d", "d2h", "d2d", "memset"}), order=["start", "end"]
+    )
+    if until_ns is not None:
+        real, rows = real[real["end"] < until_ns], rows[rows["end"] < until_ns]
+    assert len(rows) == len(real) > 0
+    assert np.abs(rows["begin"] - real["start"]).max() <= ERROR_NS
+    assert np.abs(rows["end"] - real["end"]).max() <= ERROR_NS
+    assert (rows["pid"] == real["pid"]).all()
+    assert (rows["device"] == real["device"]).all()
+    calls = evidence.calls
+    known = set(zip(calls["tid"].tolist(), calls["begin"].tolist(), strict=True))
+    given = list(zip(rows["call_tid"].tolist(), rows["call_begin"].tolist(), strict=True))
+    assert set(given) <= known
+    # what a call gave was queued after the call began
+    assert (real["enqueue"] - rows["call_begin"] >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "work",
+        "graphs",
+        *(pytest.param(one, marks=long) for one in ("threads", "forks", "starts")),
+    ],
+)
+def test_what_cupti_tells_is_what_the_gpu_did(tmp_path: Path, what: str) -> None:
+    run, trace = record(tmp_path, what)
+    evidence, problems = evidence_of(run.path)
+    assert problems == []
+    assert run.lost == 0
+    assert_as_traced(evidence, trace)
+    assert not len(evidence.lost[0])
+
+
+@pytest.mark.parametrize(
+    "version", ["11.8", pytest.param("12.1", marks=long), pytest.param("12.8", marks=long)]
+)
+def test_records_of_older_versions_are_read_as_well(tmp_path: Path, version: str) -> None:
+    run, trace = record(tmp_path, "work", SIMGPU_CUPTI=version, SIMGPU_CUPTI_LATE_MS="120")
+    assert_as_traced(evidence_of(run.path)[0], trace)
+
+
+@long
+def test_on_two_gpus_rows_have_the_numbers_of_the_machine(tmp_path: Path) -> None:
+    run, trace = record(tmp_path, "work", SIMGPU_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
+    evidence, _ = evidence_of(run.path)
+    assert set(ran(evidence)["device"].tolist()) == {1}
+    assert_as_traced(evidence, trace)
+
+
+def test_what_cupti_has_no_room_for_is_told_as_lost(tmp_path: Path) -> None:
+    run, trace = record(tmp_path, "work", SIMGPU_CUPTI_MOST="1024", SIMGPU_CUPTI_LATE_MS="600", STEPS="400")
+    evidence, _ = evidence_of(run.path)
+    real = read_trace(trace).of(kinds={"kernel", "h2d", "d2h", "d2d", "memset"})
+    missing = len(real) - len(ran(evidence))
+    assert missing == 0 or len(evidence.lost[0])
+
+
+def test_what_a_program_had_not_handed_over_before_exec_is_not_known(tmp_path: Path) -> None:
+    run, trace = record(tmp_path, "executes", STEPS="400")
+    evidence, _ = evidence_of(run.path)
+    begin, end = evidence.lost[0][0], evidence.lost[1][-1]
+    real = read_trace(trace).of(kinds={"kernel", "h2d", "d2h", "d2d", "memset"})
+    known = ran(evidence)
+    inside = ((real["end"] >= begin) & (real["start"] <= end)).sum()
+    assert 0 < len(real) - len(known) <= inside
+    assert (known["end"] > end).any()
+
+
+@pytest.mark.parametrize("what", ["killed", pytest.param("crashes", marks=long)])
+def test_of_a_program_that_is_killed_the_end_is_not_known(tmp_path: Path, what: str) -> None:
+    status = 128 + (signal.SIGKILL if what == "killed" else signal.SIGSEGV)
+    run, trace = record(tmp_path, what, status, STEPS="400")
+    evidence, _ = evidence_of(run.path)
+    (begin,), (end,) = evidence.lost
+    real = read_trace(trace).of(kinds={"kernel", "h2d", "d2h", "d2d", "memset"})
+    assert begin < real["end"].max() <= end
+    assert_as_traced(evidence, trace, int(begin))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("subscribe:39", "another CUPTI client has it"),
+        pytest.param("enable:33", "the GPU is virtual", marks=long),
+        pytest.param("enable:35", "NVreg_RestrictProfilingToAdminUsers", marks=long),
+        pytest.param("enable:999", "cuptiActivityEnable failed with error 999", marks=long),
+        pytest.param("version:12", "has version 12: CUDA 11.8 or later has 18", marks=long),
+    ],
+)
+def test_a_refusal_is_one_sentence_and_the_program_runs_on(tmp_path: Path, fault: str, sentence: str) -> None:
+    run, trace = record(tmp_path, "work", SIMGPU_CUPTI_FAULT=fault)
+    evidence, problems = evidence_of(run.path)
+    (problem,) = problems
+    assert sentence in problem
+    assert "starts without --inside's exact kernels" in problem
+    assert not len(ran(evidence))
+    assert len(read_trace(trace).rows) > 100
+
+
+def test_a_profiler_that_comes_later_gets_cupti(tmp_path: Path) -> None:
+    run, _trace = record(tmp_path, "profiled")
+    evidence, problems = evidence_of(run.path)
+    assert run.said == [{"subscribe": 0}]
+    (problem,) = problems
+    assert "goes on without --inside's exact kernels: another CUPTI client, such as torch.profiler" in problem
+    assert len(ran(evidence))
+
+
+def test_when_gputop_is_killed_the_library_goes_quiet(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    log = tmp_path / "kernels"
+    recorder = workshop.start(
+        ["--", sys.executable, PROGRAM, "long_lived"], FLAGS, {"SIMGPU_KERNELS": str(log)}
+    )
+    wait_until(lambda: log.exists() and log.stat().st_size > 0, "the program works")
+    pid = int(log.read_text().split()[0])
+    try:
+        wait_until(lambda: "gputop-inside" in names_of_threads(pid), "its thread works")
+        os.kill(recorder.pid, signal.SIGKILL)
+        recorder.wait()
+        wait_until(lambda: "gputop-inside" not in names_of_threads(pid), "its thread ends")
+        size = log.stat().st_size
+        wait_until(lambda: log.stat().st_size > size, "the program works on")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def names_of_threads(pid: int) -> set[str]:
+    return {(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
+def test_without_a_probe_the_library_does_nothing(tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    made, _ = environment(workshop.environment())
+    body = "from cuda import Cuda; import os; Cuda().Free(None)\nfor one in os.listdir('/proc/self/task'):\n"
+    body += "    print(open(f'/proc/self/task/{one}/comm').read())\n"
+    done = subprocess.run([sys.executable, "-c", body], env=made, capture_output=True, text=True, check=True)
+    assert "python" in done.stdout
+    assert "gputop-inside" not in done.stdout
