@@ -54,6 +54,15 @@ def format_ns(ns: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
+def format_joules(joules: float | None) -> str:
+    """An energy: ``0.4 J``, ``512 J``, ``1.2 kJ``, ``3.1 MJ``."""
+    if joules is None or not math.isfinite(joules):
+        return "-"
+    power = 0 if joules < 999.5 else 1 if joules < 999.5e3 else 2
+    scaled, unit = joules / 1e3**power, ("J", "kJ", "MJ")[power]
+    return f"{scaled:.2g} {unit}" if scaled < 9.95 else f"{scaled:.0f} {unit}"
+
+
 def format_hours(hours: float | None) -> str:
     """GPU hours, which never become days: ``41.0ms``, ``17m``, ``2.5h``, ``1,204h``."""
     if hours is None or not math.isfinite(hours):

@@ -254,6 +254,32 @@ class RankJson(TypedDict):
     ahead_ns: int
 
 
+class GpuEnergyJson(TypedDict):
+    """The energy of a GPU."""
+
+    index: int
+    measured_ns: int
+    joules: float
+    watts: float
+
+
+class ProcessEnergyJson(TypedDict):
+    """The part of a process."""
+
+    pid: int
+    joules: float
+    watts: float
+
+
+class EnergyJson(TypedDict):
+    """What GPUs and processes took."""
+
+    gpus: list[GpuEnergyJson]
+    processes: list[ProcessEnergyJson]
+    step_joules: float | None
+    saved_joules: list[float]
+
+
 class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
@@ -262,6 +288,7 @@ class _Rare(TypedDict, total=False):
     kernels: list[LaunchedKernelJson]
     graphs: GraphsJson
     ranks: list[RankJson]
+    energy: EnergyJson
 
 
 class ExplainDocument(_DocumentClass, _Rare):

@@ -109,6 +109,7 @@ class ProcessJson(_MayBelong):
     memory_percent: int | None
     rss_bytes: int | None
     run_ns: int | None
+    watts: Number
     lines: list[CallLineJson]
     unknown_lines: int
     waits: list[WaitJson]

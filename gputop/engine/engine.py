@@ -21,7 +21,7 @@ from gputop.engine.facts import Facts, lost_before
 from gputop.engine.faults import FaultCounts, add_faults
 from gputop.engine.fills import fill_of
 from gputop.engine.frame import Frame, Lost, stacks_recorded
-from gputop.engine.gpu_processes import use_of
+from gputop.engine.gpu_processes import use_of, watts_of
 from gputop.engine.host import HostWindow
 from gputop.engine.kernels import KernelWindow
 from gputop.engine.linesums import LineWindow
@@ -229,6 +229,7 @@ class Engine:
             scheduled=self._header.get("source") is None,  # no trace of other tools tells all of it
             resident=self._host.resident(mark.time_ns),
             use=use_of(gpu_rows),
+            watts=watts_of(gpu_rows),
             header=self._header,
         )
         processes = rows.process_rows(window, self.facts)

@@ -166,6 +166,7 @@ class ProcessRow:
     memory_percent: int | None = None  # it read or wrote memory of the GPU
     rss_bytes: int | None = None  # resident memory on the host
     run_ns: int | None = None  # since it began, until its end
+    watts: float | None = None  # of its GPUs' power its part of the processes' SM time; alone on one, all
 
 
 @dataclass(frozen=True, slots=True)

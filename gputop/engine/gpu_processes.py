@@ -43,6 +43,20 @@ def use_of(gpus: Iterable[GpuRow]) -> dict[int, Use]:
     return sums
 
 
+def watts_of(gpus: Iterable[GpuRow]) -> dict[int, float]:
+    """By pid: its part of the power of its GPUs, by SM time; the only one on a GPU has all of it."""
+    watts: dict[int, float] = {}
+    for gpu in gpus:
+        there = gpu.processes or ()
+        used = sum(one.sm_percent or 0 for one in there)
+        if gpu.power_milliwatts is None or not (used or len(there) == 1):
+            continue
+        for one in there:
+            part = 1.0 if len(there) == 1 else (one.sm_percent or 0) / used
+            watts[one.pid] = watts.get(one.pid, 0.0) + part * gpu.power_milliwatts / 1e3
+    return watts
+
+
 def _plus(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
 

@@ -55,6 +55,7 @@ class Window:
     scheduled: bool = True  # whether it is known what threads did beside their calls
     resident: Mapping[int, int] = field(default_factory=dict)  # pid -> bytes
     use: Mapping[int, Use] = field(default_factory=dict)
+    watts: Mapping[int, float] = field(default_factory=dict)
     header: Mapping[str, Any] = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
@@ -266,6 +267,7 @@ def _process_row(
             (key, value) for key, value in row.items() if key in KEYS and isinstance(value, str | int)
         ),
         sm_percent=sm,
+        watts=window.watts.get(pid) if exited is None else None,
         memory_percent=memory,
         rss_bytes=window.resident.get(pid) if exited is None else None,
         run_ns=None if began is None else max((window.mark_ns if exited is None else int(exited)) - began, 0),

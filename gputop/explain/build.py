@@ -21,6 +21,7 @@ from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.power import energy_of
 from gputop.explain.evidence.ranges import length
 from gputop.explain.findings.collectives import ranks_of
 from gputop.explain.findings.diagnosis import Ground, ground_of, kinds_of, unasked_of
@@ -171,6 +172,7 @@ def ledger_of(
         kernels=kernels_of(scene, pids, effort, alone) or KernelReport(duration, {}, ()),
         graphs=graphs_of(scene, pids) or GraphReport(),
         ranks=ranks_of(scene, pids) or RankReport(),
+        energy=energy_of(evidence.gpus, *stretch),
     )
     return ledger, scene, outcome
 

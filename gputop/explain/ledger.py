@@ -43,6 +43,7 @@ from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
 from gputop.explain.answer.wording import TIME, loss_ns
 from gputop.explain.causes.c23_straggler import of_lateness
+from gputop.explain.evidence.power import Energy
 from gputop.explain.findings.diagnosis import Ground, class_of, class_of_rows
 from gputop.explain.findings.findings import Least, least_of
 from gputop.explain.findings.gapsizes import LEAST_GAPS, NO_SIZES, Sizes, gathered, lonely
@@ -249,6 +250,7 @@ class Ledger:
     kernels: KernelReport
     graphs: GraphReport
     ranks: RankReport
+    energy: Energy
     parts: int = 1
 
 
@@ -302,6 +304,7 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         earlier.kernels.joined(later.kernels),
         earlier.graphs.joined(later.graphs),
         earlier.ranks.joined(later.ranks),
+        earlier.energy.joined(later.energy),
         earlier.parts + later.parts,
     )
 
@@ -384,6 +387,7 @@ def report_of(
         kernels=ledger.kernels.of(pids),
         graphs=ledger.graphs.of(pids),
         ranks=ledger.ranks.of(pids),
+        energy=ledger.energy if ledger.energy.gpus else None,
     )
 
 

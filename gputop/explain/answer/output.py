@@ -17,6 +17,7 @@ from gputop.documents.explain import (
 from gputop.documents.parts import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
+from gputop.explain.answer.energy_output import energy_json, energy_text
 from gputop.explain.answer.graphs import graph_texts, graphs_json
 from gputop.explain.answer.kernels_output import kernel_texts, kernels_json
 from gputop.explain.answer.memory_output import leak_line, memory_json, shortage_lines
@@ -114,6 +115,8 @@ def report_to_json(report: Report) -> ExplainDocument:
         made["graphs"] = graphs_json(report.graphs)
     if report.ranks is not None:
         made["ranks"] = ranks_json(report.ranks)
+    if report.energy is not None:
+        made["energy"] = energy_json(report)
     return made
 
 
@@ -224,6 +227,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
         lines += _wrapped(f"{steps_text(report.steps)}.", width, "")
         if (growth := report.steps.growth) is not None:
             lines += _wrapped(f"! {growth.text()}", width, "")
+    if said := energy_text(report):
+        lines += _wrapped(said, width, "")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
     if said := " ".join(filter(None, (what_if_text(report), overlap_text(report)))):

@@ -12,6 +12,7 @@ from gputop.explain.answer.graphs import GraphReport
 from gputop.explain.answer.kernels import KernelReport
 from gputop.explain.answer.memory import MemoryReport
 from gputop.explain.answer.ranktimes import RankReport
+from gputop.explain.evidence.power import Energy
 from gputop.format import format_ns
 
 
@@ -361,6 +362,7 @@ class Report:
         kernels: What was launched, by kernel; None where no kernel has a name.
         graphs: CUDA graphs, and launches that would fit one; None where there are none.
         ranks: Who of several ranks on this machine comes when; None where there are none.
+        energy: What GPUs and processes took; None where nothing told of power.
     """
 
     start_ns: int
@@ -388,6 +390,7 @@ class Report:
     kernels: KernelReport | None = None
     graphs: GraphReport | None = None
     ranks: RankReport | None = None
+    energy: Energy | None = None
 
     @property
     def lost_share(self) -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputop.format import format_count, format_ns, format_percent, format_times
+from gputop.explain.answer.energy_output import saved_joules
+from gputop.format import format_count, format_joules, format_ns, format_percent, format_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,12 +149,14 @@ def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
 
 
 def saves_text(finding: Finding, report: Report) -> str:
-    """``saves up to 2.41s: 70.9ms of each 78.0ms step``; "alone" where savings overlap."""
+    """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``; "alone" where savings overlap."""
     step = saved_of_step(finding, report)
     alone = " alone" if overlap(report) else ""
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
     because = f" ({finding.gain_because})" if finding.gain_because else ""
-    return f"saves up to {format_ns(finding.max_gain_ns)}{alone}{each}{because}"
+    joules = saved_joules(finding, report)
+    energy = f" ({format_joules(joules)})" if joules is not None else ""
+    return f"saves up to {format_ns(finding.max_gain_ns)}{energy}{alone}{each}{because}"
 
 
 def overlap(report: Report) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import (
@@ -17,6 +18,8 @@ from gputop.format import (
 from gputop.ui.model.belonging_text import belongs, container_id, job, rank
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
+
+N = TypeVar("N", int, float)
 
 WAITING = (
     "Waiting for a process that uses CUDA.",
@@ -183,8 +186,8 @@ def _figure(
     key: str,
     title: str,
     width: int,
-    figure: Callable[[ProcessRow], int | None],
-    text: Callable[[int], str],
+    figure: Callable[[ProcessRow], float | None],
+    text: Callable[[float], str],
     *,
     keep: int,
 ) -> Column[ProcessRow]:
@@ -208,6 +211,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("gpu", "GPU", 3, _gpus, _gpu_order, right=False, keep=67, grow=5,
            descending=False),
     _figure("sm", "SM%", 3, lambda r: r.sm_percent, format_percent, keep=66),
+    _figure("watts", "WATTS", 5, lambda r: r.watts, lambda watts: f"{watts:.0f}", keep=44),
     _figure("bandwidth", "GMBW%", 5, lambda r: r.memory_percent, format_percent, keep=45),
     _figure("memory", "GPU MEM", 7, lambda r: r.gpu_memory_bytes, format_bytes, keep=58),
     Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),

@@ -16,6 +16,7 @@ _SUMMED = (
     "runnable_percent",
     "on_cpu_percent",
     "sm_percent",
+    "watts",
     "memory_percent",
     "rss_bytes",
 )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gputop.explain.answer.energy_output import step_joules
 from gputop.explain.answer.picture import (
     BLOCKED,
     CALL_WORDS,
@@ -28,7 +29,7 @@ from gputop.explain.answer.picture import (
     HostTime,
     OneStep,
 )
-from gputop.format import SPARKS, clip, fit, format_count, format_ns
+from gputop.format import SPARKS, clip, fit, format_count, format_joules, format_ns
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
 from gputop.ui.model.whylines import figure, unit_of
@@ -73,7 +74,10 @@ def title(step: OneStep | None, report: Report | None) -> str:
     steps = report.steps if report is not None else None
     mean_ns = steps.usual_ns if steps is not None and steps.pid == step.pid else step.length_ns
     mean = f", mean {format_ns(mean_ns)}" if abs(mean_ns - step.length_ns) > _UNLIKE * step.length_ns else ""
-    return f"one step, median of {format_count(step.count)}: {format_ns(step.length_ns)}{mean}"
+    known = report is not None and steps is not None and steps.pid == step.pid
+    joules = step_joules(report) if known and report is not None else None
+    energy = f", {format_joules(joules)}" if joules is not None else ""
+    return f"one step, median of {format_count(step.count)}: {format_ns(step.length_ns)}{mean}{energy}"
 
 
 def waterfall_lines(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputop.engine.frame import Frame
+from gputop.explain.answer.energy_output import saved_joules
 from gputop.explain.answer.wording import ends_of, loss_ns, saved_of_step
 from gputop.format import NS_PER_S, format_count, format_duration, format_ns
 from gputop.playback.feed import OLD_NS, Explained
@@ -90,7 +91,8 @@ class Cause:
 class Fix:
     """What to change, and what that saves at most: ns a step, or of the whole window without steps.
 
-    ``reason`` is what the advice rests on, "" where it says nothing of that; ``older_ns`` how much older than
+    ``reason`` is what the advice rests on, "" where it says nothing of that; ``saves_joules`` the energy
+    of that, at most; ``older_ns`` how much older than
     the figures all this is, 0 where that is little.
     """
 
@@ -99,6 +101,7 @@ class Fix:
     saves_ns: int
     per_step: bool
     older_ns: int = 0
+    saves_joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +272,9 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
     older_ns = older_ns if older_ns >= OLD_NS else 0
     step = saved_of_step(finding, report)
     if step is None:
-        return Fix(reason, text, finding.max_gain_ns, per_step=False, older_ns=older_ns)
-    return Fix(reason, text, step[0], per_step=True, older_ns=older_ns)
+        joules = saved_joules(finding, report)
+        return Fix(reason, text, finding.max_gain_ns, False, older_ns, joules)
+    return Fix(reason, text, step[0], True, older_ns, saved_joules(finding, report, step[0]))
 
 
 def _without_causes(report: Report, lanes: Lanes | None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.explain.answer.wording import percent_text
-from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, width_of
+from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, format_joules, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why
 
@@ -314,11 +314,14 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
     older = f" (from {fix.older_ns / NS_PER_S:.0f} s ago)" if fix.older_ns else ""
-    saves = f" saves up to {most}{older} " if fix.saves_ns else ""
+    joules = f", {format_joules(fix.saves_joules)}" if fix.saves_joules else ""
+    saves = f" saves up to {most}{joules}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
     text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
     if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
         saves = saves.replace(older, "")  # it is drawn as old all the same
+    if rows == 1 and joules and width_of(text) > width - len(_FIX) - len(saves) - 1:
+        saves = saves.replace(joules, "")
     room = max(width - len(_FIX) - len(saves) - 1, 8)
     told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
     right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []

@@ -1,0 +1,113 @@
+"""What GPUs and their processes took of energy: power as NVML samples it, over the time between two samples.
+
+A process has the part of a GPU's energy that it has of the processes' SM time; alone on a GPU it has all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gputop.format import NS_PER_S
+from probes.samples import listed_gpus
+from probes.source import Sample
+
+FAR_NS = 5 * NS_PER_S  # between two samples: beyond, nothing is known of the power
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEnergy:
+    """One GPU: for how long its power is known, and what it took meanwhile."""
+
+    measured_ns: int
+    joules: float
+
+    @property
+    def watts(self) -> float:
+        """The mean power."""
+        return self.joules * NS_PER_S / max(self.measured_ns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Of some time: by number of the GPU, and by process the joules that are its own."""
+
+    gpus: Mapping[int, GpuEnergy]
+    processes: Mapping[int, float]
+
+    @property
+    def joules(self) -> float:
+        """All of it."""
+        return sum(gpu.joules for gpu in self.gpus.values())
+
+    @property
+    def measured_ns(self) -> int:
+        """For how long the power of the GPU is known that was measured for longest."""
+        return max((gpu.measured_ns for gpu in self.gpus.values()), default=0)
+
+    @property
+    def most_watts(self) -> float:
+        """The mean power of the GPU that takes most."""
+        return max((gpu.watts for gpu in self.gpus.values()), default=0.0)
+
+    def watts_of(self, pid: int) -> float | None:
+        """The mean power of a process's part; None where that is not known."""
+        joules = self.processes.get(pid)
+        return None if joules is None else joules * NS_PER_S / max(self.measured_ns, 1)
+
+    def joined(self, later: Energy) -> Energy:
+        """This and what follows it."""
+        gpus = dict(self.gpus)
+        for index, one in later.gpus.items():
+            before = gpus.get(index, GpuEnergy(0, 0.0))
+            gpus[index] = GpuEnergy(before.measured_ns + one.measured_ns, before.joules + one.joules)
+        processes = dict(self.processes)
+        for pid, joules in later.processes.items():
+            processes[pid] = processes.get(pid, 0.0) + joules
+        return Energy(gpus, processes)
+
+
+def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
+    """The energy between two moments.
+
+    Args:
+        samples: Of NVML, in order.
+        begin_ns: From here on, CLOCK_MONOTONIC.
+        end_ns: Up to here.
+    """
+    before: dict[int, tuple[int, float]] = {}
+    measured: dict[int, int] = {}
+    joules: dict[int, float] = {}
+    processes: dict[int, float] = {}
+    for sample in samples:
+        for row in listed_gpus(sample):
+            index, milliwatts = row.get("index"), row.get("power_milliwatts")
+            if not isinstance(index, int) or not isinstance(milliwatts, int | float):
+                continue
+            now = sample.time_ns, float(milliwatts)
+            (last_ns, last), before[index] = before.get(index, now), now
+            low, high = max(last_ns, begin_ns), min(now[0], end_ns)
+            if not high - low > 0 or now[0] - last_ns > FAR_NS:
+                continue
+            taken = (last + now[1]) / 2 / 1e3 * (high - low) / NS_PER_S
+            measured[index] = measured.get(index, 0) + high - low
+            joules[index] = joules.get(index, 0.0) + taken
+            for pid, part in _parts(row).items():
+                processes[pid] = processes.get(pid, 0.0) + part * taken
+    return Energy({index: GpuEnergy(measured[index], joules[index]) for index in sorted(joules)}, processes)
+
+
+def _parts(row: Mapping[str, Any]) -> dict[int, float]:
+    """By process its part of the SM time of all; the only one on a GPU has all of it."""
+    there = {int(pid) for pid, _bytes in row.get("processes") or ()}
+    if len(there) == 1:
+        return dict.fromkeys(there, 1.0)
+    told = row.get("process_utilization")
+    if not isinstance(told, Mapping):
+        return {}
+    used: dict[int, int] = {}
+    for pid, percent in zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False):
+        used[int(pid)] = used.get(int(pid), 0) + max(int(percent or 0), 0)
+    whole = sum(used.values())
+    return {pid: percent / whole for pid, percent in used.items() if percent} if whole else {}
