@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import (
@@ -18,8 +17,6 @@ from gputop.format import (
 from gputop.ui.model.belonging_text import belongs, container_id, job, rank
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
-
-N = TypeVar("N", int, float)
 
 WAITING = (
     "Waiting for a process that uses CUDA.",
