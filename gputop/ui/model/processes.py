@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import (
@@ -184,7 +185,7 @@ def _figure(
     title: str,
     width: int,
     figure: Callable[[ProcessRow], float | None],
-    text: Callable[[float], str],
+    text: Callable[[Any], str],
     *,
     keep: int,
 ) -> Column[ProcessRow]:
