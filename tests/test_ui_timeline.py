@@ -99,8 +99,10 @@ async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:
         assert "Timeline" not in text_of(app)
 
 
-async def test_without_ebpf_it_says_why_it_is_empty_in_one_line() -> None:
-    async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, _):
+async def test_without_ebpf_it_is_not_there_and_says_why_where_it_is_asked_for() -> None:
+    async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, pilot):
+        assert "Timeline" not in text_of(app)
+        await pilot.press("t")
         assert "no lanes: calls are not observed without eBPF" in text_of(app)
 
 

@@ -87,6 +87,11 @@ class Details(Vertical):
         gone = self._view.hidden | ({"lines", "flame", "kernels"} if "calls" in self._view.hidden else set())
         return [pane for pane in self._panes if pane.id not in gone and pane.needed]
 
+    def rows(self) -> int:
+        """Lines of the pane that is shown, or of a longer one beside it; the tabs count."""
+        panes = {self.shown, *(pane for pane in self._panes if pane.display)}
+        return 1 + max(pane.wanted(pane.size.width) for pane in panes)
+
     def show(self) -> None:
         """Some tabs are there only while they are needed."""
         if self._arranged is not None and self._choices() != self._arranged:

@@ -14,14 +14,15 @@ from gputop.ui.details import Details
 from gputop.ui.footer import Keys
 from gputop.ui.gpus import Gpus, Step
 from gputop.ui.model.lines import line_uses
+from gputop.ui.model.room import shared
 from gputop.ui.model.view import TOGGLED, View
 from gputop.ui.pane import Pane, Tabbed, quiet_key
-from gputop.ui.panes import Banner, Chain, Header, Log, Storms, TimeBar, TooSmall
+from gputop.ui.panes import Banner, Chain, Chart, Header, Log, Storms, TimeBar, TooSmall
 from gputop.ui.processes import Processes
 from gputop.ui.tables import Calls, Lines, TablePane
 from gputop.ui.time_keys import TimeScreen
 from gputop.ui.timeline import TimelinePane
-from gputop.ui.why import Why
+from gputop.ui.why import PANEL_WIDTH, Why
 
 
 class MainScreen(TimeScreen):
@@ -30,7 +31,7 @@ class MainScreen(TimeScreen):
     AUTO_FOCUS = "Why"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-thin"), (40, "-narrow"), (100, "-wide"), (180, "-vast"),
+        (0, "-thin"), (40, "-slim"), (PANEL_WIDTH, "-narrow"), (100, "-wide"), (180, "-vast"),
     ]  # fmt: skip
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-flat"), (10, "-low"), (20, "-middle"), (30, "-tall"), (36, "-high"), (44, "-huge"),
@@ -72,6 +73,7 @@ class MainScreen(TimeScreen):
         super().__init__()
         self._view = view
         self._hidden: set[str] = set()  # what is hidden on the screen
+        self._deep = 0, 0  # the selected process, and the most rows that its details had
 
     def panes(self) -> ComposeResult:
         """What is told at a glance, from the top."""
@@ -98,7 +100,32 @@ class MainScreen(TimeScreen):
         if self._view.hidden != self._hidden:
             self._hide()
         self.query_one(Details).show()
+        self._share_room()
         super().show()
+
+    def _share_room(self) -> None:
+        """Rows of tables come before the further lanes of the timeline and links of the chain."""
+        processes, timeline = self.query_one(Processes), self.query_one(TimelinePane)
+        chain, chart, view = self.query_one(Chain), self.query_one(Chart), self._view
+        if not self.has_class("-roomy") or self.maximized is not None or view.log_shown:
+            processes.room = timeline.room = chain.room = chart.room = None
+            return
+        vast = self.has_class("-vast") and self.has_class("-huge")
+        others = [*self.query("Header, Why, Banner, Storms, Log, TimeBar, Keys"), self.query_one("#top")]
+        left = self.size.height - sum(one.outer_size.height for one in others if one.display)
+        details = self.query_one(Details).rows()
+        if view.selected is None or view.selected.pid != self._deep[0]:
+            self._deep = (view.selected.pid if view.selected else 0), 0
+        self._deep = self._deep[0], max(self._deep[1], details)
+        found = shared(
+            left,
+            rows=len(view.processes.rows),
+            details=self._deep[1],
+            lanes=timeline.full(self.size.width) if timeline.has_lanes else 0,
+            links=chain.full() if vast else 0,
+            chart=chart.full() + 1 if vast and chart.full() else 0,
+        )
+        processes.room, timeline.room, chain.room, chart.room = found
 
     def _hide(self) -> None:
         hidden = self._hidden = set(self._view.hidden)

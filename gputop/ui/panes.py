@@ -73,9 +73,18 @@ class Storms(Plain):
 class Chain(Plain):
     """The chain of the selected finding, open on big screens."""
 
+    room: int | None = None  # lines that tables leave it; None: as many as it wants
+    _seen = False
+
+    def full(self) -> int:
+        """As many lines as there is room for at most; none before the first finding."""
+        self._seen = self._seen or self.view.chain.selected is not None
+        return (6 if self.app.size.height < GIANT else 11) if self._seen else 0
+
     def wanted(self, width: int) -> int:
-        """Always as many, so that nothing jumps."""
-        return 6 if self.app.size.height < GIANT else 11
+        """From the first finding on always as many, so that nothing jumps."""
+        full = self.full()
+        return full if self.room is None else min(full, self.room)
 
     def heading(self) -> Heading:
         """Of which finding."""
@@ -96,9 +105,15 @@ class Chain(Plain):
 class Chart(Plain):
     """How long the calls of the selected row took, on big screens."""
 
-    def wanted(self, width: int) -> int:
+    room: int | None = None  # lines that the calls leave it, with its heading; None: as many as it wants
+
+    def full(self) -> int:
         """The chart with its axis."""
         return 6 if self.app.size.height >= GIANT else 0
+
+    def wanted(self, width: int) -> int:
+        """All of it, where the rows of the table leave room for it."""
+        return 0 if self.room == 0 else self.full()
 
     def heading(self) -> Heading:
         """Of which call."""

@@ -38,6 +38,7 @@ class Processes(TablePane):
                   "send the selected process a signal: a menu, and a question before it is sent"),
     ]  # fmt: skip
     mark = True
+    room: int | None = None  # lines that the details leave it; None: as many as it wants
 
     def context(self, frame: Frame) -> Context:
         """What the cells need."""
@@ -52,7 +53,8 @@ class Processes(TablePane):
         """The heading and all rows; the output of a command that has ended without a call."""
         frame, view = self.view.frame, self.view
         if frame is None or self.table.rows or not view.outcome:
-            return super().wanted(width)
+            wanted = super().wanted(width)
+            return wanted if self.room is None else min(wanted, max(self.room, 2))
         return 1 + len(self.nobody(frame))
 
     def row_token(self, row: Any) -> str:

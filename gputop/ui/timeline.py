@@ -26,12 +26,30 @@ class TimelinePane(Pane):
         quiet_key("down,j", "thread(1)", "Down", "the lane of the thread below"),
         Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
     ]
+    room: int | None = None  # lines that tables leave it; None: as many as it wants
+    _seen = False
     _picture: Picture | None = None
 
+    @property
+    def has_lanes(self) -> bool:
+        """Whether there is something to draw."""
+        frame = self.view.frame
+        if frame is None or self.has_class("-unwanted"):
+            return False
+        return not self.view.timeline.empty(frame.time_ns)
+
+    def full(self, width: int) -> int:
+        """Lines for everything there is."""
+        return self.view.timeline.wanted(width)
+
     def wanted(self, width: int) -> int:
-        """Lines for everything there is, one where there is nothing."""
+        """As many as there is room for; none before there is something, unless it was asked for."""
         frame, timeline = self.view.frame, self.view.timeline
-        return timeline.wanted(width) if frame and not timeline.empty(frame.time_ns) else 1
+        if frame is None or timeline.empty(frame.time_ns):
+            return int(self._seen or self.has_class("-wanted") or self.has_focus)
+        self._seen = True  # from now on a line stays, so that nothing jumps
+        full = self.full(width)
+        return full if self.room is None or self.has_class("-maximized") else min(full, self.room)
 
     def heading(self) -> Heading:
         """How much time."""

@@ -11,14 +11,17 @@ from textual.binding import Binding, BindingType
 from gputop.ui.model import why
 from gputop.ui.model.look import Line
 from gputop.ui.model.verdict import verdict_line
+from gputop.ui.model.why_narrow import narrow_lines
 from gputop.ui.model.whylines import heading, why_lines
 from gputop.ui.pane import Heading, Pane
 
-PANEL_WIDTH, PANEL_HEIGHT, TALL = 60, 20, 30  # from which on there is a panel, and one with a title
+PANEL_WIDTH, PANEL_HEIGHT, TALL = 64, 20, 30  # from which on there is a panel, and one with a title
+
+_NARROW_ROWS = 4, 7  # lines of the answer where it is narrow, by the lines of the screen
 
 
 class Why(Pane):
-    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix; a line where it is narrow."""
+    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
@@ -38,14 +41,24 @@ class Why(Pane):
         return of[3]
 
     def _is_line(self) -> bool:
-        """Whether there is room for one sentence only: on pages, and on small screens."""
+        """Whether there is room for one sentence only: on pages."""
+        return not self.has_class("panel")
+
+    def _is_narrow(self) -> bool:
+        """Whether the panel does not fit: its parts stand below each other then."""
         size = self.app.size
-        return not self.has_class("panel") or size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
+        return size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
+
+    def _narrow(self, width: int) -> list[Line]:
+        rows = min(max(self.app.size.height // 3, _NARROW_ROWS[0]), _NARROW_ROWS[1])
+        return narrow_lines(self._why(), width, rows, self.view.glyphs, focused=self.has_focus)
 
     def wanted(self, width: int) -> int:
         """Five lines with the title, three on usual terminals; a calm program needs fewer."""
         if self._is_line():
             return 1
+        if self._is_narrow():
+            return len(self._narrow(width))
         return len(self._panel(width, 4 if self.app.size.height >= TALL else 3))
 
     def _panel(self, width: int, height: int) -> list[Line]:
@@ -57,7 +70,7 @@ class Why(Pane):
 
     def heading(self) -> Heading | None:
         """The question, how old the answer is, the class."""
-        if self._is_line() or self.app.size.height < TALL:
+        if self._is_line() or self._is_narrow() or self.app.size.height < TALL:
             return None
         told = self._why()
         return heading(told, self.view.glyphs), "[w] all findings" if told.causes else ""
@@ -65,6 +78,8 @@ class Why(Pane):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The panel, or the verdict in one line."""
         view = self.view
+        if not self._is_line() and self._is_narrow():
+            return self._narrow(width)
         if not self._is_line():
             lines = list(self._panel(width, height))
             if self.app.size.height < TALL and self.has_focus and lines:

@@ -1,0 +1,42 @@
+"""How the lines of a screen with boxes are shared: tables first, then the timeline and the chain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_BOX = 2  # lines of a border
+_PART = 0.36  # of the lines, that the timeline has however many rows there are
+_PART_OF_BOTH = 0.42  # the same of timeline and chain
+_LEAST_LANES, _LEAST_LINKS = 4, 3  # lines with which they still say something
+
+
+class Room(NamedTuple):
+    """Lines within the boxes of the processes, of the timeline, of the chain, and of the chart of a call."""
+
+    processes: int
+    lanes: int
+    links: int
+    chart: int
+
+
+def shared(left: int, *, rows: int, details: int, lanes: int, links: int, chart: int) -> Room:
+    """How much each pane has; what it would fill, 0 where it has nothing or is not there.
+
+    Args:
+        left: Lines that panes above and below leave.
+        rows: Processes.
+        details: Lines of calls or threads, with their heading and tabs.
+        lanes: Lines of the timeline.
+        links: Lines of the chain.
+        chart: Lines of the chart of the selected call, with its heading.
+    """
+    wanted = rows + 1 + _BOX + details + _BOX + chart
+    give = max(left - wanted, int(left * (_PART_OF_BOTH if links else _PART)))
+    lanes_room = min(lanes, max(give - _BOX - (links + _BOX if links else 0), _LEAST_LANES)) if lanes else 0
+    give -= lanes_room + _BOX if lanes_room else 0
+    links_room = min(links, give - _BOX) if links else 0
+    links_room = links_room if links_room >= _LEAST_LINKS else 0
+    body = left - (lanes_room + _BOX if lanes_room else 0) - (links_room + _BOX if links_room else 0)
+    processes = min(rows + 1 + _BOX, max(body // 2, body - details - _BOX))
+    spare = body - processes - details - _BOX
+    return Room(processes - _BOX, lanes_room, links_room, chart if spare >= chart else 0)

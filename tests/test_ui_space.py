@@ -1,0 +1,129 @@
+"""No line stands empty while rows are out of sight; a small screen has class, cause, line and fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputop.engine.frame import Frame
+from gputop.engine.lines import Line
+from gputop.explain.chains.formwords import TITLES, advice_of
+from gputop.playback.feed import Explained
+from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
+from gputop.ui.model.room import shared
+from gputop.ui.model.why import why_of
+from gputop.ui.model.why_narrow import narrow_lines
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests.screen_support import Shown
+
+PLACE = "train.py:88"
+
+
+def explained(gpus: int = 1) -> Explained:
+    """A class, a cause with its line, a fix."""
+    found = why.finding(
+        title=TITLES["read"].format(often="every step"),
+        advice=advice_of("read", size="391K", times="8.0 times a step"),
+        line=Line("/home/user/train.py", 88, "forward"),
+    )
+    told = why.explained(found, diagnosis=why.diagnosis())
+    return replace(told, lanes=why.lanes(gpus=gpus))
+
+
+def settled(frame: Frame, told: Explained | None, size: tuple[int, int]) -> str:
+    """The screen after some frames."""
+    with Shown(frame, size=size) as screen:
+        if told is not None:
+            screen.feed.why = told
+        for _ in range(3):
+            screen.app.poll()
+            screen.app.show()
+            screen.text(*size)
+        return screen.text(*size)
+
+
+def rows_of(text: str, pane: str) -> int:
+    """Rows of a table below its heading, which has this word."""
+    below = text.partition(pane)[2].partition("\n")[2]
+    box = below.partition("╰")[0].splitlines()
+    return sum(bool(line.strip("│ ")) for line in box)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(40, 12), (40, 20), (46, 30), (46, 60), (60, 24), (60, 12), (80, 12)])
+def test_a_small_screen_shows_class_cause_line_and_fix_in_this_order(size: tuple[int, int]) -> None:
+    text = settled(fake.frame(), explained(), size)
+    parts = ("sync-bound", "device-to-host read", "C02", PLACE, "FIX")
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert text.index("FIX") < text.index("Processes")
+    assert all(len(line) <= size[0] for line in text.splitlines())
+
+
+@given(st.integers(20, 120), st.integers(3, 9), st.booleans(), st.booleans())
+def test_the_answer_of_a_small_screen_fills_no_more_than_it_has(
+    width: int, height: int, ascii_only: bool, calm: bool
+) -> None:
+    frame = fake.frame()
+    told = why_of(why.explained() if calm else explained(), frame)
+    glyphs = ASCII if ascii_only else UNICODE
+    lines = narrow_lines(told, width, height, glyphs, focused=True)
+    assert 0 < len(lines) <= height
+    assert all(line_width(line) == width for line in lines)
+    text = "\n".join(map(plain, lines))
+    if not calm and height >= 4 and width >= 30:
+        assert all(part in text for part in ("C02", PLACE, "FIX"))
+
+
+CROWD = {(120, 40): (4, 3), (200, 50): (6, 5), (250, 70): (12, 7)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", CROWD)
+def test_beside_eight_gpus_processes_and_calls_have_rows(size: tuple[int, int]) -> None:
+    text = settled(fake.frame(gpus=8, processes=12), explained(8), size)
+    processes, calls = CROWD[size]
+    assert rows_of(text, "GMBW%" if size[0] >= 200 else "RUNTIME") >= processes
+    assert rows_of(text, "HISTOGRAM") >= calls
+    assert "Timeline" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "calls"), [((200, 50), 20), ((250, 70), 30)])
+def test_an_empty_timeline_and_chain_leave_their_lines_to_the_calls(
+    size: tuple[int, int], calls: int
+) -> None:
+    frame = fake.frame(processes=2)
+    row = replace(frame.processes[0], calls=tuple(fake.call(i, api=f"cudaCall{i}") for i in range(40)))
+    frame = replace(frame, processes=(row, *frame.processes[1:]))
+    text = settled(frame, None, size)
+    assert "Timeline" not in text
+    assert "Chain" not in text
+    assert text.count("cudaCall") >= calls
+    known = settled(frame, explained(2), size)
+    assert "Timeline" in known
+    assert "Chain of 1" in known
+
+
+@given(
+    st.integers(8, 120), st.integers(0, 300), st.integers(2, 600), st.integers(0, 30), st.integers(0, 11),
+    st.sampled_from([0, 7]),
+)  # fmt: skip
+def test_shared_lines_are_those_that_there_are(
+    left: int, rows: int, details: int, lanes: int, links: int, chart: int
+) -> None:
+    room = shared(left, rows=rows, details=details, lanes=lanes, links=links, chart=chart)
+    assert room.lanes <= lanes
+    assert room.links <= links
+    below = sum(part + 2 for part in (room.lanes, room.links) if part)
+    if left >= 20:
+        assert room.processes + 2 + below < left, "some lines are left for the calls"
+    spare = left - below - room.processes - 2 - details - 2 - room.chart
+    if spare > 0:  # nothing stands empty while something is cut
+        assert (room.lanes, room.links) == (lanes, links) or spare < 14
+        assert room.processes >= rows + 1
