@@ -16,6 +16,7 @@ from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from gputop.ui.main import MainScreen
 from gputop.ui.model.config import Asked
+from gputop.ui.model.table import needed
 from gputop.ui.pages import HelpPage, Page
 from gputop.ui.pane import Pane
 from gputop.ui.panes import Header
@@ -47,7 +48,7 @@ async def test_every_column_in_sight_can_be_sorted_by() -> None:
         for _ in table.columns:
             seen.add(table.sort_column.key)
             await pilot.press("full_stop")
-        assert seen == {column.key for column in table.columns}
+        assert seen == {column.key for column in needed(table.columns, table.rows)} > {"rss", "run", "sm"}
 
 
 async def test_comma_goes_back_to_the_column_before() -> None:

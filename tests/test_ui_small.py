@@ -6,13 +6,18 @@ import pytest
 
 from gputop.process.terminal import prefers_ascii
 from tests import fake_frames as fake
+from tests import fake_reports as why
 from tests.screen_support import running, text_of
 
 
 @pytest.mark.slow
 async def test_all_panes_bring_the_timeline_back() -> None:
-    async with running(fake.frame(), (120, 44)) as (app, _feed, pilot):
+    async with running(fake.frame(), (120, 44)) as (app, feed, pilot):
         timeline = app.screen.query_one("#timeline")
+        assert not timeline.display, "it has nothing to show yet"
+        feed.why = why.explained(why.finding())
+        app.poll()
+        await pilot.pause()
         assert timeline.display
         await pilot.press("t")
         await pilot.pause()

@@ -80,7 +80,7 @@ def test_the_answer_of_a_small_screen_fills_no_more_than_it_has(
         assert all(part in text for part in ("C02", PLACE, "FIX"))
 
 
-CROWD = {(120, 40): (4, 3), (200, 50): (6, 5), (250, 70): (12, 7)}
+CROWD = {(120, 40): (7, 4), (200, 50): (6, 5), (250, 70): (12, 7)}
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_beside_eight_gpus_processes_and_calls_have_rows(size: tuple[int, int]) 
     processes, calls = CROWD[size]
     assert rows_of(text, "GMBW%" if size[0] >= 200 else "RUNTIME") >= processes
     assert rows_of(text, "HISTOGRAM") >= calls
-    assert "Timeline" in text
+    assert ("Timeline" in text) == (size != (120, 40)), "it is asked for with t there"
 
 
 @pytest.mark.slow

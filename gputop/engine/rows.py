@@ -274,6 +274,12 @@ def _process_row(
     )
 
 
+def is_storm(process: ProcessRow) -> bool:
+    """Whether its switches are those of a storm, if they last for its window."""
+    switched, queued = process.involuntary_per_second or 0.0, process.runnable_percent or 0.0
+    return switched >= STORM_INVOLUNTARY_PER_S and queued >= STORM_RUNNABLE_PERCENT
+
+
 def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tuple[Storm, ...]:
     """Processes in a context-switch storm, the worst first; none while the window is shorter than 2 s."""
     if window.window_ns < _STORM_WINDOW_NS:
@@ -281,9 +287,9 @@ def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tup
     waits = window.waits()
     found = []
     for process in processes:
-        switched, queued = process.involuntary_per_second or 0.0, process.runnable_percent or 0.0
-        if switched < STORM_INVOLUNTARY_PER_S or queued < STORM_RUNNABLE_PERCENT:
+        if not is_storm(process):
             continue
+        switched, queued = process.involuntary_per_second or 0.0, process.runnable_percent or 0.0
         sums: Waits = {}
         for thread in process.threads:
             for occupant, ns in waits.get(thread.tid, {}).items():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gputop.engine.frame import Frame, ProcessRow
+from gputop.engine.rows import is_storm
 from gputop.format import (
     NS_PER_S,
     escape_text,
@@ -14,6 +15,7 @@ from gputop.format import (
     format_duration,
     format_ns,
     format_percent,
+    width_of,
 )
 from gputop.ui.model.belonging_text import belongs, container_id, job, rank
 from gputop.ui.model.look import Glyphs, Span
@@ -135,6 +137,9 @@ def _command(row: ProcessRow, context: Context, width: int) -> Span:
     """The command line without the folder of its program; the name where it is not known (--private)."""
     program, space, rest = row.command.partition(" ")
     text = program.rpartition("/")[2] + space + rest if program else f"[{row.name}]" if row.name else ""
+    if width_of(text) > width and rest.startswith("/"):  # what is run tells more than where it lies
+        script, blank, words = rest.partition(" ")
+        text = program.rpartition("/")[2] + space + script.rpartition("/")[2] + blank + words
     return escape_text(text, ascii_only=context.glyphs.ascii), "dim"
 
 
@@ -231,7 +236,8 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     _named("job", "JOB", 6, job, keep=48, grow=20),
     _named("pod", "POD", 10, lambda r: belongs(r, "pod"), keep=49, grow=30),
     _named("container", "CONTAINER", 9, container_id, keep=47, grow=14),
-    Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True),
+    Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True,
+           has=lambda r: r.exited_ns is not None or is_storm(r)),
     Column("command", "COMMAND", 12, _command, lambda r: r.command, right=False, keep=52, grow=90,
            descending=False, instead="name"),
 )  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _BOX = 2  # lines of a border
-_PART = 0.36  # of the lines, that the timeline has however many rows there are
+_PART = 0.28  # of the lines, that the timeline has however many rows there are
 _PART_OF_BOTH = 0.42  # the same of timeline and chain
-_LEAST_LANES, _LEAST_LINKS = 4, 3  # lines with which they still say something
+_LEAST_LANES, _LEAST_LINKS = 4, 3  # lines with which they still say something; with fewer they are not there
+_MOST_OF_PROCESSES = 0.6  # of the lines of tables, where there is nothing but these
 
 
 class Room(NamedTuple):
@@ -19,7 +20,9 @@ class Room(NamedTuple):
     chart: int
 
 
-def shared(left: int, *, rows: int, details: int, lanes: int, links: int, chart: int) -> Room:
+def shared(
+    left: int, *, rows: int, details: int, lanes: int, links: int, chart: int, asked: bool = False
+) -> Room:
     """How much each pane has; what it would fill, 0 where it has nothing or is not there.
 
     Args:
@@ -29,14 +32,19 @@ def shared(left: int, *, rows: int, details: int, lanes: int, links: int, chart:
         lanes: Lines of the timeline.
         links: Lines of the chain.
         chart: Lines of the chart of the selected call, with its heading.
+        asked: The timeline was asked for: it is there however few lines are left.
     """
     wanted = rows + 1 + _BOX + details + _BOX + chart
     give = max(left - wanted, int(left * (_PART_OF_BOTH if links else _PART)))
-    lanes_room = min(lanes, max(give - _BOX - (links + _BOX if links else 0), _LEAST_LANES)) if lanes else 0
+    least = min(lanes, _LEAST_LANES)
+    lanes_room = min(lanes, max(give - _BOX - (links + _BOX if links else 0), least))
+    lanes_room = lanes_room if asked or give >= least + _BOX else 0
     give -= lanes_room + _BOX if lanes_room else 0
     links_room = min(links, give - _BOX) if links else 0
     links_room = links_room if links_room >= _LEAST_LINKS else 0
     body = left - (lanes_room + _BOX if lanes_room else 0) - (links_room + _BOX if links_room else 0)
-    processes = min(rows + 1 + _BOX, max(body // 2, body - details - _BOX))
+    processes = min(
+        rows + 1 + _BOX, max(int(body * (0.5 if lanes_room else _MOST_OF_PROCESSES)), body - details - _BOX)
+    )
     spare = body - processes - details - _BOX
     return Room(processes - _BOX, lanes_room, links_room, chart if spare >= chart else 0)

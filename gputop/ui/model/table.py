@@ -66,6 +66,16 @@ def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
     return [column for column in columns if column.has is None or any(map(column.has, rows))]
 
 
+def _has(column: Column[T], rows: Sequence[T], had: set[str]) -> bool:
+    """Whether some row has it, or one had it: what comes and goes would move all else."""
+    if column.has is None or column.key in had:
+        return True
+    if any(map(column.has, rows)):
+        had.add(column.key)
+        return True
+    return False
+
+
 def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
     shown = list(columns)
     while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
@@ -146,6 +156,7 @@ class Table(Generic[T]):
         self._shown_ns = 0  # the time of the frame that was taken last
         self._spans: list[tuple[int, int, Column[T]]] = []
         self._chosen = False  # a cursor nobody has moved does not drag the view along
+        self._had: set[str] = set()  # keys of columns that some row had
         self._picked = False  # the columns were chosen: what no row has is shown as well
         self.sort_by(sort_key)
 
@@ -181,7 +192,7 @@ class Table(Generic[T]):
 
     def shift_sort(self, by: int) -> None:
         """Sort by a neighbour among all columns; the title names one that is out of sight."""
-        keys = [column.key for column in (self.columns if self._picked else needed(self.columns, self.rows))]
+        keys = [column.key for column in self._there()]
         if self.sort_column.key not in keys:
             keys.append(self.sort_column.key)
         self.sort_by(keys[(keys.index(self.sort_column.key) + by) % len(keys)])
@@ -316,7 +327,7 @@ class Table(Generic[T]):
             row_token: The token of cells that have none of their own.
         """
         lead = 1  # the column of the cursor sign
-        there = self.columns if self._picked else needed(self.columns, self.rows)
+        there = self._there()
         chosen = choose_columns(there, width - lead, picked=self._picked or bool(context.leads))
         self._spans = self._place(chosen, lead)
         out = [self._heading(chosen, context.glyphs, lead, width)]
@@ -332,6 +343,12 @@ class Table(Generic[T]):
                 spans.append((text if place == 0 else " " + text, (own or token) + suffix))
             out.append(merged(fit_line(spans, width, token=token + suffix)))
         return out
+
+    def _there(self) -> Sequence[Column[T]]:
+        """The columns that there are, whether they fit or not."""
+        if self._picked:
+            return self.columns
+        return [column for column in self.columns if _has(column, self.rows, self._had)]
 
     def _place(self, chosen: list[tuple[Column[T], int]], lead: int) -> list[tuple[int, int, Column[T]]]:
         spans, x = [], lead

@@ -26,14 +26,23 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
         glyphs: The signs used.
         focused: Whether Enter opens the chain from here.
     """
-    lines = [_head(why, width, glyphs, focused=focused)]
-    if why.causes and why.gpus:
+    head = _head(why, width, glyphs, focused=focused)
+    lines = [head]
+    if not why.gpus:
+        said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
+        most = max(height - 1, 1)  # it takes no more of a small screen than it has to
+        said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
+        blank = " " * line_width(head)
+        lines = [
+            merged([(blank, ""), (text, "unknown")] if place else [*head, (text, "unknown")])
+            for place, text in enumerate(said)
+        ]
+    elif why.causes:
         lines += _cause(why, width, height - len(lines), glyphs)
         lines += _fix(why, width, height - len(lines), glyphs)
     else:
-        token = "dim" if why.gpus else "unknown"
         said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - 2, 8))
-        lines += [((" " + text, token),) for text in said]
+        lines += [((" " + text, "dim"),) for text in said]
     shown = [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
     return [aged(line) for line in shown] if why.old else shown
 
