@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from probes import api
-from probes.code import reader
+from probes.code import reader, reader_child
 from probes.ebpf import minimal
 
 # helpers say what was compared, as tests do
@@ -186,7 +186,7 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 def child() -> Iterator[reader.Reader]:
     """The confined child that reads others' files."""
-    yield reader.start()
+    yield reader.start(reader_child)
     reader.stop()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from probes import api
-from probes.code import elf, foreign, libraries, parsing, reader, sites
+from probes.code import elf, foreign, libraries, parsing, reader, reader_child, sites
 from probes.code.elf import SYMBOL
 from probes.code.given_up import ENOUGH, FIRST_S, LONGEST_S, GivenUp
 from probes.code.libraries import Target
@@ -137,7 +137,7 @@ def slow_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[reader.Reader]:
         return found
 
     monkeypatch.setattr(libraries, "probes_of", computes)
-    yield reader.start()
+    yield reader.start(reader_child)
     reader.stop()
 
 

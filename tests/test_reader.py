@@ -192,7 +192,10 @@ def test_when_the_child_itself_is_killed_there_is_another_one(child: reader.Read
 
 
 def test_the_child_ends_with_us() -> None:
-    code = "import os; from probes.code import reader; print(reader.start().pid, flush=True); os._exit(0)"
+    code = (
+        "import os; from probes.code import reader, reader_child; "
+        "print(reader.start(reader_child).pid, flush=True); os._exit(0)"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     until = time.monotonic() + PATIENCE_S
     while os.path.exists(f"/proc/{int(said)}"):

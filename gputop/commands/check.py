@@ -19,7 +19,7 @@ from gputop.process.child import interpreter_prefixes
 from gputop.process.say import put, show
 from gputop.process.targets import check_pids
 from gputop.process.terminal import prefers_ascii
-from probes.code import reader
+from probes.code import reader, reader_child
 
 _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 
@@ -54,7 +54,7 @@ def check(options: argparse.Namespace) -> int:
     )
     if options.own_process:  # while there is one thread
         with suppress(OSError):
-            reader.start()
+            reader.start(reader_child)
     try:
         report = gather(plan)
     finally:

@@ -29,7 +29,7 @@ from gputop.process.child import (
 )
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.process.targets import check_pids
-from probes.code import reader
+from probes.code import reader, reader_child
 from probes.ebpf.loader import ProbeError
 from probes.plan import POLL_S, LivePlan
 from probes.proc.secrets import masked
@@ -217,7 +217,7 @@ def open_session(
                 _LOG.info("process %d waits to become %s", child.pid, masked(options.command))
             if options.own_process:  # while there is one thread
                 with suppress(OSError):
-                    reader.start()
+                    reader.start(reader_child)
             threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
             source, reason = _start_source(
                 options,

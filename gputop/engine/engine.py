@@ -27,6 +27,7 @@ from gputop.engine.kernels import KernelWindow
 from gputop.engine.linesums import LineWindow
 from gputop.engine.occupancy import OccupancyWindow
 from gputop.engine.others import Others, add_others
+from gputop.engine.rows import Tick
 from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from gputop.engine.tally import merge_calls, told_callers, told_kernels, told_states, told_sums
 from gputop.engine.wallclock import WallClock
@@ -43,24 +44,6 @@ _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ti
 
 _MOST_HZ = 1000.0  # no recorder has marks so often
 _CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
-
-
-@dataclass(slots=True)
-class Tick:
-    """What one tick adds to a window."""
-
-    mark_ns: int
-    since_ns: int
-    threads: dict[int, ThreadTick]
-    waits: dict[tuple[int, int, int], int]  # (waiting tid, occupant tid, occupant pid) -> ns
-    events: int
-    calls: int
-    callers: frozenset[int]  # tids that made a call
-    own_cpu_percent: float  # of gputop itself
-    starting: bool  # the first of a session: gputop's own start-up is in that figure
-    others: Others  # processes of which only sums are told
-    kept: bool  # its records are there, not only their sums
-    faults: FaultCounts  # page faults that were told in it
 
 
 @dataclass(slots=True)

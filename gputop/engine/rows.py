@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gputop.engine import histogram
 from gputop.engine.callrows import call_rows
@@ -18,13 +18,10 @@ from gputop.engine.gpu_of import Attribution, Device
 from gputop.engine.gpu_processes import Use
 from gputop.engine.kernels import Launched, kernel_rows
 from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
-from gputop.engine.others import with_sums
+from gputop.engine.others import Others, with_sums
 from gputop.engine.switches import OpenThreads, ThreadTick
 from probes.proc.belonging import KEYS
 from probes.samples import ProcessData
-
-if TYPE_CHECKING:
-    from gputop.engine.engine import Tick
 
 # A context-switch storm, over a window of 2 s
 STORM_INVOLUNTARY_PER_S = 500
@@ -33,6 +30,24 @@ _STORM_WINDOW_NS = 1_900_000_000
 _OCCUPANTS_SHOWN = 8
 
 Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
+
+
+@dataclass(slots=True)
+class Tick:
+    """What one tick adds to a window."""
+
+    mark_ns: int
+    since_ns: int
+    threads: dict[int, ThreadTick]
+    waits: dict[tuple[int, int, int], int]  # (waiting tid, occupant tid, occupant pid) -> ns
+    events: int
+    calls: int
+    callers: frozenset[int]  # tids that made a call
+    own_cpu_percent: float  # of gputop itself
+    starting: bool  # the first of a session: gputop's own start-up is in that figure
+    others: Others  # processes of which only sums are told
+    kept: bool  # its records are there, not only their sums
+    faults: FaultCounts  # page faults that were told in it
 
 
 @dataclass(frozen=True, slots=True)

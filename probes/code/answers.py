@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
+NUMBER_BYTES = 4  # of the process that answers, in front of its answer
 _MOST_BYTES = 5 << 20  # of an answer; the probes of a library take 20 KB, a source file up to 4 MB
 _LONGEST = 200  # characters of a reason
 _LOOK_S = 0.1  # seconds

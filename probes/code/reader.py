@@ -3,6 +3,7 @@
 A file system in user space, or one whose server is gone, keeps whoever touches a file waiting for as long as
 it likes, and a parser has its mistakes. So each question has a process of its own, started by
 ``reader_child.py``, which answers with plain data. Without ``start``, as in a replay, there is nobody to ask.
+``start`` is given that program, since what it reads files with is itself read through this module.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
-from probes.code import reader_child
+from probes.code.answers import NUMBER_BYTES, Patience, found_in, let_go, received, unpacked
 from probes.code.answers import EndedError as EndedError
-from probes.code.answers import Patience, found_in, let_go, received, unpacked
 from probes.code.answers import UnreadableError as UnreadableError
 from probes.code.given_up import GivenUp, Key
 from probes.process.at_work import at_work
@@ -40,6 +40,18 @@ UNKNOWN = -1  # whose a file is
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
+class Program(Protocol):
+    """The module ``reader_child``."""
+
+    __file__: str | None
+
+    def detach(self, channel: int) -> None:
+        """Releases everything of the parent's, in a fork."""
+
+    def answer_all(self, questions: socket.socket, budget_s: float) -> None:
+        """Answers until nobody asks any more."""
+
+
 class Reader:
     """The child that starts a process for each question. Any thread may ask.
 
@@ -52,7 +64,8 @@ class Reader:
         given_up: What is left alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        self._program = program
         self.problems: deque[str] = deque(maxlen=64)
         self.places: dict[Key, tuple[Path, Key]] = {}
         self.owners: dict[Key, int] = {}
@@ -72,8 +85,8 @@ class Reader:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                reader_child.detach(theirs.fileno())
-                reader_child.answer_all(theirs, BUDGET_S)
+                self._program.detach(theirs.fileno())
+                self._program.answer_all(theirs, BUDGET_S)
             finally:
                 os._exit(0)
         theirs.close()
@@ -86,7 +99,7 @@ class Reader:
                 [
                     sys.executable,
                     "-I",
-                    reader_child.__file__,
+                    str(self._program.__file__),
                     str(_PACKAGES),
                     str(theirs.fileno()),
                     str(BUDGET_S),
@@ -172,7 +185,7 @@ class Reader:
         """The process that answers; None where there is none, for which the file cannot be blamed."""
         try:
             Patience(BUDGET_S).wait(channel)
-            number = channel.recv(reader_child.NUMBER_BYTES)
+            number = channel.recv(NUMBER_BYTES)
         except TimeoutError:
             with self._lock:  # it is stopped, or hangs itself: the next question has another one
                 self._end()
@@ -357,14 +370,14 @@ class Talk:
 _reader: Reader | None = None
 
 
-def start() -> Reader:
+def start(program: Program) -> Reader:
     """From now on files of others are read by a child of this process, until ``stop``. Raises OSError.
 
     To be called before there are threads: the child is forked.
     """
     global _reader
     stop()
-    _reader = Reader()
+    _reader = Reader(program)
     return _reader
 
 

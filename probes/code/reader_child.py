@@ -24,9 +24,9 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])  # the folder of gputop's packages: the interpreter was started without it
+from probes.code.answers import NUMBER_BYTES
 from probes.process import privileges, sandbox
 
-NUMBER_BYTES = 4  # of a process
 _MOST_BYTES = 1 << 16  # of a question: it holds a path
 _MEMORY_BYTES = 1 << 30  # of address space, beside what it began with: the tables of the largest library
 _TALK_BYTES = 512 << 20  # of who keeps the functions of a file

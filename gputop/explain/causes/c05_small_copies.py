@@ -13,12 +13,12 @@ from gputop.explain.causes.forms import MOST_PARTS, pattern_of
 from gputop.explain.causes.own_work import own_work
 from gputop.explain.causes.registry import register
 from gputop.explain.chains.formwords import advice_of, title_of
-from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.pytorch import Form, by_loader, form_of_send
 from gputop.explain.chains.scene import BIG_COPY, Scene
 from gputop.explain.evidence.apiclass import H2D
 from gputop.explain.evidence.evidence import Column
 from gputop.explain.evidence.ranges import Ints, Mask, distinct
+from gputop.explain.evidence.sourcetext import line_numbers
 from gputop.format import format_bytes
 
 MANY_COPIES = 20  # a step, of one process

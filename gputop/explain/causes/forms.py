@@ -6,12 +6,11 @@ import numpy as np
 
 from gputop.explain.causes.cause import Claim
 from gputop.explain.chains.formwords import advice_of, title_of
-from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.pytorch import Form, Pattern
 from gputop.explain.evidence.apiclass import Role
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints
-from gputop.explain.evidence.sourcetext import text_of
+from gputop.explain.evidence.sourcetext import line_numbers, text_of
 from gputop.format import format_bytes
 
 MOST_PARTS = 8  # a step: more copies to the device are no batch

@@ -123,19 +123,6 @@ def done_once(scene: Scene, rows: Ints) -> str:
     return max(times, key=lambda words: (times[words], words), default="")
 
 
-def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
-    """A number for the line of each stack, the same for the same line; -1 where it is not known."""
-    numbers = np.unique(stacks)
-    known: dict[Line, int] = {}
-    of_stack = np.full(len(numbers), -1, np.int64)
-    for place, stack in enumerate(numbers.tolist()):
-        line = evidence.facts.stacks.line(stack)
-        if line is not None:
-            of_stack[place] = known.setdefault(line, len(known))
-    of_each: Ints = of_stack[np.searchsorted(numbers, stacks)]  # of few different ones faster than an inverse
-    return of_each
-
-
 def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
     """The line where at least half of this time lies; None when none is known for so much."""
     shares = line_shares(evidence, stacks, ns)

@@ -11,12 +11,12 @@ from gputop.engine.occupancy import SEGMENT, match, split
 from gputop.explain.chains.analysis import Analysis
 from gputop.explain.chains.chain import DEPTH, State
 from gputop.explain.chains.locks import Futex, find_locks
-from gputop.explain.chains.places import line_numbers
 from gputop.explain.chains.steps import Steps, find_steps
 from gputop.explain.evidence.activity import OPERATOR, RANGE
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.evidence import Column, Evidence
 from gputop.explain.evidence.ranges import Ints, Mask, covered, union
+from gputop.explain.evidence.sourcetext import line_numbers
 from gputop.explain.evidence.waits import Wait
 from gputop.explain.proofs.proofs import COPY_BEFORE
 from probes.schema import OffFlag

@@ -18,10 +18,10 @@ from gputop.explain.estimates.model import Model
 from gputop.explain.estimates.readback import readbacks
 from gputop.explain.evidence.effort import WHOLE, Effort
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import Ints, Mask, length
+from gputop.explain.evidence.ranges import Floats, Ints, Mask, length
 from gputop.explain.proofs.gaps import DeviceTime, Gaps, GpuTime
 from gputop.explain.proofs.witness import Witness, misfit, witness
-from gputop.explain.proofs.workqueue import Floats, Queue, paced, queue_of
+from gputop.explain.proofs.workqueue import Queue, paced, queue_of
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
 NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it

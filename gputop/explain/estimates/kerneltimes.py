@@ -22,10 +22,10 @@ from gputop.explain.estimates.learned import WAITS, Learned, busy_stretches, lea
 from gputop.explain.estimates.model import LEAST_ERROR
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.identity import group_ids
-from gputop.explain.evidence.ranges import Ints, Mask, covered
+from gputop.explain.evidence.ranges import Floats, Ints, Mask, covered
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.streams import PER_THREAD
-from gputop.explain.proofs.workqueue import Floats, Queue, queue_of
+from gputop.explain.proofs.workqueue import Queue, queue_of
 
 MOST_KERNELS = 400  # kernels and shapes: so many unknowns take a tenth of a second
 SPARE = 8  # more waits than unknowns that can be told

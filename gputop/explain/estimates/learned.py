@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.engine.intervals import expand
-from gputop.explain.evidence.ranges import Ints, Mask, covered
+from gputop.explain.evidence.ranges import Floats, Ints, Mask, covered
 from gputop.explain.proofs.gaps import GpuTime
 from gputop.explain.proofs.pending import END_NS
-from gputop.explain.proofs.workqueue import Floats, Queue
+from gputop.explain.proofs.workqueue import Queue
 
 FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
 # a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.estimates.learned import Learned
-from gputop.explain.evidence.ranges import FOREVER, Ints, covered, intersect, length, shared, union
+from gputop.explain.evidence.ranges import FOREVER, Floats, Ints, covered, intersect, length, shared, union
 from gputop.explain.proofs.witness import Work
-from gputop.explain.proofs.workqueue import START_NS, Floats, Queue
+from gputop.explain.proofs.workqueue import START_NS, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
 _STRETCHES = 16  # of time, which stand for a long queue

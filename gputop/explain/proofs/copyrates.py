@@ -9,18 +9,14 @@ and beside or after that of the link. What no wait tells goes at 0.8 of what NVM
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Role
 from gputop.explain.evidence.call_time import call_time
 from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.ranges import FOREVER, Ints, Mask
+from gputop.explain.evidence.ranges import FOREVER, Floats, Ints, Mask
 from probes.samples import listed_gpus
-
-if TYPE_CHECKING:
-    from gputop.explain.proofs.workqueue import Floats
 
 PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
 UNSTAGED = 0.03  # ns that the CPU takes to copy a byte within memory, where no copy says it

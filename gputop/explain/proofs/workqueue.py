@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from gputop.explain.evidence.apiclass import D2H, H2D, Group, Trait
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.identity import group_ids
-from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, union
+from gputop.explain.evidence.ranges import FOREVER, Floats, Ints, Mask, union
 from gputop.explain.proofs.copyrates import COPY_NS, NO_RATES, CopyRates, copy_rates
 from gputop.explain.proofs.gaps import GpuTime, StreamEmpty
-
-Floats = npt.NDArray[np.float64]
 
 UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
 START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)

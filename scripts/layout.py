@@ -1,0 +1,109 @@
+"""Checks how the code is laid out: ``python -m scripts.layout`` prints a line per offence, exits with 1 if any.
+
+Imports have no circles, also within a package and for types alone. A basename and the name of a public class
+stand for one thing. A folder has at most 15 modules, a file at most 600 lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("gputop", "replay", "probes")
+MOST_LINES = 600
+MOST_MODULES = 15
+_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # imports in them happen when they are called
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Dotted name -> file, of every module of the packages."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(tree: ast.AST, names: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that a module imports as it is loaded, or for types."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                dotted = f"{node.module}.{alias.name}"
+                if dotted in names or node.module in names:
+                    yield dotted if dotted in names else node.module
+        elif not isinstance(node, _LATER):
+            yield from imported(node, names)
+
+
+def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """The groups of modules that import each other: strongly connected components (Tarjan's algorithm)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in edges[module]:
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in edges:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def offences(root: Path) -> Iterator[str]:
+    """What is wrong, a sentence each."""
+    files = modules(root)
+    trees = {name: ast.parse(path.read_text()) for name, path in files.items()}
+    edges = {name: sorted(set(imported(tree, files)) - {name}) for name, tree in trees.items()}
+    for circle in circles(edges):
+        yield f"modules that import each other: {', '.join(circle)}"
+    places: dict[str, list[str]] = defaultdict(list)
+    folders: dict[str, int] = defaultdict(int)
+    for name, path in files.items():
+        shown = str(path.relative_to(root))
+        if not path.name.startswith("__"):
+            places[f"file {path.name}"].append(shown)
+            folders[str(path.parent.relative_to(root))] += 1
+        if (lines := path.read_text().count("\n")) > MOST_LINES:
+            yield f"{shown} has {lines} lines, more than {MOST_LINES}"
+        for node in trees[name].body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[f"class {node.name}"].append(shown)
+    for what, where in places.items():
+        if len(where) > 1:
+            yield f"{what} is there {len(where)} times: {', '.join(where)}"
+    for folder, count in folders.items():
+        if count > MOST_MODULES:
+            yield f"{folder} has {count} modules, more than {MOST_MODULES}"
+
+
+def main() -> int:
+    """Prints the offences; returns the exit status."""
+    found = list(offences(ROOT))
+    print("\n".join(found) or "layout: no circles, names unique, folders small")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
