@@ -13,6 +13,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gputop.api.functions import diff as diff
+    from gputop.api.functions import explain as explain
+    from gputop.api.functions import schema as schema
+    from gputop.api.functions import stats as stats
+    from gputop.api.functions import to_json as to_json
+    from gputop.api.session import Session as Session
+    from gputop.api.session import open_session as open_session
     from gputop.engine.frame import Frame as Frame
     from gputop.engine.stats import Stats as Stats
     from gputop.errors import GputopError as GputopError
@@ -25,20 +32,13 @@ if TYPE_CHECKING:
     from gputop.errors import SessionUnreadableError as SessionUnreadableError
     from gputop.explain.answer.report import Report as Report
     from gputop.explain.compare import Diff as Diff
-    from gputop.library.answers import diff as diff
-    from gputop.library.answers import explain as explain
-    from gputop.library.answers import schema as schema
-    from gputop.library.answers import stats as stats
-    from gputop.library.answers import to_json as to_json
-    from gputop.library.session import Session as Session
-    from gputop.library.session import open_session as open_session
 
 # else logging prints what nobody asked for to standard error
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
-    "gputop.library.session": ("open_session", "Session"),
-    "gputop.library.answers": ("explain", "stats", "diff", "to_json", "schema"),
+    "gputop.api.session": ("open_session", "Session"),
+    "gputop.api.functions": ("explain", "stats", "diff", "to_json", "schema"),
     "gputop.explain.answer.report": ("Report",),
     "gputop.explain.compare": ("Diff",),
     "gputop.engine.stats": ("Stats",),

@@ -14,8 +14,7 @@ def main() -> int:
     """Runs the command line; returns the exit status."""
     gc.disable()  # there is no garbage yet: ``gputop.commands.cli`` or the screen lets it begin
     try:
-        from gputop.process.isolation import isolate
-        from gputop.process.standard_streams import complete
+        from gputop.process.isolation import complete, isolate
 
         complete()
         isolate()

@@ -3,7 +3,7 @@
 Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
 then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
 64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function. A row also says what
-the function means (probes/meaning.py), so that nothing else asks for functions by their names.
+the function means (probes/api_semantics.py), so that nothing else asks for functions by their names.
 
 Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
 """
@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from probes.meaning import Argument, Memory, Role, Trait, usual_role
+from probes.api_semantics import Argument, Memory, Role, Trait, usual_role
 
 RUNTIME, DRIVER, NCCL = "runtime", "driver", "nccl"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.samples import ShapesData
 from probes.schema import ALIASED, MAX_SHAPES, SHAPE_SIZES, CallFlag, Kind, Records, select
 from probes.source import PROBLEM, SHAPES, Sample

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from replay.format import SMALLEST_CHUNK, inflate, pack, unpack
+from replay.coding.file_format import SMALLEST_CHUNK, inflate, pack, unpack
 
 _ROW_BYTES: Final = 2 + 8 + 8 + 8
 _NAMES_BYTES: Final = 1 << 16  # of a piece: beside its rows

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.source import (
     APIS,
     CLIENT,
@@ -28,10 +28,10 @@ from probes.source import (
     Item,
     Sample,
 )
-from replay import format as fmt
-from replay.allowance import Allowance
-from replay.decoding import decode_records
-from replay.format import RECORDS, SNAPSHOT, TOTALS
+from replay.coding import file_format as fmt
+from replay.coding.decoding import decode_records
+from replay.coding.file_format import RECORDS, SNAPSHOT, TOTALS
+from replay.read_limits import Allowance
 from replay.scan import File
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.

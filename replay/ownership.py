@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
+from replay.coding.file_format import FORMAT_NAME, SessionError
 from replay.folders import ForeignLinkError, open_folder
-from replay.format import FORMAT_NAME, SessionError
 
 _Make = Callable[[int, str, "tuple[int, int] | None"], int]  # folder, name, owner -> descriptor
 _NEW = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.activities import activity_rows, activity_sample, python_place
+from probes.arrays import PIDS, distinct, table
 from probes.code.source_files import without_folders
-from probes.distinct import distinct
-from probes.pids import PIDS, table
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import (
     ACTIVITY,

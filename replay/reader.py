@@ -11,11 +11,17 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
-from replay import format as fmt
-from replay.allowance import Allowance
-from replay.format import DamagedError, ForeignError, MissingFileError, NewerError, SessionError
+from replay.coding import file_format as fmt
+from replay.coding.file_format import (
+    DamagedError,
+    ForeignError,
+    MissingFileError,
+    NewerError,
+    SessionError,
+)
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import is_session
+from replay.read_limits import Allowance
 from replay.scan import File, Scan, index_of, pieces_of
 
 

@@ -6,7 +6,7 @@ import os
 import zlib
 from typing import Final
 
-from replay.format import (
+from replay.coding.file_format import (
     INDEX,
     MARKER,
     MAX_PREFIX_BYTES,

@@ -13,14 +13,14 @@ import numpy as np
 
 from probes.samples import lost_until
 from probes.source import MARK, Item, Sample
-from replay.factbook import FactBook
-from replay.format import DamagedError, SessionError
-from replay.history import cut_header
+from replay.coding.file_format import DamagedError, SessionError
 from replay.items import ItemReader, Table, mark_rows_of
 from replay.ownership import make_folder, remove_session
+from replay.past.history import cut_header
 from replay.private import Disguise
 from replay.reader import SessionReader
 from replay.scan import File
+from replay.state_snapshot import FactBook
 from replay.writer import SessionWriter, Sums
 
 SUFFIX: Final = ".gputop"

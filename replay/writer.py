@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from probes.source import MARK, Item
-from replay import format as fmt
-from replay.chunker import Chunker, packed
-from replay.format import SessionError
-from replay.growing_index import GrowingIndex
+from replay.coding import file_format as fmt
+from replay.coding.chunker import Chunker, packed
+from replay.coding.file_format import SessionError
 from replay.items import unpack_item
 from replay.ownership import open_for_writing
+from replay.past.growing_index import GrowingIndex
 from replay.private import Disguise, private_header
-from replay.waypoints import USUAL, Facts, Spacing
+from replay.seek_points import USUAL, Facts, Spacing
 
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000

@@ -11,9 +11,9 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
+from gputop.api.functions import explain
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.causes import CATALOGUE, CAUSES
-from gputop.library.answers import explain
 from tests.cause_stories import STORIES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -78,7 +78,7 @@ python=$copy.new/bin/python
 if [ "$(id -u)" -eq 0 ]; then
 	others=$("$python" -I -c '
 import os, sys
-from gputop.process.trust import weak_part
+from gputop.process.path_trust import weak_part
 theirs = [folder for folder in sys.path if not folder.startswith(sys.prefix + os.sep)]
 print(next(filter(None, map(weak_part, [os.path.realpath(sys.executable), *theirs])), ""))')
 	[ -z "$others" ] || fail "$others belongs to this Python and can be changed by others than root;" \

@@ -1,4 +1,4 @@
-"""Checks how the code is laid out: ``python -m scripts.layout`` prints offences, and exits with 1 if there is any.
+"""Checks the layout of the code: ``python -m scripts.layout`` lists offences; exit status 1 if there is any.
 
 Imports have no circles, also within a package and for types alone. A basename and the name of a public class
 stand for one thing. A folder has at most 15 modules, a file at most 600 lines.

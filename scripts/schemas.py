@@ -9,13 +9,13 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from gputop.documents.check import CheckDocument
-from gputop.documents.diff import DiffDocument
-from gputop.documents.explain import ExplainDocument
-from gputop.documents.frame import FrameDocument
-from gputop.documents.inspect import InspectDocument
-from gputop.documents.parts import OneOf
-from gputop.documents.stats import StatsDocument
+from gputop.documents.check_schema import CheckDocument
+from gputop.documents.diff_schema import DiffDocument
+from gputop.documents.explain_schema import ExplainDocument
+from gputop.documents.frame_schema import FrameDocument
+from gputop.documents.inspect_schema import InspectDocument
+from gputop.documents.shared_schema import OneOf
+from gputop.documents.stats_schema import StatsDocument
 
 FOLDER = Path(__file__).resolve().parent.parent / "gputop" / "schemas"
 DOCUMENTS = {

@@ -14,11 +14,11 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from gputop.simgpu import build, codegen, codegen_math
+from gputop.simgpu import codegen, codegen_math, library_build
 
 _NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 _RPATH = re.compile(r"\((?:RPATH|RUNPATH)\).*\[([^:\]]+)")
-_REFUSE = Path(build.__file__).parent / "math_refuse.c"
+_REFUSE = Path(library_build.__file__).parent / "math_refuse.c"
 #: "Not supported" in each library's own numbers; 1 is an error in all of them.
 _REFUSALS = {
     "cufft": 16,
@@ -45,7 +45,9 @@ def missing_libraries(folder: Path) -> set[str]:
     needed = {
         name for library in libraries for name in _NEEDED.findall(_output("readelf", "-dW", str(library)))
     }
-    there = {library.name for library in libraries} | {path.name for path in build.ensure_built().iterdir()}
+    there = {library.name for library in libraries} | {
+        path.name for path in library_build.ensure_built().iterdir()
+    }
     return {name for name in needed - there if name.startswith(("libcu", "libnv"))}
 
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.reply import MOST_BYTES
-from gputop.ask.server import server_of
+from gputop.query.catalogue import Catalogue
+from gputop.query.mcp_server import server_of
+from gputop.query.reply import MOST_BYTES
 from tests.conftest import needed
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"

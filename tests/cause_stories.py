@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from probes.schema import Kind, OffFlag
 from probes.source import FRAMES, GPUS, PLACES, SHAPES, Sample
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 from tests import items
 from tests.items import START
 from tests.programs import (

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gputop.checks import kernel
+from gputop.checks import check_kernel
+from gputop.checks.check_libraries import Library, SelfHit, Symbol
 from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Section
-from gputop.checks.libraries import Library, SelfHit, Symbol
 from probes import api
 from probes.code.libraries import Target
 from probes.ebpf.rights import Rights
 
 DEBIAN = Distribution("Debian", "apt-get install python3-bpfcc", "apt-get install nvidia-driver")
-NEW_KERNEL = kernel.Kernel(
+NEW_KERNEL = check_kernel.Kernel(
     release="6.18.0",
     architecture="x86_64",
-    path=kernel.MULTI,
+    path=check_kernel.MULTI,
     problem="",
     forced="",
     btf="/sys/kernel/btf/vmlinux",

@@ -22,8 +22,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from probes import api
-from probes.code import reader, reader_child
-from probes.ebpf import minimal
+from probes.code import reader_child
+from probes.ebpf import degradation
+from probes.files import file_reader
 
 # helpers say what was compared, as tests do
 _OTHERS = (path.stem for path in Path(__file__).parent.iterdir() if path.stem != "conftest")
@@ -75,7 +76,7 @@ def needed(module: str) -> ModuleType:
 @cache
 def missing_for_ebpf() -> str:
     """Why gputop's probes cannot be loaded here; empty when they can."""
-    from probes.ebpf.compiler import NoBccError, import_bcc
+    from probes.ebpf.build.compiler import NoBccError, import_bcc
 
     if os.geteuid() != 0:
         return "real eBPF needs root: run the tests with sudo"
@@ -171,7 +172,7 @@ def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     What is exact with sessions is exact with pairs of multi-uprobe links, and with perf events.
     """
     monkeypatch.setenv("GPUTOP_ATTACH", request.param)
-    return minimal.MINIMAL if request.param == "perf" else frozenset(api.NAMES)
+    return degradation.MINIMAL if request.param == "perf" else frozenset(api.NAMES)
 
 
 @pytest.fixture
@@ -184,10 +185,10 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def child() -> Iterator[reader.Reader]:
+def child() -> Iterator[file_reader.Reader]:
     """The confined child that reads others' files."""
-    yield reader.start(reader_child)
-    reader.stop()
+    yield file_reader.start(reader_child)
+    file_reader.stop()
 
 
 @pytest.fixture

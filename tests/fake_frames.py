@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.host import HostRow
+from gputop.playback.bookmarks import Landmark, Landmarks
 from gputop.playback.feed import Explained, Recorder, RecordingState, Transport
-from gputop.playback.landmarks import Landmark, Landmarks
 from gputop.playback.rewind import Rewind
 from probes.source import Sample
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gputop.fleet.lake import OLD_PIECE, open_lake
-from gputop.fleet.tables import COLUMNS, INT, NEW, REAL, TEXT
+from gputop.fleet.lake.lake import OLD_PIECE, open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS, INT, NEW, REAL, TEXT
 from tests.conftest import needed
 
 _SECONDS = 60

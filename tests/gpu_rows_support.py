@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gputop.simgpu import build
+from gputop.simgpu import library_build
 
 ROOT = Path(__file__).resolve().parent.parent
 _PRELUDE = """
@@ -41,7 +41,7 @@ def ask(directory: Path, body: str, interval_s: float = 0.05, **settings: str) -
         settings: Of the simulated GPU.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _PRELUDE + body, str(build.nvml_path()), str(interval_s)],
+        [sys.executable, "-c", _PRELUDE + body, str(library_build.nvml_path()), str(interval_s)],
         env={**os.environ, "SIMGPU_STATE": str(directory / "state"), **settings},
         cwd=ROOT,
         capture_output=True,

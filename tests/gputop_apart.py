@@ -10,7 +10,7 @@ import sys
 
 from gputop.__main__ import main
 from probes.code import libraries
-from probes.live import LiveSource
+from probes.observe.live_source import LiveSource
 from tests import apart
 
 

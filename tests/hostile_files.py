@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gputop.simgpu import ensure_built
-from probes.code import reader
+from probes.files import file_reader
 from tests.hanging_files import mounted
 
-PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
+PATIENCE_S = file_reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
 RUNTIME = "libcudart.so.12"
 
 

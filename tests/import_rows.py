@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gputop
-from gputop.library.evidence import evidence_of
+from gputop.api.recording_evidence import evidence_of
 from tests.typed import typed
 
 COMMS = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float", "Process Group Name": "0",

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from gputop.library.answers import schema
+from gputop.api.functions import schema
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "json.md"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gputop.ask.database import LockedDatabase
-from gputop.fleet.tables import COLUMNS, INT, REAL, TEXT
+from gputop.fleet.lake.lake_tables import COLUMNS, INT, REAL, TEXT
+from gputop.query.database import LockedDatabase
 from tests.conftest import needed
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]

@@ -29,8 +29,8 @@ def main() -> None:
     from gputop.explain.evidence.apiclass import ApiTable, Group, Role, Trait
     from probes import api
     from probes.code.cookies import encode
-    from probes.ebpf.minimal import is_minimal
-    from probes.proc.devices import DeviceCalls
+    from probes.ebpf.degradation import is_minimal
+    from probes.proc.used_devices import DeviceCalls
     from tests import items
     from tests.programs import US, closed_by
 

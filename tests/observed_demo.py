@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gputop.simgpu import build
-from probes.live import LiveSource
-from probes.plan import LivePlan
+from gputop.simgpu import library_build
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import LivePlan
 
 SLEEPS = {
     "SIMGPU_SYNC": "block"
@@ -20,15 +20,15 @@ SLEEPS = {
 @contextmanager
 def observed(story: str) -> Iterator[LiveSource]:
     """A demo that is watched from its first call."""
-    build.ensure_built()
+    library_build.ensure_built()
     gate_in, gate_out = os.pipe()
     workload = subprocess.Popen(
         ["sh", "-c", f"read go; exec {sys.executable} -m gputop.demo {story} 60"],
-        env=build.environment(os.environ) | SLEEPS,
+        env=library_build.environment(os.environ) | SLEEPS,
         stdin=gate_in,
         stdout=subprocess.DEVNULL,
     )
-    source = LiveSource(LivePlan(pids=(workload.pid,), environment=build.environment(os.environ)))
+    source = LiveSource(LivePlan(pids=(workload.pid,), environment=library_build.environment(os.environ)))
     try:
         source.start()
         os.write(gate_out, b"go\n")

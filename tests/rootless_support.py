@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gputop.simgpu import build
+from gputop.simgpu import library_build
 from tests import inside
 from tests.cli_support import run
 from tests.ebpf.growing import marks
@@ -72,7 +72,7 @@ def mounted(script: str) -> tuple[str, ...]:
 
 def environment(home: Path) -> dict[str, str]:
     simulated = {"SIMGPU_STATE": str(home / "state"), "SIMGPU_INIT_MS": "0", "PYTHONPATH": str(HERE)}
-    return build.environment(os.environ) | simulated | {"HOME": str(home)}
+    return library_build.environment(os.environ) | simulated | {"HOME": str(home)}
 
 
 @contextmanager

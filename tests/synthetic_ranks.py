@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputop.fleet.alignment import UNKNOWN
-from gputop.fleet.lateness import Meetings
+from gputop.fleet.ranks.alignment import UNKNOWN
+from gputop.fleet.ranks.lateness import Meetings
 
 MS = 1_000_000
 STEP_MS, READY_MS = 20.0, 4.0  # what every rank does in a step, and for how long its GPU is idle for that

@@ -19,7 +19,7 @@ from probes.activities import (
     activity_samples,
     unknown_rows,
 )
-from replay import format as fmt
+from replay.coding import file_format as fmt
 
 NUMBERS = st.integers(-(1 << 61), 1 << 61) | st.integers(-3, 300)
 

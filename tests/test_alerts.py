@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.commands.looks import known_columns
+from gputop.commands.screen.looks import known_columns
 from gputop.engine.frame import Frame
 from gputop.explain.answer.picture import OneStep
 from gputop.playback.alerts import (

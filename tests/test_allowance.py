@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.allowance import Allowance
+from replay.read_limits import Allowance
 
 # however small it is, and beside that for each of its bytes
 FREE_RECORDS, RECORDS = 262_144, 2

@@ -13,7 +13,7 @@ import pytest
 
 from gputop.explain.evidence.apiclass import ApiTable
 from probes import api
-from probes.meaning import Argument, Role, Trait
+from probes.api_semantics import Argument, Role, Trait
 
 ROOT = Path(__file__).resolve().parents[1]
 # of what a role says, what the argument has to be that the proof reads

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from probes.code import mmap_events
-from probes.code.mmap_events import Hears, MmapEvents
+from probes.files import mmap_events
+from probes.files.mmap_events import Hears, MmapEvents
 from probes.source import Sample
-from probes.stacks import lines, stackring
-from probes.stacks.kernels import Kernels
+from probes.stacks import line_tracker, stackring
+from probes.stacks.kernel_resolver import Kernels
 from probes.stacks.mappings import Mappings
-from probes.stacks.native import Frame, NotYet
+from probes.stacks.native_frames import Frame, NotYet
 from probes.stacks.resolver import Resolver, Stack
 from tests import items
 from tests.items import START
@@ -44,10 +44,10 @@ class Ring:
 
 def with_one_left_and_one_in_the_ring(
     monkeypatch: pytest.MonkeyPatch, told: list[Sample]
-) -> tuple[lines.Lines, list[bytes]]:
+) -> tuple[line_tracker.Lines, list[bytes]]:
     """Lines with a stack that an earlier mark had no time for; and the stacks that are looked at."""
     nothing: Any = None
-    subject = lines.Lines(nothing, nothing, lambda _pid: True, told.append, ())
+    subject = line_tracker.Lines(nothing, nothing, lambda _pid: True, told.append, ())
     left, newest = (number.to_bytes(8, "little") * 8 for number in (1, 2))
     looked_at: list[bytes] = []
 
@@ -76,7 +76,7 @@ def test_at_the_end_the_ring_is_read_although_something_is_left_from_before(
 
 
 def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LAST_TURN_S", 0.0)
+    monkeypatch.setattr(line_tracker, "_LAST_TURN_S", 0.0)
     told: list[Sample] = []
     subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
     assert list(subject.drain(0, last=True)) == []
@@ -86,7 +86,7 @@ def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.Mon
 
 
 def test_kernels_whose_file_is_not_read_at_the_end_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LAST_S", 0.05)
+    monkeypatch.setattr(line_tracker, "_LAST_S", 0.05)
     told: list[Sample] = []
     subject, _ = with_one_left_and_one_in_the_ring(monkeypatch, told)
 

@@ -113,7 +113,7 @@ def test_an_interrupt_while_the_command_is_let_go_completes_the_recording(tmp_pa
     done = python(f"""
 import os, signal, sys
 from gputop.__main__ import main
-from gputop.commands.session import Session
+from gputop.commands.observation import Session
 from gputop.process import isolation
 isolation.isolate = lambda: None  # would start anew, without what is changed here
 release = Session.release

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.ebpf import bpf_cache, compiled, compiler
+from probes.ebpf.build import bpf_cache, compiled, compiler
 
 KEY, DATA = "5eed", b"programs"
 OTHER_USER = 65534

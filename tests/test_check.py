@@ -13,11 +13,20 @@ from typing import Any
 
 import pytest
 
-from gputop.checks import bcc, kernel, libraries, nvml, report, rights, tracing
+from gputop.checks import (
+    check_bcc,
+    check_kernel,
+    check_libraries,
+    check_nvml,
+    check_report,
+    check_rights,
+    check_tracing,
+)
+from gputop.checks.check_libraries import SelfHit
 from gputop.checks.distribution import read_distribution
 from gputop.checks.fact import MISSING, NOTE, OK, Fact, Section, missing, ok
-from gputop.checks.libraries import SelfHit
-from probes.ebpf import bpfcall, btf, compiler
+from probes.ebpf import bpfcall
+from probes.ebpf.build import btf, compiler
 from probes.ebpf.rights import Rights
 from tests.check_facts import ALL_RIGHTS, CUDART, DEBIAN, NEW_KERNEL, NO_RIGHTS, texts
 from tests.cli_support import assert_one_sentence, run
@@ -27,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine(**changes: Any) -> Section:
-    return kernel.kernel_section(replace(NEW_KERNEL, **changes))
+    return check_kernel.kernel_section(replace(NEW_KERNEL, **changes))
 
 
 # -- the kernel ---------------------------------------------------------------------------------
@@ -49,7 +58,7 @@ def test_what_the_kernel_itself_answers_decides_how_functions_are_probed(
 ) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
     monkeypatch.setattr("probes.ebpf.bpfcall.has_uprobe_multi", lambda: multi)
-    assert kernel.read_kernel({}).path == path
+    assert check_kernel.read_kernel({}).path == path
 
 
 # what bpf(2) says to the question, as older and newer kernels do: the program, then the link to a folder
@@ -88,12 +97,12 @@ def test_without_rights_no_way_of_attaching_is_claimed(
 ) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
     monkeypatch.setattr("probes.ebpf.bpfcall.has_uprobe_multi", lambda: None)
-    found = kernel.read_kernel({})
+    found = check_kernel.read_kernel({})
     assert found.path == "untried"
-    said = texts(kernel.kernel_section(found), NOTE)
+    said = texts(check_kernel.kernel_section(found), NOTE)
     assert f"by its version {way}" in said
     assert "cannot be tried without rights" in said
-    assert kernel.read_kernel({"GPUTOP_ATTACH": "perf"}).path == "perf", "asked for"
+    assert check_kernel.read_kernel({"GPUTOP_ATTACH": "perf"}).path == "perf", "asked for"
 
 
 def test_a_kernel_before_5_15_is_named_as_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -102,20 +111,20 @@ def test_a_kernel_before_5_15_is_named_as_too_old(monkeypatch: pytest.MonkeyPatc
     vmlinux.write_bytes(b"\x9f\xeb but without task_struct.__state" + bytes(24))
     monkeypatch.setattr(btf, "VMLINUX", vmlinux)
     monkeypatch.setattr("platform.release", lambda: "5.10.0-28-amd64")
-    section = kernel.kernel_section(kernel.read_kernel({}))
+    section = check_kernel.kernel_section(check_kernel.read_kernel({}))
     assert section.blocks
     (said,) = [fact.text for fact in section.facts if fact.status == MISSING]
     assert said == "Linux 5.15 or later is needed for live tracing, this is 5.10.0-28-amd64"
 
 
 def test_a_forced_way_of_attaching_is_said() -> None:
-    section = kernel.kernel_section(kernel.read_kernel({"GPUTOP_ATTACH": "perf"}))
+    section = check_kernel.kernel_section(check_kernel.read_kernel({"GPUTOP_ATTACH": "perf"}))
     assert "GPUTOP_ATTACH=perf" in texts(section, NOTE)
     assert not section.blocks
 
 
 def test_a_wrong_way_of_attaching_is_missing_with_its_fix() -> None:
-    section = kernel.kernel_section(kernel.read_kernel({"GPUTOP_ATTACH": "magic"}))
+    section = check_kernel.kernel_section(check_kernel.read_kernel({"GPUTOP_ATTACH": "magic"}))
     assert section.blocks
     assert "unset GPUTOP_ATTACH" in texts(section, MISSING)
 
@@ -125,7 +134,7 @@ def test_absent_type_information_is_missing_with_the_kernel_option(
 ) -> None:
     (tmp_path / "btf").mkdir()
     monkeypatch.setattr(btf, "VMLINUX", tmp_path / "btf" / "vmlinux")
-    section = kernel.kernel_section(kernel.read_kernel({}))
+    section = check_kernel.kernel_section(check_kernel.read_kernel({}))
     assert section.blocks
     assert "CONFIG_DEBUG_INFO_BTF" in texts(section, MISSING)
 
@@ -134,7 +143,7 @@ def test_a_masked_sys_is_told_from_a_kernel_without_type_information(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(btf, "VMLINUX", tmp_path / "kernel" / "btf" / "vmlinux")
-    section = kernel.kernel_section(kernel.read_kernel({}))
+    section = check_kernel.kernel_section(check_kernel.read_kernel({}))
     assert section.blocks
     assert "masked" in texts(section, MISSING)
     assert "-v /sys/kernel:/sys/kernel:ro" in texts(section, MISSING)
@@ -156,21 +165,21 @@ def test_arm64_is_called_untested_and_other_machines_are_refused() -> None:
 
 
 def test_without_root_what_still_works_and_sudo_are_named() -> None:
-    section = rights.rights_section(NO_RIGHTS)
+    section = check_rights.rights_section(NO_RIGHTS)
     assert section.blocks
     assert "sudo" in texts(section, MISSING)
     assert "NVML" in texts(section, NOTE)
 
 
 def test_two_capabilities_are_enough_and_what_they_leave_out_is_said() -> None:
-    section = rights.rights_section(replace(NO_RIGHTS, cap_bpf=True, cap_perfmon=True))
+    section = check_rights.rights_section(replace(NO_RIGHTS, cap_bpf=True, cap_perfmon=True))
     assert not section.blocks
     assert "not root, but with enough capabilities: CAP_BPF, CAP_PERFMON" in texts(section, OK)
     assert "CAP_SYS_PTRACE" in texts(section, NOTE)
 
 
 def test_one_capability_of_the_two_is_not_enough_and_the_other_is_named() -> None:
-    section = rights.rights_section(replace(NO_RIGHTS, cap_bpf=True))
+    section = check_rights.rights_section(replace(NO_RIGHTS, cap_bpf=True))
     assert section.blocks
     assert "CAP_PERFMON" in texts(section, MISSING)
     assert "CAP_BPF" not in texts(section, MISSING)
@@ -180,16 +189,16 @@ def test_one_capability_of_the_two_is_not_enough_and_the_other_is_named() -> Non
     ("mode", "blocks"), [("none", False), ("integrity", False), ("confidentiality", True)]
 )
 def test_only_lockdown_for_confidentiality_stops_tracing(mode: str, blocks: bool) -> None:
-    section = rights.rights_section(replace(ALL_RIGHTS, lockdown=mode))
+    section = check_rights.rights_section(replace(ALL_RIGHTS, lockdown=mode))
     assert section.blocks is blocks
     assert ("lockdown=integrity" in texts(section, MISSING)) is blocks
 
 
 def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
-    section = rights.rights_section(replace(ALL_RIGHTS, seccomp=2))
+    section = check_rights.rights_section(replace(ALL_RIGHTS, seccomp=2))
     assert not section.blocks, "a filter may let bpf(2) through: the trial decides"
     assert "seccomp=unconfined" in texts(section, NOTE)
-    assert "seccomp=unconfined" not in texts(rights.rights_section(ALL_RIGHTS), NOTE)
+    assert "seccomp=unconfined" not in texts(check_rights.rights_section(ALL_RIGHTS), NOTE)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +206,12 @@ def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
     [(ALL_RIGHTS, "does not matter with CAP_PERFMON"), (NO_RIGHTS, "not the obstacle")],
 )
 def test_perf_event_paranoid_is_told_with_what_it_means(found: Rights, meaning: str) -> None:
-    section = rights.rights_section(replace(found, perf_event_paranoid=4))
+    section = check_rights.rights_section(replace(found, perf_event_paranoid=4))
     assert f"perf_event_paranoid is 4: {meaning}" in texts(section, NOTE)
 
 
 def test_processes_that_proc_hides_are_told() -> None:
-    assert "hidepid" in texts(rights.rights_section(replace(ALL_RIGHTS, hidepid=True)), NOTE)
+    assert "hidepid" in texts(check_rights.rights_section(replace(ALL_RIGHTS, hidepid=True)), NOTE)
 
 
 # -- bcc ----------------------------------------------------------------------------------------
@@ -224,7 +233,7 @@ def test_bcc_that_is_not_there_is_missing_with_this_distribution_s_command(
     monkeypatch.delitem(sys.modules, "bcc", raising=False)
     monkeypatch.setattr(compiler, "BCC_FOLDERS", (str(tmp_path),))
     monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
-    section = bcc.bcc_section(bcc.read_bcc(), read_distribution(tmp_path / "os-release"))
+    section = check_bcc.bcc_section(check_bcc.read_bcc(), read_distribution(tmp_path / "os-release"))
     assert section.blocks
     (fact,) = section.facts
     assert fact.fix == command
@@ -234,27 +243,31 @@ def test_bcc_that_is_not_there_is_missing_with_this_distribution_s_command(
 def test_pypi_s_bcc_is_named_as_another_package(tmp_path: Path) -> None:
     (tmp_path / "bcc").mkdir()
     (tmp_path / "bcc" / "__init__.py").write_text("")
-    unrelated = bcc.find_unrelated([str(tmp_path)])
+    unrelated = check_bcc.find_unrelated([str(tmp_path)])
     assert unrelated == str(tmp_path / "bcc")
-    section = bcc.bcc_section(bcc.Bcc("/usr/lib/x", "0.26", "", "", unrelated), DEBIAN)
+    section = check_bcc.bcc_section(check_bcc.Bcc("/usr/lib/x", "0.26", "", "", unrelated), DEBIAN)
     assert not section.blocks
     assert "unrelated" in texts(section, NOTE)
     (tmp_path / "bcc" / "libbcc.py").write_text("")
-    assert bcc.find_unrelated([str(tmp_path)]) == "", "the real one has this file"
+    assert check_bcc.find_unrelated([str(tmp_path)]) == "", "the real one has this file"
 
 
 # -- tracing, NVML, the whole -------------------------------------------------------------------
 
 
 def test_what_the_kernel_refuses_is_told_and_its_log_kept() -> None:
-    section = tracing.tracing_section(tracing.Trial(True, error="the kernel said no", log=("R1 invalid",)))
+    section = check_tracing.tracing_section(
+        check_tracing.Trial(True, error="the kernel said no", log=("R1 invalid",))
+    )
     assert section.blocks
     assert "the kernel said no" in texts(section, MISSING)
     assert section.details == ("R1 invalid",)
 
 
 KEPT = "/var/cache/x"
-LOADED = tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 5), cache=KEPT)
+LOADED = check_tracing.Trial(
+    True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 5), cache=KEPT
+)
 
 
 @pytest.mark.parametrize(
@@ -266,8 +279,8 @@ LOADED = tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_ve
         (replace(LOADED, cache="", cache_problem="no home"), NOTE, "set HOME"),
     ],
 )
-def test_whether_the_programs_are_kept_is_told(trial: tracing.Trial, status: str, said: str) -> None:
-    section = tracing.tracing_section(trial)
+def test_whether_the_programs_are_kept_is_told(trial: check_tracing.Trial, status: str, said: str) -> None:
+    section = check_tracing.tracing_section(trial)
     assert said in texts(section, status)
     assert not section.blocks
     assert [section.data[key] for key in ("cached", "cache", "cache_problem")] == [
@@ -278,52 +291,58 @@ def test_whether_the_programs_are_kept_is_told(trial: tracing.Trial, status: str
 
 
 def test_a_probe_that_never_fires_in_the_c_library_stops_live_tracing() -> None:
-    trial = tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 0))
-    assert tracing.tracing_section(trial).blocks
+    trial = check_tracing.Trial(True, 300.0, tracepoints=8, libc=SelfHit("gnu_get_libc_version", 5, 0))
+    assert check_tracing.tracing_section(trial).blocks
     seen = replace(trial, libc=SelfHit("gnu_get_libc_version", 5, 5))
-    assert not tracing.tracing_section(seen).blocks
+    assert not check_tracing.tracing_section(seen).blocks
 
 
 def test_nvml_that_is_missing_does_not_stop_live_tracing() -> None:
-    section = nvml.nvml_section(nvml.Nvml("", "", (), "no NVIDIA driver on this machine"), DEBIAN)
+    section = check_nvml.nvml_section(check_nvml.Nvml("", "", (), "no NVIDIA driver on this machine"), DEBIAN)
     assert not section.blocks
     assert "apt-get install nvidia-driver" in texts(section, MISSING)
 
 
 def test_figures_that_are_not_to_be_had_are_named_with_the_reason() -> None:
-    gpu = nvml.Gpu(0, "H100", "GPU-1", {"fan_percent": "not offered", "power_milliwatts": "not offered"})
-    section = nvml.nvml_section(nvml.Nvml("/lib/x", "580.1", (gpu,), ""), DEBIAN)
+    gpu = check_nvml.Gpu(
+        0, "H100", "GPU-1", {"fan_percent": "not offered", "power_milliwatts": "not offered"}
+    )
+    section = check_nvml.nvml_section(check_nvml.Nvml("/lib/x", "580.1", (gpu,), ""), DEBIAN)
     assert "GPU 0 n/a: fan_percent, power_milliwatts: not offered" in texts(section, NOTE)
 
 
 def test_a_lost_gpu_is_one_line() -> None:
-    gpu = nvml.Gpu(1, "H100", "GPU-1", {"fan_percent": "the GPU is lost"}, "the GPU is lost")
-    section = nvml.nvml_section(nvml.Nvml("/lib/x", "580.1", (gpu,), "GPU 1: the GPU is lost"), DEBIAN)
+    gpu = check_nvml.Gpu(1, "H100", "GPU-1", {"fan_percent": "the GPU is lost"}, "the GPU is lost")
+    section = check_nvml.nvml_section(
+        check_nvml.Nvml("/lib/x", "580.1", (gpu,), "GPU 1: the GPU is lost"), DEBIAN
+    )
     assert "GPU 1 H100 GPU-1: all figures n/a: the GPU is lost" in texts(section, NOTE)
     assert "fan_percent" not in texts(section, NOTE)
     assert "GPU 1: the GPU is lost" in texts(section, MISSING)
 
 
-def a_report(*facts: Fact) -> report.Report:
-    return report.Report(DEBIAN, (Section("kernel", facts, {}), libraries.libraries_section([CUDART])))
+def a_report(*facts: Fact) -> check_report.Report:
+    return check_report.Report(
+        DEBIAN, (Section("kernel", facts, {}), check_libraries.libraries_section([CUDART]))
+    )
 
 
 def test_text_keeps_to_80_columns_and_says_each_fix_below_its_fact() -> None:
-    text = report.to_text(a_report(missing("no eBPF " * 20, "type this " * 20)))
+    text = check_report.to_text(a_report(missing("no eBPF " * 20, "type this " * 20)))
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"✗ missing no eBPF[^→]*→ type this", text)
     assert text.startswith("Live tracing does not work here:\n  ✗ missing no eBPF")
 
 
 def test_text_without_a_unicode_locale_is_ascii() -> None:
-    text = report.to_text(a_report(ok("größer"), missing("x", "y")), ascii_only=True)
+    text = check_report.to_text(a_report(ok("größer"), missing("x", "y")), ascii_only=True)
     assert text.isascii()
     assert "+ ok" in text
 
 
 def test_symbols_are_listed_only_when_asked() -> None:
-    assert "cudaHostAlloc" not in report.to_text(a_report())
-    assert "cudaHostAlloc" in report.to_text(a_report(), verbose=True)
+    assert "cudaHostAlloc" not in check_report.to_text(a_report())
+    assert "cudaHostAlloc" in check_report.to_text(a_report(), verbose=True)
 
 
 def test_live_works_unless_something_blocks() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks import libraries, selfhit
+from gputop.checks import check_libraries, selfhit
+from gputop.checks.check_libraries import SelfHit
 from gputop.checks.fact import NOTE
-from gputop.checks.libraries import SelfHit
 from tests.check_facts import CUDART, texts
 from tests.cli_support import run
 from tests.waiting import wait_until
@@ -101,7 +101,7 @@ def test_a_container_s_library_is_called_only_when_asked_for(tmp_path: Path) -> 
 
 def test_what_was_left_out_is_said_with_the_flag_that_asks_for_it() -> None:
     hit = SelfHit(SYMBOL, 0, 0, "/home/eve belongs to user 1001, who may have written it", withheld=True)
-    section = libraries.libraries_section([replace(CUDART, self_hit=hit)])
+    section = check_libraries.libraries_section([replace(CUDART, self_hit=hit)])
     assert not section.blocks
     said = texts(section, NOTE)
     assert "/home/eve belongs to user 1001" in said

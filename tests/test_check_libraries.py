@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks import libraries, selfhit, tracing
+from gputop.checks import check_libraries, check_tracing, selfhit
+from gputop.checks.check_libraries import SelfHit
 from gputop.checks.fact import MISSING, NOTE, OK
-from gputop.checks.libraries import SelfHit
 from probes import api
 from probes.code.libraries import Target
 from tests.check_facts import CUDART, texts
 
 
 def test_a_library_is_described_by_file_version_and_users() -> None:
-    section = libraries.libraries_section([CUDART])
+    section = check_libraries.libraries_section([CUDART])
     (data,) = section.data
     assert data == {
         "path": "/opt/libcudart.so.12",
@@ -42,20 +42,22 @@ def test_a_library_is_described_by_file_version_and_users() -> None:
 
 
 def test_without_uprobe_multi_only_the_minimal_functions_count_as_traced() -> None:
-    section = libraries.libraries_section([CUDART], all_traced=False)
+    section = check_libraries.libraries_section([CUDART], all_traced=False)
     assert [symbol["name"] for symbol in section.data[0]["symbols"]] == ["cudaMalloc"]
 
 
 def test_a_self_hit_that_was_not_counted_stops_live_tracing() -> None:
-    section = libraries.libraries_section([replace(CUDART, self_hit=SelfHit("cudaRuntimeGetVersion", 5, 4))])
+    section = check_libraries.libraries_section(
+        [replace(CUDART, self_hit=SelfHit("cudaRuntimeGetVersion", 5, 4))]
+    )
     assert section.blocks
     assert "only 4 counted" in texts(section, MISSING)
 
 
 def test_a_probe_that_the_kernel_refuses_stops_live_tracing_unless_others_count() -> None:
     refused = replace(CUDART, self_hit=SelfHit("cudaRuntimeGetVersion", 0, 0, "no such luck", refused=True))
-    assert libraries.libraries_section([refused]).blocks
-    section = libraries.libraries_section([refused, CUDART])
+    assert check_libraries.libraries_section([refused]).blocks
+    section = check_libraries.libraries_section([refused, CUDART])
     assert not section.blocks
     assert "no such luck" in texts(section, MISSING)
 
@@ -68,10 +70,12 @@ def test_a_library_whose_process_ends_during_the_check_does_not_stop_live_tracin
         def attach(self, path: Path, offsets: list[int], first_row: int) -> None:
             raise AssertionError("there is nothing to be probed")
 
-    counted = tracing._Counted(gone.path, gone.identity, CUDART.symbols, CUDART.witness, 0)
-    without = tracing._attach(NoProbes(), counted)  # type: ignore[arg-type]
-    found = tracing._with_hits(tracing._called(CUDART, without, call_all=False), counted, [0, 0, 0])
-    section = libraries.libraries_section([found])
+    counted = check_tracing._Counted(gone.path, gone.identity, CUDART.symbols, CUDART.witness, 0)
+    without = check_tracing._attach(NoProbes(), counted)  # type: ignore[arg-type]
+    found = check_tracing._with_hits(
+        check_tracing._called(CUDART, without, call_all=False), counted, [0, 0, 0]
+    )
+    section = check_libraries.libraries_section([found])
     assert not section.blocks
     assert "run the check again" in "".join(fact.fix for fact in section.facts)
     assert "went away during the check (No such file or directory)" in texts(section, NOTE)
@@ -80,14 +84,14 @@ def test_a_library_whose_process_ends_during_the_check_does_not_stop_live_tracin
 
 def test_a_library_that_could_not_be_called_is_a_note() -> None:
     hit = SelfHit("cudaRuntimeGetVersion", 0, 0, "version `GLIBC_2.99' not found")
-    section = libraries.libraries_section([replace(CUDART, self_hit=hit)])
+    section = check_libraries.libraries_section([replace(CUDART, self_hit=hit)])
     assert not section.blocks
     assert "GLIBC_2.99" in texts(section, NOTE)
 
 
 def test_a_stripped_static_runtime_is_called_blind() -> None:
-    blind = replace(CUDART, linkage=libraries.STRIPPED, symbols=(), witness=None, self_hit=None)
-    section = libraries.libraries_section([blind])
+    blind = replace(CUDART, linkage=check_libraries.STRIPPED, symbols=(), witness=None, self_hit=None)
+    section = check_libraries.libraries_section([blind])
     assert "runtime layer blind" in texts(section, NOTE)
     assert not section.blocks
 
@@ -95,17 +99,17 @@ def test_a_stripped_static_runtime_is_called_blind() -> None:
 def test_a_damaged_library_is_missing_and_the_others_go_on(tmp_path: Path) -> None:
     damaged = tmp_path / "libcuda.so.1"
     damaged.write_text("not a library")
-    found = libraries.find((), {"LD_LIBRARY_PATH": str(tmp_path)})
+    found = check_libraries.find((), {"LD_LIBRARY_PATH": str(tmp_path)})
     assert found == [], "only libraries of these processes"
     identity = damaged.stat().st_dev, damaged.stat().st_ino
-    broken = libraries.look(Target(damaged, str(damaged), identity, api.DRIVER, 1))
-    section = libraries.libraries_section([broken, CUDART])
+    broken = check_libraries.look(Target(damaged, str(damaged), identity, api.DRIVER, 1))
+    section = check_libraries.libraries_section([broken, CUDART])
     assert not section.blocks
     assert "ELF" in texts(section, MISSING)
 
 
 def test_no_library_at_all_is_no_fault() -> None:
-    section = libraries.libraries_section([])
+    section = check_libraries.libraries_section([])
     assert not section.blocks
     assert "no CUDA or NCCL library found" in texts(section, NOTE)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from gputop.commands.version import VERSION
+from gputop.commands.command import VERSION
 from replay.reader import SessionReader
 from tests import inside
 from tests.cli_support import (

@@ -9,7 +9,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 
-from replay.decoding import _MAX_DEPTH, decode_records
+from replay.coding.decoding import _MAX_DEPTH, decode_records
 
 ROWS = 3
 BITS = ["raw", "|u1", bytes([0b11100000])]  # a mask of three rows

@@ -14,7 +14,7 @@ import pytest
 from probes import api
 from probes.code import cookies
 from probes.code.libraries import Probe
-from probes.ebpf import attach_perf, detacher, minimal, turns
+from probes.ebpf import attach_lock, attach_perf, degradation, detacher
 from probes.ebpf.attach_perf import Detacher
 from tests.waiting import wait_until
 
@@ -87,7 +87,7 @@ def test_closing_waits_while_somebody_attaches(folder: Path) -> None:
     helper = Detacher(folder=folder)
     mine, others = links(3)
     helper.keep(mine)
-    with turns.turn(folder):
+    with attach_lock.turn(folder):
         helper.close()
         wait_until(lambda: waits_for_a_lock(helper.pid), "the helper to want the turn")
         assert open_ones(others) == 3
@@ -105,7 +105,7 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
     wait_until(lambda: open_ones(every) < 400, "them to be at it")
     closed_meanwhile = []
     while (before := open_ones(every)) > 100:  # more than once: we may have no CPU before we ask for the turn
-        with turns.turn(folder):
+        with attach_lock.turn(folder):
             closed_meanwhile.append(before - open_ones(every))
         wait_until(lambda: open_ones(every) < before - 50, "them to go on")
     assert min(closed_meanwhile) <= 10
@@ -114,7 +114,7 @@ def test_who_attaches_waits_for_few_links_although_many_detachers_close_many(fol
 
 def test_detachers_take_turns_so_that_a_small_one_is_done_soon(folder: Path) -> None:
     every, helpers = [], []
-    with turns.turn(folder):
+    with attach_lock.turn(folder):
         for _ in range(5):
             helper = Detacher(folder=folder)
             mine, others = links(60)
@@ -149,7 +149,7 @@ def test_what_is_hot_comes_first_in_the_smaller_set() -> None:
     names = ["cudaFree", "cudaGetDevice", "cudaStreamSynchronize", "cudaLaunchKernel", "cudaMemcpyAsync"]
     rows = [(name, api.find(name, api.RUNTIME, 12)) for name in names]
     probes = [Probe(name, 0, cookies.encode(row, name), True) for name, row in rows if row is not None]
-    kept = [probe.symbol for probe in minimal.selection(probes)]
+    kept = [probe.symbol for probe in degradation.selection(probes)]
     assert kept == ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaFree"]
 
 

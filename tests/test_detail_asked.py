@@ -18,7 +18,7 @@ from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.lanes import lanes_of
 from gputop.recording.adaptive import Summary
-from gputop.recording.sums import Reducer
+from gputop.recording.tick_sums import Reducer
 from probes.source import MARK, Item, Sample
 from replay.writer import SessionWriter
 from tests.asking import asked, of_folder

@@ -10,7 +10,7 @@ from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.recording.adaptive import Summary
-from gputop.recording.sums import Reducer
+from gputop.recording.tick_sums import Reducer
 from probes import api
 from probes.schema import Kind
 from probes.source import SUMS, Item, Sample

@@ -21,8 +21,8 @@ from gputop.playback.recorder import Recorder
 from gputop.playback.survey import Survey
 from gputop.process import failures
 from gputop.process.diagnostics import diagnosing
-from probes.scanner import Scanner
-from replay.history import History
+from probes.observe.scanner import Scanner
+from replay.past.history import History
 from replay.reader import SessionReader
 from tests.cli_support import assert_one_sentence, on_terminal, write_recording
 from tests.gputop_command import GPUTOP
@@ -73,7 +73,7 @@ def test_it_is_off(recording: Path, tmp_path: Path) -> None:
 def test_what_is_off_makes_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging, "LogRecord", fail)
     with diagnosing(0, screen=False):
-        for name in ("gputop.playback.feeds", "probes.scanner", "replay.reader"):
+        for name in ("gputop.playback.feeds", "probes.observe.scanner", "replay.reader"):
             logging.getLogger(name).critical("no record is made of this")
 
 
@@ -270,7 +270,7 @@ BROKEN: dict[str, Callable[[SessionReader, pytest.MonkeyPatch], None]] = {
     "gputop.explain.live": break_live_explanation,
     "gputop.explain.live ": break_replayed_explanation,
     "gputop.playback.survey": break_survey,
-    "probes.scanner": break_scanner,
+    "probes.observe.scanner": break_scanner,
     "gputop.process.failures": break_any_thread,
 }
 

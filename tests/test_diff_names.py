@@ -13,7 +13,7 @@ from gputop.explain.compare import Diff, compare
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.findings.persteps import Unit
 from probes.source import FRAMES, SHAPES, Sample
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 from tests import programs as p
 from tests.items import START
 from tests.loops import MIB, Loop

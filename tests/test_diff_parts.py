@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from gputop.api import comparing, stretches
+from gputop.api.comparing import Comparing
+from gputop.api.functions import diff
+from gputop.api.session import Session, reader_of
 from gputop.explain import compare_parts
 from gputop.explain.compare import Diff
 from gputop.explain.compare_output import diff_to_json
-from gputop.library import comparing, stretches
-from gputop.library.answers import diff
-from gputop.library.comparing import Comparing
-from gputop.library.session import Session, reader_of
-from gputop.parts.work import Segment
+from gputop.parts.mapreduce import Segment
 from tests import long_session
 from tests.inside import run
 

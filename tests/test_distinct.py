@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from probes.distinct import distinct
+from probes.arrays import distinct
 
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "dataloader.msgpack"
 # what a recorder does with records; loading masked arrays is what it must not do

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from probes.code import elf
-from probes.code.foreign import File, opened
+from probes.files.untrusted_files import File, opened
 
 LOAD, DYNAMIC, NOTE = 1, 2, 4
 STRTAB, RELA, DYNSYM, SYMTAB = 3, 4, 11, 2

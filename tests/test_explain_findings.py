@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gputop.api.functions import explain
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Finding, Level, Report
 from gputop.format import format_ns
-from gputop.library.answers import explain
 from tests import items
 from tests import programs as p
 from tests.programs import D2H, DEVICE_SYNC, LAUNCH, MAIN, SYNC, US, Program, attached, started

@@ -11,7 +11,7 @@ from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.build import ledger_of
 from gputop.explain.ledger import merge, report_of
 from probes.source import FRAMES, Sample
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 from tests.items import START
 from tests.json_page import assert_valid
 from tests.programs import LAUNCH, MAIN, SYNC, US, Program, started

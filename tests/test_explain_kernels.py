@@ -19,7 +19,7 @@ from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs
 from probes.shapes import Shape
 from probes.source import FRAMES, Sample
-from probes.stacks.kernel_numbers import is_kernel_number, kernel_number
+from probes.stacks.stack_samples import is_kernel_number, kernel_number
 from tests import fake_frames as fake
 from tests.items import START
 from tests.json_page import assert_valid

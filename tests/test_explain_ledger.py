@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from gputop.api.recording_evidence import evidence_of
+from gputop.api.session import Session
 from gputop.explain.answer.account import joined, settled
 from gputop.explain.answer.report import Account, Range, Report
 from gputop.explain.answer.wording import ends_of
@@ -19,8 +21,6 @@ from gputop.explain.findings.gapsizes import gathered, lonely, sizes_of
 from gputop.explain.findings.stepfacts import Loops
 from gputop.explain.ledger import Ledger, merge, report_of
 from gputop.explain.window import Window
-from gputop.library.evidence import evidence_of
-from gputop.library.session import Session
 from replay.reader import SessionReader
 from tests.each_recording import FILES as EACH
 from tests.programs import LAUNCH, START, SYNC, US, Program, started

@@ -19,7 +19,7 @@ from gputop.explain.pace import Looks, Pace
 from gputop.explain.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
 from probes import api
-from probes.live import LiveSource
+from probes.observe.live_source import LiveSource
 from probes.schema import CallFlag, Kind
 from probes.source import Item, Sample
 from replay.reader import SessionReader

@@ -10,7 +10,7 @@ from gputop.explain.answer.report import Finding
 from gputop.explain.build import explain
 from gputop.explain.causes.launched import is_elementwise
 from probes.source import FRAMES, GPUS, SHAPES, Sample
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 from tests.items import START
 from tests.programs import EVENT_QUERY, KERNEL, LAUNCH, MAIN, RECORD, SYNC, Program, started
 from tests.simulated import SECOND, Deed, Machine, launches

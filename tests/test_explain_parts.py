@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.api import stretches
+from gputop.api.functions import explain
+from gputop.api.session import Session
 from gputop.errors import OutsideSessionError
 from gputop.explain.answer.output import report_to_json
 from gputop.explain.answer.report import Report
 from gputop.explain.ledger import Ledger, merge, report_of
 from gputop.explain.stretch import Carried, Stretch
-from gputop.library import stretches
-from gputop.library.answers import explain
-from gputop.library.session import Session
-from gputop.parts.work import segments_by_size
+from gputop.parts.mapreduce import segments_by_size
 from replay.reader import SessionReader
 from tests import long_session
 from tests.each_recording import FILES as EACH
@@ -173,9 +173,9 @@ def test_it_does_not_matter_which_neighbours_are_joined_first() -> None:
 
 MEASURED = """
 import re, resource, sys
-from gputop.library.answers import explain
-from gputop.library.session import Session
-from gputop.parts.work import processors
+from gputop.api.functions import explain
+from gputop.api.session import Session
+from gputop.parts.mapreduce import processors
 report = explain(sys.argv[1], memory_bytes=int(sys.argv[2]))
 # not by getrusage: it counts what whoever started us had
 own = int(re.search("VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])

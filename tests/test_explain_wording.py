@@ -18,8 +18,8 @@ from gputop.explain.answer.wording import cost_text, finding_block, loss_text, o
 from gputop.explain.findings.diagnosis import by_losses, class_of
 from gputop.explain.window import Verdict, Window
 from gputop.playback.feed import Explained
-from gputop.report_page.findings import findings as page_findings
-from gputop.report_page.findings import rest as page_rest
+from gputop.report_page.findings_html import findings as page_findings
+from gputop.report_page.findings_html import rest as page_rest
 from gputop.ui.model.blocklanes import idle_range
 from gputop.ui.model.chain import ChainPage
 from gputop.ui.model.lanehistory import LaneHistory

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import gputop
-from gputop.exchange.export import export
+from gputop.exchange.formats import export
 from gputop.exchange.packets import Ordered, Template
+from gputop.exchange.session_tables import COLUMNS
 from gputop.exchange.stacks import stack_times
-from gputop.exchange.tables import COLUMNS
 from probes.schema import ALIASED, Kind, OffFlag, Records, join
 from probes.source import Item, Sample
 from tests import hostile_names

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.recording.sums import Reducer
+from gputop.recording.tick_sums import Reducer
 from probes.source import HOLE, MARK, Item, Sample
 from tests.split_recording import read, write
 from tests.trace_processor import loaded

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from gputop.checks.quiet import held_back
+from gputop.checks.check_tracing import held_back
 from gputop.errors import OutputError
 from gputop.process import failures
 from gputop.process.say import put, say, silence
-from probes import live
-from probes.ebpf import closing, loader
+from probes.ebpf import attacher, loader
+from probes.observe import live_source
 from probes.source import PROBLEM, Sample
-from probes.stacks import lines
-from replay.format import SessionError
+from probes.stacks import line_tracker
+from replay.coding.file_format import SessionError
 from replay.writer import SessionWriter
 
 
@@ -119,7 +119,7 @@ def test_all_is_closed_however_many_threads_are_to_be_had(
 
     monkeypatch.setattr(_thread, "start_new_thread", start)
     ends = [end for _ in range(4) for end in os.pipe()]
-    closing.close_all(ends)
+    attacher.close_all(ends)
     assert len(started) == min(threads, len(ends) - 1)
     for end in ends:
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -152,9 +152,9 @@ def test_nobody_waits_for_lines_whose_ring_cannot_be_mapped(monkeypatch: pytest.
     attachments: Any = SimpleNamespace(attach_tracepoints=lambda _: None)
     loaded: Any = SimpleNamespace(tracepoints={}, timer=None, maps={"stacks": -1})
     others: Any = SimpleNamespace(maps={})
-    monkeypatch.setattr(lines.programs, "join", lambda *_: None)
-    monkeypatch.setattr(lines, "StackRing", lambda *_: (_ for _ in ()).throw(refusal(errno.ENOMEM)))
-    known = lines.Lines(attachments, others, lambda _: True, told.append, ())
+    monkeypatch.setattr(line_tracker.programs, "join", lambda *_: None)
+    monkeypatch.setattr(line_tracker, "StackRing", lambda *_: (_ for _ in ()).throw(refusal(errno.ENOMEM)))
+    known = line_tracker.Lines(attachments, others, lambda _: True, told.append, ())
     known.load(loaded)
     assert known._ready.is_set()
     assert [sample.kind for sample in told] == [PROBLEM]
@@ -181,8 +181,8 @@ def test_probes_that_do_not_all_start_leave_none_behind(monkeypatch: pytest.Monk
         during.append(links())
         raise refusal(errno.ENOMEM)
 
-    monkeypatch.setattr(live.LiveSource, "_attach_libraries", fail)
+    monkeypatch.setattr(live_source.LiveSource, "_attach_libraries", fail)
     with pytest.raises(loader.ProbeError, match=r"^the probes did not start: Cannot allocate memory$"):
-        live.LiveSource(live.LivePlan(lines="off")).start()
+        live_source.LiveSource(live_source.LivePlan(lines="off")).start()
     assert during[0] > before
     assert links() == before

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.documents.stats import ProcessTotalsJson
+from gputop.documents.stats_schema import ProcessTotalsJson
 from gputop.engine.engine import Engine
 from gputop.engine.faults import Faults
 from gputop.engine.frame_json import frame_to_json
@@ -21,10 +21,10 @@ from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
-from probes.plan import LivePlan
-from probes.proc.faults import LOOK_NS, PageFaults
+from probes.observe.plan import LivePlan
+from probes.observe.procfs_source import ProcfsSource
+from probes.proc.page_faults import LOOK_NS, PageFaults
 from probes.proc.procfs import descendants
-from probes.procfs_source import ProcfsSource
 from probes.schema import ExitFlag, Kind
 from probes.source import FAULTS, Item, Sample
 from tests import items

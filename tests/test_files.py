@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 import gputop
+from gputop.api.recording_evidence import evidence_of
+from gputop.api.session import open_session
 from gputop.explain.build import explain as build
-from gputop.files.cut import cut
+from gputop.files.excerpt import cut
 from gputop.files.inspection import inspect
 from gputop.files.whole import repair, verify
-from gputop.library.evidence import evidence_of
-from gputop.library.session import open_session
 from probes.source import CARRIED, MARK, Sample
-from replay.census import census
-from replay.format import MARKER
+from replay.coding.file_format import MARKER
 from replay.reader import SessionReader
 from replay.segments import Limits, SegmentWriter
+from replay.size_breakdown import census
 from replay.writer import SessionWriter
 from tests import items, session_data
 from tests.each_recording import FILES as EACH

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gputop.demo import loaders, transfers
+from gputop.demo import loader_demos, transfers
 from gputop.ui.pane import Pane
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
@@ -30,9 +30,13 @@ PLANTED: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "redundant-to-device": (
         "copy", "many small host-to-device copies", transfers.redundant_to_device, "create the data there",
     ),
-    "dataloader": ("input", "on the main thread", loaders._Dataset.__getitem__, "fetch whole batches"),
-    "dataloader-workers": ("input", "DataLoader is CPU-bound", loaders._one_by_one, "fetch whole batches"),
-    "dataloader-direct": ("input", "on the main thread", loaders._Dataset.__getitems__, "another process"),
+    "dataloader": ("input", "on the main thread", loader_demos._Dataset.__getitem__, "fetch whole batches"),
+    "dataloader-workers": (
+        "input", "DataLoader is CPU-bound", loader_demos._one_by_one, "fetch whole batches",
+    ),
+    "dataloader-direct": (
+        "input", "on the main thread", loader_demos._Dataset.__getitems__, "another process",
+    ),
 }  # fmt: skip
 HEALTHY = ("healthy", "numpy-sync-fixed", "redundant-to-device-fixed", "dataloader-fixed")
 

@@ -16,12 +16,13 @@ import pytest
 
 from gputop.commands import cli
 from gputop.errors import GputopError, SessionTooNewError
-from gputop.fleet import places, work
+from gputop.fleet import explain_task
 from gputop.fleet.ingest import Ingested, ingest
-from gputop.fleet.lake import adding_to, open_lake
-from gputop.fleet.pieces import Piece
-from gputop.fleet.questions import GROUPS, overview
-from gputop.fleet.tables import COLUMNS
+from gputop.fleet.lake import storage
+from gputop.fleet.lake.lake import adding_to, open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS
+from gputop.fleet.lake.pieces import Piece
+from gputop.fleet.lake.questions import GROUPS, overview
 from tests.conftest import needed
 from tests.fleet_lakes import asked, content
 from tests.waiting import until_good
@@ -121,7 +122,7 @@ def test_a_run_that_ends_while_it_writes_leaves_nothing_and_the_next_takes_all(
 
     with monkeypatch.context() as patch:
         patch.setattr(Piece, "packed", ended)
-        patch.setattr(places.os, "unlink", lambda *_, **__: None)  # as when it is killed
+        patch.setattr(storage.os, "unlink", lambda *_, **__: None)  # as when it is killed
         with pytest.raises(KeyboardInterrupt):
             ingest([one], str(folder), 1)
     assert [*folder.rglob("*.parquet")]
@@ -138,13 +139,13 @@ def test_a_file_that_a_newer_gputop_may_read_is_told_and_tried_again(
         raise SessionTooNewError("a newer gputop recorded it")
 
     file = str(fleet / "healthy.msgpack")
-    monkeypatch.setattr(work, "open_session", too_new)
-    (row,) = work.look_at(work.Task(file, work.content_hash(file))).rows["problems"]
+    monkeypatch.setattr(explain_task, "open_session", too_new)
+    (row,) = explain_task.look_at(explain_task.Task(file, explain_task.content_hash(file))).rows["problems"]
     assert (row["what"], row["session_id"]) == ("unreadable", None)
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_taken(fleet: Path) -> None:
-    outcome = work.look_at(work.Task(str(fleet / "healthy.msgpack"), "hash of what it was"))
+    outcome = explain_task.look_at(explain_task.Task(str(fleet / "healthy.msgpack"), "hash of what it was"))
     assert outcome.rows["sessions"] == ()
     assert [(row["what"], row["session_id"]) for row in outcome.rows["problems"]] == [("unreadable", None)]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.reply import BEGIN, END
-from gputop.ask.server import server_of
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
 from gputop.fleet.tool import asked_of
+from gputop.query.catalogue import Catalogue
+from gputop.query.mcp_server import server_of
+from gputop.query.reply import BEGIN, END
 from tests.asking import RECORDINGS, TOOLS, asked, text_of
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record

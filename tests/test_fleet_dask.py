@@ -18,11 +18,11 @@ import pytest
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.fleet import on_dask
+from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task
 from gputop.fleet.ingest import ingest
 from gputop.fleet.on_dask import ADDRESS, dask
-from gputop.fleet.work import WORKER_MEMORY, Outcome, Task
 from gputop.fleet.workers import Engine, _begin
-from gputop.parts.work import processors
+from gputop.parts.mapreduce import processors
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
 from tests.fleet_lakes import content, scheduler, worker

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.fleet.ingest import ingest
-from gputop.fleet.tables import COLUMNS
+from gputop.fleet.lake.lake_tables import COLUMNS
 from probes.source import MARK, Item, Sample
 from replay.segments import Limits, SegmentWriter
 from tests.conftest import needed

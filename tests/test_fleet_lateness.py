@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.fleet.alignment import FEWEST, UNKNOWN, Alignment, align
-from gputop.fleet.lateness import Meetings, behind, blamed, judge
+from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN, Alignment, align
+from gputop.fleet.ranks.lateness import Meetings, behind, blamed, judge
 from tests.synthetic_ranks import MS, job
 
 JOBS, LATE = 125, 40

@@ -14,10 +14,10 @@ import pytest
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import add_piece, adding_to, open_lake
-from gputop.fleet.pieces import NONE, Part
-from gputop.fleet.stragglers import TABLES, stragglers
-from gputop.fleet.tables import COLUMNS
+from gputop.fleet.lake.lake import add_piece, adding_to, open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS
+from gputop.fleet.lake.pieces import NONE, Part
+from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
 from tests.fleet_lakes import as_before, asked, content

@@ -13,8 +13,8 @@ import pytest
 
 from gputop.commands import cli
 from gputop.fleet.ingest import ingest
-from gputop.fleet.page import ROWS, fleet_page
-from gputop.fleet.summary import summed
+from gputop.fleet.lake.lake_summary import summed
+from gputop.fleet.lake_html import ROWS, fleet_page
 from gputop.format import escape_text
 from tests import hostile_names
 from tests.browser import Opened, opened

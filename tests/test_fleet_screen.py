@@ -18,11 +18,11 @@ from gputop.errors import GputopError
 from gputop.fleet import browse
 from gputop.fleet.browse import Lake, Late, late_ranks
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import open_lake
-from gputop.fleet.questions import overview
-from gputop.fleet.screen import LakeScreen, Ways
-from gputop.fleet.stragglers import TABLES as OF_RANKS
-from gputop.fleet.stragglers import stragglers
+from gputop.fleet.lake.lake import open_lake
+from gputop.fleet.lake.questions import overview
+from gputop.fleet.lake_app import LakeScreen, Ways
+from gputop.fleet.ranks.stragglers import TABLES as OF_RANKS
+from gputop.fleet.ranks.stragglers import stragglers
 from tests.conftest import needed, skip_or_fail
 from tests.fleet_jobs import CPU, Job, record
 from tests.made_lake import Rows, made, sessions
@@ -282,7 +282,7 @@ async def test_what_keeps_late_ranks_from_being_known_is_told() -> None:
 def test_a_file_is_told_from_another_of_its_name_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "one.gputop"
     path.write_bytes(b"one")
-    from gputop.fleet.work import content_hash
+    from gputop.fleet.explain_task import content_hash
 
     one = browse.Recorded(content_hash(str(path)), str(path), None, 0, 0, None, "", 0, 0)
     assert browse.why_not(one) == ""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gputop.api.functions import stats
 from gputop.engine.tally import Tally
+from gputop.fleet.explain_task import content_hash, look_at
 from gputop.fleet.ingest import ingest
-from gputop.fleet.sources import sources
-from gputop.fleet.work import content_hash, look_at
-from gputop.library.answers import stats
+from gputop.fleet.lake.lake_sources import sources
 from gputop.recording.adaptive import Summary
 from probes.source import MARK, Sample
 from replay.segments import Limits, SegmentWriter

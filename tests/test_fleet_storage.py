@@ -13,11 +13,11 @@ import pytest
 
 from gputop.commands import cli
 from gputop.errors import GputopError
-from gputop.fleet import urls
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import add_piece, adding_to, open_lake
-from gputop.fleet.pieces import Part, Piece
-from gputop.fleet.tables import COLUMNS
+from gputop.fleet.lake import urls
+from gputop.fleet.lake.lake import add_piece, adding_to, open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS
+from gputop.fleet.lake.pieces import Part, Piece
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record
 from tests.fleet_lakes import asked, content

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from gputop.commands import cli
-from gputop.fleet import work
-from gputop.fleet.collectives import MOST, thinned
-from gputop.fleet.communicators import Memberships
+from gputop.fleet import explain_task
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import add_piece, adding_to, open_lake
-from gputop.fleet.stragglers import NO_CAUSE, TABLES, Stragglers, stragglers
-from gputop.fleet.tables import Row
+from gputop.fleet.lake.lake import add_piece, adding_to, open_lake
+from gputop.fleet.lake.lake_tables import Row
+from gputop.fleet.ranks.collective_rows import MOST, thinned
+from gputop.fleet.ranks.communicator_ranks import Memberships
+from gputop.fleet.ranks.stragglers import NO_CAUSE, TABLES, Stragglers, stragglers
 from probes.schema import Communicator, Kind
 from probes.source import PROBLEM, Sample
 from tests import items
@@ -157,7 +157,7 @@ def test_a_lake_of_an_older_gputop_has_no_communicators(asked: Asked, tmp_path: 
 
 def looked_at(path: Path) -> dict[str, tuple[Row, ...]]:
     """Rows of one recording."""
-    return dict(work.look_at(work.Task(str(path), work.content_hash(str(path)))).rows)
+    return dict(explain_task.look_at(explain_task.Task(str(path), explain_task.content_hash(str(path)))).rows)
 
 
 def test_collectives_are_numbered_from_the_making_of_the_communicator_on(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_after_a_lost_record_no_collective_has_a_number(tmp_path: Path) -> None:
 def test_a_recording_that_is_explained_in_parts_says_that_its_collectives_have_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "MEMORY", 1)
+    monkeypatch.setattr(explain_task, "MEMORY", 1)
     found = looked_at(record(tmp_path, Job(9, ranks=1))[0])
     (member,) = found["communicators"]
     assert "in parts" in member["why"]
@@ -319,12 +319,14 @@ def add_job(rows: dict[str, list[Row]], communicator: str, job: Any, late: int, 
         session = f"{communicator}{rank:048x}"
         member = {"member": len(rows["communicators"])}
         head = {"session_id": session, "communicator": communicator, "rank": rank, **member}
-        empty = dict.fromkeys(work.COLUMNS["sessions"])
+        empty = dict.fromkeys(explain_task.COLUMNS["sessions"])
         rows["sessions"].append(empty | {"session_id": session, "host": f"node{rank}", "path": session})
         begin, end = meetings.begin[:, rank].tolist(), meetings.end[:, rank].tolist()
         facts = {"collectives": len(begin), "waits": len(begin), "kept": len(begin), "ranks": 8, "pid": 10}
         span = {"first_ns": begin[0], "last_ns": begin[-1], "clock": session}
-        rows["communicators"].append(dict.fromkeys(work.COLUMNS["communicators"]) | head | facts | span)
+        rows["communicators"].append(
+            dict.fromkeys(explain_task.COLUMNS["communicators"]) | head | facts | span
+        )
         for seq, idle in enumerate(meetings.idle[:, rank].tolist()):
             times = {
                 "seq": seq,

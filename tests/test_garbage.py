@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputop.process import garbage
+from gputop.process import event_loop
 
 
 class Knot:
@@ -34,15 +34,15 @@ def old_garbage() -> weakref.ref[Knot]:
 
 
 def test_what_was_left_is_looked_at_when_the_program_says_so() -> None:
-    garbage.leave_old()
+    event_loop.leave_old()
     left = old_garbage()
     gc.collect(1)  # as Python does by itself
     assert left() is not None
-    garbage.collect_old()
+    event_loop.collect_old()
     assert left() is None
 
 
 def test_where_nothing_was_left_python_alone_looks() -> None:
     left = old_garbage()
-    garbage.collect_old()
+    event_loop.collect_old()
     assert left() is not None

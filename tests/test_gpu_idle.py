@@ -19,7 +19,7 @@ from gputop.simgpu import environment
 from gputop.ui.model.gpu_page import processes
 from gputop.ui.model.gpu_text import IDLE_NS, idle_holders
 from gputop.ui.model.look import ASCII, plain
-from probes.nvml.nvml_idle import IdleSince
+from probes.nvml.nvml_gpu import IdleSince
 from probes.source import CLIENT, GPUS, Sample
 from tests import fake_frames as fake
 from tests.gpu_rows_support import ask

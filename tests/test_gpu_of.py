@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.commands.text import render_text
+from gputop.commands.screen.text import render_text
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
-from probes.proc.devices import DeviceCalls
 from probes.proc.roster import Roster
+from probes.proc.used_devices import DeviceCalls
 from probes.schema import THREAD_STATE_DTYPE
 from probes.source import GPUS, Sample
 from tests import items

@@ -16,7 +16,7 @@ from gputop.engine.frame import GpuRow
 from gputop.engine.frame_json import _gpu
 from gputop.engine.gpus import gpu_rows
 from gputop.playback.player import frame_at
-from probes.proc.containers import container_of
+from probes.proc.belonging import container_of
 from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
 from replay.private import Disguise
 from replay.reader import SessionReader

@@ -20,11 +20,11 @@ from gputop.engine.tally import Tally, tally
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.playback.player import frame_at
 from probes.source import Sample
-from replay.factbook import FactBook
-from replay.history import PARTS, History
-from replay.history_reader import HistoryReader
-from replay.keep import Kept
+from replay.past.history import PARTS, History
+from replay.past.history_reader import HistoryReader
+from replay.past.keep_history import Kept
 from replay.reader import SessionReader
+from replay.state_snapshot import FactBook
 from replay.writer import SessionWriter
 from tests import items as made
 from tests.history_session import TICK, session

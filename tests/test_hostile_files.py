@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from probes.code import elf, foreign, libraries, parsing
+from probes.code import elf, libraries, parsing
 from probes.code.layout import OWN_BYTES, fits, own_layout, row_bytes
 from probes.code.libraries import Runtime
-from probes.code.pages import SharedPages
-from probes.ebpf.attach import Attachments
+from probes.ebpf.attacher import Attachments
+from probes.files import untrusted_files
+from probes.files.shared_pages import SharedPages
 from probes.stacks import demangle
 from probes.stacks.demangle import demangled
 from tests import hostile_elf
@@ -29,7 +30,7 @@ PATIENCE_S = 60  # a machine is slow now and then; what these files took before 
 CUDA = "libcudart.so.12"
 
 
-def identity_of(path: Path) -> foreign.Identity:
+def identity_of(path: Path) -> untrusted_files.Identity:
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -44,7 +45,7 @@ class Kernel:
     uprobes = {"on_entry": 1, "on_return": 2}  # noqa: RUF012
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.files: list[foreign.Identity] = []
+        self.files: list[untrusted_files.Identity] = []
         monkeypatch.setattr("probes.ebpf.bpfcall.attach_uprobes", self._attach)
 
     def _attach(self, _program: int, path: str, *_places: object, **_how: bool) -> int:
@@ -61,7 +62,7 @@ def test_the_file_that_was_read_is_the_one_that_is_probed(
     target, itself = libraries.target(path), identity_of(path)
     assert target is not None
 
-    def swapped(file: foreign.File) -> elf.Library:
+    def swapped(file: untrusted_files.File) -> elf.Library:
         """Somebody was told by inotify that it was opened."""
         path.unlink()
         path.symlink_to(victim)
@@ -103,7 +104,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_opened(
     monkeypatch.setattr(os, "open", seen)
     for path in (tmp_path / "pipe.so", Path("/dev/zero"), tmp_path):
         with pytest.raises(OSError, match="not a regular file"):
-            foreign.opened(path)
+            untrusted_files.opened(path)
     assert all(flags & os.O_PATH for flags in opens), "a device may do something when it is opened"
 
 
@@ -115,7 +116,7 @@ def test_a_file_that_becomes_shorter_ends_nobody(tmp_path: Path) -> None:
     path = hostile_elf.write(tmp_path / CUDA, symbols=20_000, names=b"\0cudaMalloc\0")
     functions = functions_of(path)
     pages = SharedPages()
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         assert not pages.known(file)
         os.truncate(path, 0)
         assert not functions.unchanged
@@ -131,7 +132,7 @@ def test_a_file_that_becomes_shorter_ends_nobody(tmp_path: Path) -> None:
 def test_nothing_of_others_stays_mapped(tmp_path: Path) -> None:
     path = hostile_elf.write(tmp_path / CUDA, symbols=100, names=b"\0cudaMalloc\0", padding=mmap.PAGESIZE)
     pages, functions = SharedPages(), functions_of(path)
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         pages.known(file)
         elf.read(file)
         interpreter_of(path)
@@ -148,13 +149,13 @@ def test_one_file_that_two_mounts_show_is_known_again(tmp_path: Path) -> None:
     pages = SharedPages()
     known = []
     for path in paths:
-        with foreign.opened(path) as file:
+        with untrusted_files.opened(path) as file:
             known += [pages.known(file), pages.known(file)]
     for path in paths:  # as overlayfs shows it: under the device of its mount
-        with foreign.opened(path) as file:
+        with untrusted_files.opened(path) as file:
             device, inode = file.identity
-            facts = foreign.Facts((device + 1, inode), file.size, file.owner)
-            known.append(pages.known(foreign.File(os.dup(file.descriptor), facts)))
+            facts = untrusted_files.Facts((device + 1, inode), file.size, file.owner)
+            known.append(pages.known(untrusted_files.File(os.dup(file.descriptor), facts)))
     pages.close()
     assert known == [False, False, False, False, True, True]
 
@@ -221,7 +222,7 @@ def test_a_hole_of_many_gigabytes_is_not_looked_through(tmp_path: Path) -> None:
 def test_a_file_is_looked_through_in_parts(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(bytes((1 << 20) - 3) + b"needle" + bytes(3 << 20))
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         parts = [len(data) for data in file.chunks(1 << 30, overlap=5)]
         assert max(parts) <= 1 << 20
         assert len(parts) == 5

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from gputop.errors import GputopError
-from gputop.files import output
+from gputop.files import output_files
 from gputop.process.outputfile import OutputFile
 from gputop.ui.exports import ExportError, save
 from probes.process import openat2
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.ownership import create
 from replay.writer import SessionWriter
 from tests.rootless_support import NOBODY, as_nobody
@@ -260,7 +260,7 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
     theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root gave away whatever had its name by then: a folder of root's, or a file with several names."""
-    monkeypatch.setattr(output, "_owner", lambda: USER)
+    monkeypatch.setattr(output_files, "_owner", lambda: USER)
     (theirs / "roots").mkdir(mode=0o700)
     really = os.mkdir
 
@@ -271,7 +271,7 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
         os.rename("roots", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", swapped)
-    with pytest.raises(GputopError, match="cannot be made"), output.new_folder(str(theirs / "x")):
+    with pytest.raises(GputopError, match="cannot be made"), output_files.new_folder(str(theirs / "x")):
         pass
     assert (theirs / "x").stat().st_uid == 0
 
@@ -279,13 +279,13 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
 def test_what_an_export_takes_the_place_of_is_removed_with_the_users_rights(
     theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "_owner", lambda: USER)
+    monkeypatch.setattr(output_files, "_owner", lambda: USER)
     for folder in (theirs / "x", secret):
         folder.mkdir(exist_ok=True)
         (folder / "calls.csv").write_text("x")
     os.chown(theirs / "x", *USER)
     made = ExitStack()
-    place = made.enter_context(output.new_folder(str(theirs / "x"), force=True, ending=".csv"))
+    place = made.enter_context(output_files.new_folder(str(theirs / "x"), force=True, ending=".csv"))
     (theirs / "x").rename(theirs / "away")
     link(theirs / "x", secret)
     with pytest.raises(PermissionError):
@@ -297,7 +297,7 @@ def test_what_an_export_takes_the_place_of_is_removed_with_the_users_rights(
 def test_no_folder_is_made_for_a_user_where_the_user_may_not(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "_owner", lambda: USER)
-    with pytest.raises(GputopError, match="cannot be made"), output.new_folder(str(secret / "x")):
+    monkeypatch.setattr(output_files, "_owner", lambda: USER)
+    with pytest.raises(GputopError, match="cannot be made"), output_files.new_folder(str(secret / "x")):
         pass
     assert os.listdir(secret) == []

@@ -26,8 +26,8 @@ from gputop.serve.showing import Known, Showing, Tick
 from probes.proc.subordinate import Subordinates
 from probes.schema import join
 from probes.source import MARK, OTHERS, Item, Sample
-from replay.factbook import FactBook
-from replay.history import History
+from replay.past.history import History
+from replay.state_snapshot import FactBook
 from tests import items as made
 from tests.items import HEADER, MS, SECOND, START
 from tests.waiting import until_good, wait_until

@@ -17,14 +17,15 @@ from gputop.engine.engine import Engine
 from gputop.engine.facts import EXITED_SHOWN, Facts
 from gputop.engine.filesums import FileSums
 from gputop.explain.window import Window
-from probes import scanner, schema
-from probes.code.mmap_events import Mapped
+from probes import schema
+from probes.files.mmap_events import Mapped
+from probes.observe import scanner
 from probes.proc import procfs
 from probes.proc.roster import Roster
-from probes.process.latch import Latch
+from probes.process.realtime import Latch
 from probes.schema import ALIASED, ExitFlag, Kind, Records
 from probes.source import MARK, NAMES, PROCESS, Sample
-from replay.factbook import FactBook
+from replay.state_snapshot import FactBook
 
 SECOND = 10**9
 SHELL = os.getpid()

@@ -14,8 +14,8 @@ import pytest
 from probes import api
 from probes.code.libraries import Target
 from probes.ebpf import attach_perf
-from probes.ebpf.attach import Attached
-from probes.scanner import MOST_OF_ONE_USER, Scanner
+from probes.ebpf.attacher import Attached
+from probes.observe.scanner import MOST_OF_ONE_USER, Scanner
 from probes.source import PROBLEM, Sample
 
 NOBODY = 65534
@@ -74,7 +74,7 @@ def test_of_one_user_so_many_libraries_are_probed_and_others_are_not_hindered(tm
 
 
 def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.scanner._MOST_FILES", 10)
+    monkeypatch.setattr("probes.observe.scanner._MOST_FILES", 10)
     attaches = Attaches()
     scanner = scanning(attaches)
     scanner._attach(libraries_of(os.geteuid(), 30, tmp_path))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.ebpf import attach_perf, detacher, turns
+from probes.ebpf import attach_lock, attach_perf, detacher
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
@@ -63,15 +63,15 @@ def test_whoever_locks_what_all_may_read_in_sysfs_keeps_nobody_waiting(tmp_path:
     holder = as_nobody(lambda: fcntl.flock(os.open(told, os.O_RDONLY), fcntl.LOCK_EX))
     try:
         begun = time.monotonic()
-        with turns.turn(tmp_path / "locks"):
-            assert time.monotonic() - begun < turns._PATIENCE_S / 2
+        with attach_lock.turn(tmp_path / "locks"):
+            assert time.monotonic() - begun < attach_lock._PATIENCE_S / 2
     finally:
         assert end(holder) == -signal.SIGKILL, "it had the lock"
 
 
 @as_root
 def test_the_files_to_lock_cannot_be_opened_by_anybody_else() -> None:
-    for lock in turns.opened():
+    for lock in attach_lock.opened():
         path = os.readlink(f"/proc/self/fd/{lock}")
         os.close(lock)
         if path.startswith("/memfd:"):
@@ -93,20 +93,20 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     odd.mkdir(0o700)
     os.mkfifo(odd / "turn", 0o644)
     for folder in (open_to_all, link, readable, odd, tmp_path / "none" / "there"):
-        for lock in turns.opened(folder):
+        for lock in attach_lock.opened(folder):
             assert os.readlink(f"/proc/self/fd/{lock}").startswith("/memfd:"), folder
             os.close(lock)
 
 
 def test_each_user_has_a_folder_of_his_own() -> None:
-    assert turns.folder_of(0, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/gputop")
-    assert turns.folder_of(7, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/user/7/gputop")
-    assert turns.folder_of(7, {}) is None
+    assert attach_lock.folder_of(0, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/gputop")
+    assert attach_lock.folder_of(7, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/user/7/gputop")
+    assert attach_lock.folder_of(7, {}) is None
 
 
 def test_who_attaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_PATIENCE_S", 0.2)
-    with turns.turn(tmp_path / "locks"), turns.turn(tmp_path / "locks"):
+    monkeypatch.setattr(attach_lock, "_PATIENCE_S", 0.2)
+    with attach_lock.turn(tmp_path / "locks"), attach_lock.turn(tmp_path / "locks"):
         pass  # else it would stand here
 
 
@@ -116,8 +116,8 @@ def test_who_detaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(detacher, "_PATIENCE_S", 1)
     read, write = os.pipe()
     links = [os.dup(read) for _ in range(20)]
-    turn, queue = turns.opened(tmp_path / "locks")
-    with turns.turn(tmp_path / "locks"), closing(os.fdopen(turn)), closing(os.fdopen(queue)):
+    turn, queue = attach_lock.opened(tmp_path / "locks")
+    with attach_lock.turn(tmp_path / "locks"), closing(os.fdopen(turn)), closing(os.fdopen(queue)):
         begun = time.monotonic()
         detacher.close(links, turn, queue)
         assert time.monotonic() - begun < 10, "it gives up once, not for each of twenty links"
@@ -130,8 +130,8 @@ def test_who_detaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_turn_is_held_until_its_end(tmp_path: Path) -> None:
-    turn, queue = turns.opened(tmp_path / "locks")
+    turn, queue = attach_lock.opened(tmp_path / "locks")
     with closing(os.fdopen(turn)), closing(os.fdopen(queue)):
-        with turns.turn(tmp_path / "locks"), pytest.raises(BlockingIOError):
+        with attach_lock.turn(tmp_path / "locks"), pytest.raises(BlockingIOError):
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)

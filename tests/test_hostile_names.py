@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.database import LockedDatabase
-from gputop.ask.forked import in_child
 from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
 from gputop.process.child import Identity
+from gputop.query.catalogue import Catalogue
+from gputop.query.database import LockedDatabase
+from gputop.query.forked import in_child
 from probes.proc.procfs import descendants
-from replay import plain
-from replay.census import census
+from replay import folders
 from replay.segments import SegmentsReader
+from replay.size_breakdown import census
 from tests import inside
 from tests.conftest import needed
 from tests.gputop_command import GPUTOP
@@ -56,10 +56,10 @@ def test_only_regular_files_are_opened_and_links_where_they_may_lead(tmp_path: P
     (tmp_path / "link").symlink_to("file")
     for name in ("pipe", "."):
         with pytest.raises(OSError, match="not a regular file"):
-            plain.opened(str(tmp_path / name))
-    os.close(plain.opened(str(tmp_path / "link")))
+            folders.opened(str(tmp_path / name))
+    os.close(folders.opened(str(tmp_path / "link")))
     with pytest.raises(OSError, match="symbolic link"):
-        plain.opened(str(tmp_path / "link"), follow=False)
+        folders.opened(str(tmp_path / "link"), follow=False)
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_fork_that_ends_or_fails_is_an_error_and_leaves_nobody() -> None:
 
 @as_root
 def test_a_dump_belongs_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.commands import dump
+    from gputop.commands.daemon import dump
 
     os.chown(tmp_path, NOBODY, NOBODY)
     for folder in tmp_path.parents[:2]:
@@ -235,7 +235,7 @@ def test_a_dump_belongs_to_who_called_sudo(tmp_path: Path, monkeypatch: pytest.M
 GARBAGE = """
 import json, sys
 import pynvml
-from gputop.checks.nvml import read_nvml
+from gputop.checks.check_nvml import read_nvml
 from probes.nvml import nvml_errors
 
 def garbage(*_words):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gputop.process import isolation
-from gputop.process.trust import trusted_path, weak_part
-from gputop.simgpu import SimGpuError, build
+from gputop.process.path_trust import trusted_path, weak_part
+from gputop.simgpu import SimGpuError, library_build
 from tests.cli_support import write_recording
 from tests.rootless_support import NOBODY
 
@@ -142,7 +142,7 @@ def test_isolated_or_not_arguments_status_and_name_are_the_same(trap: Trap) -> N
 
 def test_isolated_the_terminal_is_kept(trap: Trap) -> None:
     master, slave = pty.openpty()
-    build.ensure_built()
+    library_build.ensure_built()
     environment = os.environ | {"PYTHONPATH": "/x"}
     # says more on a terminal
     subprocess.run([SCRIPT, "simgpu"], stdin=slave, stdout=slave, stderr=slave, env=environment, check=True)
@@ -202,21 +202,23 @@ def test_root_s_compiler_is_not_one_that_a_user_has_put_into_the_search_path(
     monkeypatch.setenv("PATH", f"{trap.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("COMPILER_PATH", str(trap.folder))
     (tmp_path / "a.c").write_text("int a;\n")
-    build._run([build._compiler(), "-shared", "-o", str(tmp_path / "a.so"), str(tmp_path / "a.c")])
+    library_build._run(
+        [library_build._compiler(), "-shared", "-o", str(tmp_path / "a.so"), str(tmp_path / "a.c")]
+    )
     assert not trap.mark.exists()
     monkeypatch.setenv("PATH", str(trap.folder))
     with pytest.raises(SimGpuError, match="apt-get install gcc"):
-        build._compiler()
+        library_build._compiler()
 
 
 def test_a_cache_in_which_others_can_put_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sticky folder keeps others from replacing libraries, not from adding one that a program asks for."""
-    built = build.ensure_built()
+    built = library_build.ensure_built()
     copy = tmp_path / built.name
     subprocess.run(["cp", "-a", built, copy], check=True)
     copy.chmod(stat.S_ISVTX | 0o777)
-    monkeypatch.setattr(build, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
     with pytest.raises(SimGpuError, match="not safe"):
-        build.ensure_built()
+        library_build.ensure_built()

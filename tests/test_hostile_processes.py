@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 from probes import schema
-from probes.code import libraries, maps, parsing
+from probes.code import libraries, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
-from probes.code.mmap_events import Mapped
 from probes.code.thread_states import NoSlotError, NotYetError
+from probes.files import maps
+from probes.files.mmap_events import Mapped
 from probes.proc import open_files, procfs
 from probes.proc.late_attach import Latecomers
 from probes.proc.sockets import ACCEPTED, Sockets

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from probes.code import elf, libraries, maps
+from probes.code import elf, libraries
 from probes.code.layout import CODE_DTYPE
 from probes.code.source_files import is_library
-from probes.stacks import late
+from probes.files import maps
+from probes.stacks import line_tracker
 from probes.stacks.linetable import line_at
-from probes.stacks.native import Samples
+from probes.stacks.native_frames import Samples
 from tests.opened_files import elf_of, functions_of, interpreter_of
 
 ME = os.getpid()
@@ -40,7 +41,7 @@ def mapped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_a_file_may_be_called_anything(mapped: str) -> None:
     paths = {mapping.path for mapping in maps.executable(ME)}
     assert mapped in paths
-    assert {mapping.path for mapping in late.candidates(ME)} <= paths
+    assert {mapping.path for mapping in line_tracker.candidates(ME)} <= paths
     assert all(os.path.exists(mapping.path) for mapping in libraries.mappings((ME,)))
 
 

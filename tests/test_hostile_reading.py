@@ -16,20 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks import libraries as checked
-from gputop.checks import native as programs
-from gputop.checks import python as pythons
+from gputop.checks import check_libraries as checked
+from gputop.checks import check_native as programs
+from gputop.checks import check_python as pythons
 from gputop.checks import selfhit
 from gputop.engine.lines import Line
 from gputop.engine.source import Source, read_source
 from gputop.simgpu import ensure_built
-from probes.code import elf, foreign, libraries, maps, parsing, reader
+from probes.code import elf, libraries, parsing
 from probes.code.framepointers import Caller
 from probes.code.libraries import Target
-from probes.code.mmap_events import Mapped
-from probes.code.pages import SharedPages
+from probes.files import file_reader, maps, untrusted_files
+from probes.files.mmap_events import Mapped
+from probes.files.shared_pages import SharedPages
 from probes.proc.procfs import descendants
-from probes.stacks.lookups import Answer, Lookups, NotYet
+from probes.stacks.symbol_lookup import Answer, Lookups, NotYet
 from tests import hostile_elf
 from tests.hanging_files import ANSWERS, WHEN_CLOSED, WHEN_READ, stalled
 from tests.hostile_files import PATIENCE_S, RUNTIME, device, in_time, pipe
@@ -39,7 +40,7 @@ ME = os.getpid()
 MEMORY_BYTES = 100 << 20  # this process may grow by: what reads is another one
 
 
-def identity_of(path: Path) -> foreign.Identity:
+def identity_of(path: Path) -> untrusted_files.Identity:
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -69,7 +70,7 @@ def known_again(path: Path) -> object:
     """The key of a file: the page of its beginning."""
     pages = SharedPages()
     try:
-        with foreign.opened(path, identity_of(path)) as file:
+        with untrusted_files.opened(path, identity_of(path)) as file:
             return [pages.known(file), pages.known(file)]
     except OSError as error:
         return error.strerror
@@ -87,7 +88,7 @@ def interpreter_of_the_check(path: Path) -> object:
 
 def program_of_the_check(path: Path) -> object:
     try:
-        with foreign.opened(path, identity_of(path)) as file:
+        with untrusted_files.opened(path, identity_of(path)) as file:
             return parsing.names_in(file, str(path))
     except (OSError, elf.ElfError) as error:
         return str(error)
@@ -190,7 +191,7 @@ def _memory() -> int:
 def parsing_works() -> bool:
     found = libraries.target(ensure_built() / RUNTIME)
     assert found is not None
-    with foreign.opened(found.path, found.identity) as file:
+    with untrusted_files.opened(found.path, found.identity) as file:
         return bool(parsing.probes_of(found, file)[0])
 
 
@@ -221,7 +222,7 @@ def test_a_file_that_is_cut_while_it_is_read_ends_nobody(
 
 @pytest.mark.parametrize("asks", ASKING, ids=lambda one: one.__name__)
 def test_a_file_that_hangs_when_it_is_read_is_given_up_told_once_and_the_next_one_is_read(
-    asks: Callable[[Path], object], hanging: Path, child: reader.Reader
+    asks: Callable[[Path], object], hanging: Path, child: file_reader.Reader
 ) -> None:
     if asks is known_again:
         pytest.skip("a file that nobody has the length of is not looked at")
@@ -236,7 +237,7 @@ def test_a_file_that_never_answers_that_it_is_closed_keeps_nobody_waiting(hangin
     path = hanging / WHEN_CLOSED
 
     def opens_and_closes() -> str:
-        with foreign.opened(path, identity_of(path)) as file:
+        with untrusted_files.opened(path, identity_of(path)) as file:
             parsing.function_in(file, "cudaMalloc", str(path))
         return "closed"
 
@@ -249,7 +250,9 @@ def test_a_file_system_that_stops_answering_later_keeps_nobody_waiting(hanging: 
     pages = SharedPages()
 
     def looks() -> str:
-        files = [foreign.opened(path, identity) for path, identity in zip(paths, identities, strict=True)]
+        files = [
+            untrusted_files.opened(path, identity) for path, identity in zip(paths, identities, strict=True)
+        ]
         stalled.set()
         for file in files:
             assert file.owner == 0
@@ -263,10 +266,10 @@ def test_a_file_system_that_stops_answering_later_keeps_nobody_waiting(hanging: 
 
 def test_functions_are_those_that_this_process_would_read() -> None:
     mapping = next(one for one in maps.executable(ME) if "/libc" in one.path)
-    with foreign.placed(mapping.path) as place, foreign.reading(place.descriptor) as file:
+    with untrusted_files.placed(mapping.path) as place, untrusted_files.reading(place.descriptor) as file:
         begins = sorted(set(elf.read(file).functions.values()))[::40]
     asked = _all(mapping, begins)
-    reader.stop()
+    file_reader.stop()
     assert asked == _all(mapping, begins)
     assert sum(one is not None and bool(one[0]) for one in asked) > len(begins) / 2
 
@@ -285,7 +288,9 @@ def _all(mapping: Mapped, places: list[int]) -> list[Answer]:
     return found
 
 
-def test_who_keeps_the_functions_of_a_file_has_no_rights_and_ends_with_its_file(child: reader.Reader) -> None:
+def test_who_keeps_the_functions_of_a_file_has_no_rights_and_ends_with_its_file(
+    child: file_reader.Reader,
+) -> None:
     path = next(one for one in maps.executable(ME) if "/libc" in one.path)
     before = descendants((child.pid,))  # itself, and who answers what was asked before this test
     lookups = Lookups()
@@ -315,7 +320,7 @@ def test_who_keeps_the_functions_of_a_file_has_no_rights_and_ends_with_its_file(
         time.sleep(0.02)
 
 
-def test_after_somebody_has_ended_the_child_a_file_is_read_by_the_next_one(child: reader.Reader) -> None:
+def test_after_somebody_has_ended_the_child_a_file_is_read_by_the_next_one(child: file_reader.Reader) -> None:
     os.kill(child.pid, 9)
     assert isinstance(source_of_the_screen(Path(__file__)), Source)
     assert parsing_works()
@@ -330,7 +335,7 @@ def test_an_answer_that_is_nonsense_is_no_frame(monkeypatch: pytest.MonkeyPatch)
         [[]],
     )
     for lie in lies:
-        monkeypatch.setattr(reader.Talk, "ask", lambda _self, _question, lie=lie: lie)
+        monkeypatch.setattr(file_reader.Talk, "ask", lambda _self, _question, lie=lie: lie)
         lookups = Lookups()
         while True:
             try:
@@ -347,6 +352,6 @@ def test_a_hole_where_there_was_a_file_is_no_error_of_ours(tmp_path: Path) -> No
     identity = identity_of(path)
     path.unlink()
     with pytest.raises(OSError, match="No such file") as told:
-        foreign.opened(path, identity)
+        untrusted_files.opened(path, identity)
     assert told.value.errno == errno.ENOENT
     assert not programs.find([1 << 22])

@@ -19,7 +19,7 @@ from gputop.commands.cli import run
 from gputop.engine import calltable
 from gputop.engine.calltable import CallTable, CallWindow, Totals, left_out
 from probes.schema import Kind, empty
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from replay.reader import SessionReader
 from tests import inside
 

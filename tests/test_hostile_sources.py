@@ -16,8 +16,8 @@ from gputop.engine.source import Source, read_source
 from probes.code import parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
-from probes.code.mmap_events import Mapped
 from probes.code.thread_states import NoSlotError, NotYetError
+from probes.files.mmap_events import Mapped
 from tests.hanging_files import WHEN_READ
 from tests.hostile_files import PATIENCE_S, device, in_time, pipe
 

@@ -32,7 +32,7 @@ ASKED = b"""{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVer
 COMPILES = """
 import pathlib, sys
 sys.path.append(sys.argv[1])
-from probes.ebpf.compiled import compiled
+from probes.ebpf.build.compiled import compiled
 assert not compiled("int empty(void *context) { return 0; }", pathlib.Path(sys.argv[2], "bpf")).cached
 """
 

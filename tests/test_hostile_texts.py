@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.live import _farewell
-from gputop.commands.session import Session
+from gputop.commands.observation import Session
+from gputop.commands.screen.watch import _farewell
 from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
 from gputop.process.say import say, say_where

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.commands import stream
-from gputop.commands.stream import LineWriter, line_of
+from gputop.commands.screen import stream
+from gputop.commands.screen.stream import LineWriter, line_of
 from gputop.engine.frame_json import MOST_THREADS, frame_to_json
 from tests import fake_frames
 from tests.waiting import wait_until

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from probes.code import foreign, libraries, pages
-from probes.code.foreign import Facts, File
+from probes.code import libraries
 from probes.code.libraries import Target
-from probes.code.mmap_events import Mapped
-from probes.code.pages import SharedPages
-from probes.ebpf.attach import Attached
+from probes.ebpf.attacher import Attached
+from probes.files import shared_pages, untrusted_files
+from probes.files.mmap_events import Mapped
+from probes.files.shared_pages import SharedPages
+from probes.files.untrusted_files import Facts, File
+from probes.observe.fair_queue import MOST_WAITING, Turns
+from probes.observe.scanner import AT_ONCE, MOST_OF_ONE_USER, Scanner
 from probes.process import users
-from probes.scanner import AT_ONCE, MOST_OF_ONE_USER, Scanner
 from probes.source import PROBLEM, Sample
-from probes.turns import MOST_WAITING, Turns
 
 USERS = 24
 FILES = 64
@@ -195,7 +196,7 @@ def test_files_of_one_length_are_looked_at_once_each_unless_they_begin_alike(
         with opened(tmp_path / f"copy-{number}", 1000 + number, b"s" * 8192) as file:
             known.known(file)
     assert max(map(looks.count, set(looks))) <= 200
-    assert len(looks) <= 200 * (pages._MOST_LOOKED_AT + 2)
+    assert len(looks) <= 200 * (shared_pages._MOST_LOOKED_AT + 2)
     known.close()
 
 
@@ -240,7 +241,7 @@ class Holds(Attaches):
 
     def attach(self, targets: object) -> list[Attached]:
         for target in targets:  # type: ignore[attr-defined]
-            file = foreign.opened(target.path, target.identity)
+            file = untrusted_files.opened(target.path, target.identity)
             self.held[target.identity] = target, file
         return []
 
@@ -256,7 +257,7 @@ def test_libraries_that_came_and_went_take_nothing(
 ) -> None:
     """A day of builds and containers: each had its libraries, and what is gone is let go of."""
     holds = Holds()
-    monkeypatch.setattr("probes.scanner.FEW", 0)
+    monkeypatch.setattr("probes.observe.scanner.FEW", 0)
     scanner._attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids: iter(alive))

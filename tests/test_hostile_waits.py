@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from probes import api
-from probes.code import elf, foreign, libraries, parsing, reader, reader_child, sites
+from probes.code import elf, libraries, parsing, reader_child, sites
 from probes.code.elf import SYMBOL
-from probes.code.given_up import ENOUGH, FIRST_S, LONGEST_S, GivenUp
 from probes.code.libraries import Target
-from probes.code.mmap_events import Mapped
-from probes.process import at_work, users
+from probes.files import file_reader, untrusted_files
+from probes.files.given_up import ENOUGH, FIRST_S, LONGEST_S, GivenUp
+from probes.files.mmap_events import Mapped
+from probes.process import users
 from tests import hostile_elf
 from tests.hanging_files import WHEN_OPENED, WHEN_READ
 from tests.hostile_files import RUNTIME, in_time
@@ -44,7 +45,7 @@ def target_at(path: Path) -> Target:
 
 def probes_by_the_child(target: Target) -> int:
     """How many functions would be probed. Raises OSError."""
-    with foreign.opened(target.path, target.identity) as file:
+    with untrusted_files.opened(target.path, target.identity) as file:
         return len(parsing.probes_of(target, file)[0])
 
 
@@ -91,7 +92,7 @@ def test_a_place_in_the_file_is_of_the_first_segment_that_holds_it(tmp_path: Pat
     for number, (offset, start, size) in enumerate((*spans, (0x10, (1 << 64) - 0x20, 0x40))):
         struct.pack_into("<QQQQ", data, 64 + number * 56 + 8, offset, start, 0, size)
     path.write_bytes(data)
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         image = elf.Image(file)
         asked = [0, 0x1FFF, 0x2000, 0x2FFF, 0x3000, 0x3FFF, 0x4000, 0x4FFF, 0x5000, 1 << 63, (1 << 64) - 0x20]
         one_by_one = [image.file_offset(address) for address in asked]
@@ -126,24 +127,24 @@ def test_aliases_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def slow_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[reader.Reader]:
+def slow_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[file_reader.Reader]:
     """A child that computes for ever over a library of three symbols."""
     parse = libraries.probes_of
 
-    def computes(library: Target, file: foreign.File) -> object:
+    def computes(library: Target, file: untrusted_files.File) -> object:
         found = parse(library, file)
         while found[1].build_id == "" and len(found[1].functions) == 3:
             pass
         return found
 
     monkeypatch.setattr(libraries, "probes_of", computes)
-    yield reader.start(reader_child)
-    reader.stop()
+    yield file_reader.start(reader_child)
+    file_reader.stop()
 
 
 @pytest.mark.slow
 def test_files_that_take_long_to_compute_are_left_out_alone(
-    slow_child: reader.Reader, tmp_path: Path
+    slow_child: file_reader.Reader, tmp_path: Path
 ) -> None:
     """As it was attacked: some files of one user, and no library of that file system was traced any more."""
     names = b"\0cudaMalloc\0cudaFree\0cudaMemcpy\0"
@@ -165,7 +166,7 @@ def test_files_that_take_long_to_compute_are_left_out_alone(
 # -- who reads is stopped -----------------------------------------------------------------------------
 
 
-def test_who_reads_is_stopped_and_another_one_answers(child: reader.Reader, tmp_path: Path) -> None:
+def test_who_reads_is_stopped_and_another_one_answers(child: file_reader.Reader, tmp_path: Path) -> None:
     path = hostile_elf.write(tmp_path / RUNTIME, symbols=1, names=b"\0cudaMalloc\0")
     for _ in range(ENOUGH + 1):
         assert in_time(lambda: probes_by_the_child(target_at(path))) == 1
@@ -178,14 +179,14 @@ def test_what_a_process_is_about_is_seen() -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeps:
         os.kill(sleeps.pid, signal.SIGSTOP)
         until = time.monotonic() + 10
-        while at_work.at_work(sleeps.pid)[0] != "T":
+        while file_reader.at_work(sleeps.pid)[0] != "T":
             assert time.monotonic() < until
         sleeps.kill()
-    assert at_work.at_work(sleeps.pid) == ("X", 0.0)
+    assert file_reader.at_work(sleeps.pid) == ("X", 0.0)
     began = time.process_time()
     while time.process_time() - began < 0.1:
         pass
-    state, cpu = at_work.at_work(os.getpid())
+    state, cpu = file_reader.at_work(os.getpid())
     assert state == "R"
     assert cpu >= 0.1
 
@@ -193,10 +194,10 @@ def test_what_a_process_is_about_is_seen() -> None:
 # -- reads that hang ----------------------------------------------------------------------------------
 
 
-def test_reads_that_hang_count_for_whose_files_they_are(child: reader.Reader, tmp_path: Path) -> None:
+def test_reads_that_hang_count_for_whose_files_they_are(child: file_reader.Reader, tmp_path: Path) -> None:
     device = tmp_path.stat().st_dev
     for inode in range(ENOUGH):
-        child.give_up((device, inode), NOBODY, f"/home/them/{inode}", reader.TOO_SLOW, hangs=True)
+        child.give_up((device, inode), NOBODY, f"/home/them/{inode}", file_reader.TOO_SLOW, hangs=True)
     own, theirs = (
         hostile_elf.write(tmp_path / name, symbols=1, names=b"\0cudaMalloc\0") for name in ("own", "theirs")
     )
@@ -209,7 +210,7 @@ def test_reads_that_hang_count_for_whose_files_they_are(child: reader.Reader, tm
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: becomes another user")
 def test_a_lookup_that_hangs_on_its_way_counts_for_who_mapped_the_file(
-    child: reader.Reader, hanging: Path, tmp_path: Path
+    child: file_reader.Reader, hanging: Path, tmp_path: Path
 ) -> None:
     """The file lies where everybody's do, behind a file system that somebody laid over its folder."""
     status = tmp_path.stat()
@@ -227,7 +228,7 @@ def test_a_lookup_that_hangs_on_its_way_counts_for_who_mapped_the_file(
             theirs.kill()
 
 
-def test_what_answers_again_is_read_again(child: reader.Reader, hanging: Path) -> None:
+def test_what_answers_again_is_read_again(child: file_reader.Reader, hanging: Path) -> None:
     """Not before its time is over, and then without a new start of gputop."""
     now = 0.0
     child.given_up._clock = lambda: now

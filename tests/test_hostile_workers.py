@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gputop.errors import GputopError
+from gputop.fleet.explain_task import Outcome, Task
+from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.fleet.on_dask import _Dask
-from gputop.fleet.tables import COLUMNS
-from gputop.fleet.work import Outcome, Task
 from gputop.fleet.worker_answers import checked
 from tests import made_lake
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.library.evidence import evidence_of
+from gputop.api.recording_evidence import evidence_of
 from tests.conftest import needed
 from tests.import_rows import COMMS, event
 from tests.typed import typed

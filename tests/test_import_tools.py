@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.api.session import reader_of
 from gputop.engine.tally import Tally
-from gputop.library.session import reader_of
 from probes.schema import OffFlag
 from tests import made_traces
 from tests.import_rows import event, evidence, imported, kineto, texts

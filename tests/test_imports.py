@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.library.evidence import evidence_of
+from gputop.api.recording_evidence import evidence_of
 from tests import made_traces
 from tests.conftest import needed, skip_or_fail
 from tests.trace_processor import loaded

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.version import VERSION
+from gputop.commands.command import VERSION
 from tests.conftest import skip_or_fail
 from tests.rootless_support import NOBODY
 from tests.waiting import until_good

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gputop.api import stretches, totals
+from gputop.api.functions import explain, stats
 from gputop.commands import progress as bars
 from gputop.engine.stats import collect
 from gputop.engine.stats_output import stats_to_json
 from gputop.errors import GputopError
-from gputop.library import stretches, totals
-from gputop.library.answers import explain, stats
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
 

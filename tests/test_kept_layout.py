@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from probes.ebpf import bpf_cache, btf
-from probes.ebpf.kept_layout import layout_of
+from probes.ebpf.build import bpf_cache, btf
+from probes.ebpf.build.kept_layout import layout_of
 
 pytestmark = pytest.mark.skipif(not btf.VMLINUX.exists(), reason="the kernel has no type information")
 

@@ -15,9 +15,9 @@ from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import tally
 from probes.code.layout import FIRST_STACK, HANDLE_DTYPE, HANDLE_NAME_BYTES
 from probes.source import FRAMES, Item, Sample
-from probes.stacks.kernel_numbers import kernel_address, kernel_number
-from probes.stacks.kernels import Kernel, Kernels
-from probes.stacks.native import Frame, NotYet
+from probes.stacks.kernel_resolver import Kernel, Kernels
+from probes.stacks.native_frames import Frame, NotYet
+from probes.stacks.stack_samples import kernel_address, kernel_number
 from tests import fake_frames as fake
 from tests import items
 from tests.items import HEADER, MS, SECOND, START

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from probes.process.latch import Latch
+from probes.process.realtime import Latch
 
 SOON_S = 5.0
 

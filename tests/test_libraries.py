@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from probes import scanner
-from probes.code import foreign, libraries, mmap_events, parsing
-from probes.code.foreign import File
+from probes.code import libraries, parsing
 from probes.code.libraries import Runtime, Target
-from probes.code.mmap_events import Mapped
+from probes.files import mmap_events, untrusted_files
+from probes.files.mmap_events import Mapped
+from probes.files.untrusted_files import File
+from probes.observe import scanner
 from probes.source import NOTE, PROBLEM, Sample
 from tests.opened_files import probes_of
 from tests.simgpu_programs import cuda_toolkit
@@ -156,7 +157,7 @@ def test_nvidias_static_runtime_is_probed_as_its_shared_one_is(tmp_path: Path, m
 
 
 class Attaching:
-    """In place of ``probes.ebpf.attach.Attachments``: keeps what it was asked to attach to."""
+    """In place of ``probes.ebpf.attacher.Attachments``: keeps what it was asked to attach to."""
 
     refusals: tuple[str, ...] = ()
 
@@ -257,14 +258,14 @@ def test_a_file_that_is_taken_away_between_two_looks_is_reached_by_its_mapping(
     if by_a_child:  # which remembers where files lie
         request.getfixturevalue("child")
     path = file(tmp_path / RUNTIME)
-    it, events, opened = identity(path), Events(), foreign.opened
+    it, events, opened = identity(path), Events(), untrusted_files.opened
 
     def late(place: Path | str, wanted: tuple[int, int] | None = None) -> File:
         if wanted == it:
             path.unlink(missing_ok=True)
         return opened(place, wanted)
 
-    monkeypatch.setattr(foreign, "opened", late)
+    monkeypatch.setattr(untrusted_files, "opened", late)
     with scanning(monkeypatch, events) as (attaching, told), mapping(path) as entry:
         events.answers.append(([entry], False))
         wait_until(lambda: it in [target.identity for target in attaching.targets], "it is attached to")

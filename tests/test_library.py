@@ -55,7 +55,7 @@ else:
     raise AssertionError("--version went on")
 import gputop.explain.build
 from gputop import explain
-assert explain.__module__ == "gputop.library.answers", explain
+assert explain.__module__ == "gputop.api.functions", explain
 assert gputop.explain is explain
 """
     done = subprocess.run(

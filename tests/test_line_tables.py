@@ -25,7 +25,7 @@ from probes.code.layout import (
 from probes.stacks import resolver
 from probes.stacks.linetable import line_at, whole_entries
 from probes.stacks.mappings import Mappings
-from probes.stacks.native import Frame, NativeFrames, NotYet
+from probes.stacks.native_frames import Frame, NativeFrames, NotYet
 from probes.stacks.resolver import Resolver, Stack
 from tests.waiting import until_good
 from tests.yardstick import turn_s

@@ -22,7 +22,7 @@ from gputop.playback.player import frame_at
 from gputop.ui.model.code import coloured
 from gputop.ui.model.lines import line_uses
 from gputop.ui.pages import WhyPage
-from probes.code.texts import MOST_BYTES
+from probes.files.source_texts import MOST_BYTES
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
 from replay.reader import SessionReader

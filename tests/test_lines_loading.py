@@ -10,7 +10,7 @@ import pytest
 from probes.ebpf.loader import ProbeError
 from probes.source import PROBLEM, Sample
 from probes.stacks import programs
-from probes.stacks.lines import _LOAD_S, Lines
+from probes.stacks.line_tracker import _LOAD_S, Lines
 
 
 def lines(told: list[Sample]) -> Lines:

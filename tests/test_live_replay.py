@@ -16,11 +16,11 @@ from gputop.engine.frame import Frame
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.player import frame_at
 from gputop.playback.recorder import Recorder
-from gputop.simgpu import build
-from probes.live import LiveSource
-from probes.plan import LivePlan
-from replay.history import History
-from replay.history_reader import HistoryReader
+from gputop.simgpu import library_build
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import LivePlan
+from replay.past.history import History
+from replay.past.history_reader import HistoryReader
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.cli_support import wait_for_size
@@ -51,16 +51,16 @@ class _Frames(LiveFeed):
 def demo(name: str, seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "gputop.demo", name, str(seconds)],
-        env=build.environment(os.environ) | SLEEPS,
+        env=library_build.environment(os.environ) | SLEEPS,
         stdout=subprocess.DEVNULL,
     )
 
 
 @pytest.mark.parametrize("story", ["dataloader-workers", pytest.param("healthy", marks=pytest.mark.long)])
 def test_replayed_and_sought_frames_equal_the_live_ones(tmp_path: Path, story: str) -> None:
-    build.ensure_built()
+    library_build.ensure_built()
     workload = demo(story, 60)
-    source = LiveSource(LivePlan(pids=(workload.pid,), environment=build.environment(os.environ)))
+    source = LiveSource(LivePlan(pids=(workload.pid,), environment=library_build.environment(os.environ)))
     source.start()
     writer = SessionWriter(tmp_path / "session.msgpack", source.header)
     feed = _Frames(source, writer)

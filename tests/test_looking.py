@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.api import looking, stretches
+from gputop.api.functions import explain
+from gputop.api.looking import Pictured, pictured
+from gputop.api.session import open_session
 from gputop.exchange.explained import Explained, explained
 from gputop.explain.answer.picture import BUSY, COLUMN_NS, FINDING
 from gputop.explain.answer.report import Report
-from gputop.library import looking, stretches
-from gputop.library.answers import explain
-from gputop.library.looking import Pictured, pictured
-from gputop.library.session import open_session
-from gputop.report_page.page import report_page
+from gputop.report_page.report_html import report_page
 
 FOLDER = Path(__file__).parent.parent / "recordings"
 STORM = FOLDER / "storm.msgpack"

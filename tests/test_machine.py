@@ -14,7 +14,7 @@ from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
-from probes.proc.machine import LOOK_NS, MachineEvents
+from probes.proc.machine_losses import LOOK_NS, MachineEvents
 from probes.source import MACHINE, Item, Sample
 from tests import items
 from tests.items import HEADER, SECOND, START

@@ -12,9 +12,9 @@ from gputop.engine.facts import Facts
 from gputop.engine.lines import Stacks
 from probes.samples import FramesData
 from probes.source import FRAMES, PROCESS, Sample
-from probes.stacks.kernel_numbers import kernel_number
-from replay import factbook
-from replay.factbook import FactBook
+from probes.stacks.stack_samples import kernel_number
+from replay import state_snapshot
+from replay.state_snapshot import FactBook
 from tests import items
 from tests.items import START
 
@@ -42,7 +42,7 @@ def numbers_of(pid: int) -> range:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_MANY_STACKS", MANY)
-    monkeypatch.setattr(factbook, "_MOST_STACKS", MANY)
+    monkeypatch.setattr(state_snapshot, "_MOST_STACKS", MANY)
     monkeypatch.setattr(facts_of_engine, "_SWEEP_AFTER", 1)
 
 

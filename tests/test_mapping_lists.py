@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from probes.code import maps
+from probes.files import maps
 
 PID = 4242
 LIB = (

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.reply import BEGIN, END, MOST_BYTES
-from gputop.ask.server import server_of
+from gputop.query.catalogue import Catalogue
+from gputop.query.mcp_server import server_of
+from gputop.query.reply import BEGIN, END, MOST_BYTES
 from tests.asking import RECORDINGS, TOOLS, asked, text_of
 from tests.conftest import needed
 from tests.each_recording import KINDS

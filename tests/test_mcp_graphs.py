@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.graphs import graph_frequency, graph_lifecycle
 from gputop.errors import CommandError
+from gputop.query.catalogue import Catalogue
+from gputop.query.graph_tools import graph_frequency, graph_lifecycle
 from probes.schema import Records
 from tests import items as made
 from tests.asking import RECORDINGS

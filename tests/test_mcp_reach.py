@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.reply import BEGIN, END, MOST_BYTES
-from gputop.ask.server import server_of
 from gputop.errors import CommandError, GputopError
+from gputop.query.catalogue import Catalogue
+from gputop.query.mcp_server import server_of
+from gputop.query.reply import BEGIN, END, MOST_BYTES
 from tests import hostile_names
 from tests.asking import RECORDINGS, TOOLS, asked, of_folder, text_of
 from tests.cli_support import assert_one_sentence, run

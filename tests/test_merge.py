@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.api.recording_evidence import evidence_of
 from gputop.explain.proofs.gaps import GpuTime
-from gputop.library.evidence import evidence_of
 from gputop.merging.numbering import PIDS_APART
 from probes.source import FRAMES, GPUS, MARK, NAMES, Item, Sample
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 from tests import items
 from tests.inside import run
 from tests.items import MS, SECOND, START

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.library.session import open_session
+from gputop.api.session import open_session
 from gputop.merging.clocks import by_collectives
-from gputop.merging.ranks import Rank, ranks_of
+from gputop.merging.rank_collectives import Rank, ranks_of
 from probes import api
 from probes.schema import Kind
 from probes.source import Sample

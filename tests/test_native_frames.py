@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks.native import find, native_section
+from gputop.checks.check_native import find, native_section
 from gputop.engine.lines import Line, Stacks
 from gputop.engine.source import read_source
-from probes.code import maps
 from probes.code.framepointers import Caller
-from probes.code.mmap_events import Mapped
-from probes.stacks import lookups
+from probes.files import maps
+from probes.files.mmap_events import Mapped
+from probes.stacks import symbol_lookup
 from probes.stacks.demangle import demangled
 from probes.stacks.mappings import Mappings, Moment
-from probes.stacks.native import GAP, Frame, NativeFrames, NotYet
+from probes.stacks.native_frames import GAP, Frame, NativeFrames, NotYet
 from tests.conftest import skip_or_fail
 from tests.opened_files import functions_of
 
@@ -157,7 +157,7 @@ def _libc() -> Path:
 
 
 def test_a_file_that_has_changed_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "FRESH_S", 0.0)
+    monkeypatch.setattr(symbol_lookup, "FRESH_S", 0.0)
     path = build(tmp_path)
     functions = functions_of(path)
     ((begin, _),) = [

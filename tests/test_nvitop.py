@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gputop.simgpu import build
+from gputop.simgpu import library_build
 from tests.conftest import skip_or_fail
 from tests.gpu_rows_support import ROOT
 from tests.simgpu_programs.harness import Bench
@@ -69,7 +69,7 @@ def run(bench: Bench, *command: str) -> subprocess.CompletedProcess[str]:
 
 def figures(bench: Bench) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """nvitop's and ours, of each GPU."""
-    done = run(bench, sys.executable, "-c", _BOTH, str(build.nvml_path()))
+    done = run(bench, sys.executable, "-c", _BOTH, str(library_build.nvml_path()))
     assert done.returncode == 0, done.stderr
     theirs, ours = json.loads(done.stdout)
     return theirs, ours

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gputop.simgpu import build
+from gputop.simgpu import library_build
 
 _START = """
 import json, sys, time
@@ -68,7 +68,7 @@ def sampled(
 ) -> dict[str, Any]:
     """One row of the first GPU, as a script with so many arguments more tells it."""
     result = subprocess.run(
-        [sys.executable, "-c", script, str(build.nvml_path()), *arguments],
+        [sys.executable, "-c", script, str(library_build.nvml_path()), *arguments],
         env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), **environment},
         capture_output=True,
         text=True,
@@ -119,7 +119,7 @@ def test_a_first_call_that_hangs_delays_nothing_and_is_not_taken_for_no_gpu(
     tmp_path: Path, function: str
 ) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", _HANGS, str(build.nvml_path())],
+        [sys.executable, "-c", _HANGS, str(library_build.nvml_path())],
         env={
             **os.environ,
             "SIMGPU_STATE": str(tmp_path / "state"),

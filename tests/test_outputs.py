@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.errors import GputopError
-from gputop.files.output import clear_segments, new_file, new_session, refuse_existing
+from gputop.files.output_files import clear_segments, new_file, new_session, refuse_existing
 from gputop.ui.exports import free_name
 from probes.source import MARK, Sample
 from replay.reader import SessionReader

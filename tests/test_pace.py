@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes import pace
-from probes.pace import Pace
+from probes.observe import ring_polling
+from probes.observe.ring_polling import Pace
 
 POLL_S = 0.05
 
@@ -15,7 +15,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(pace.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(ring_polling.time, "monotonic", lambda: self.now)
 
     def waited(self, one: Pace, mark: float, fill: float = 0.0) -> float:
         """The seconds to the next read."""

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.api import totals
+from gputop.api.functions import stats
+from gputop.api.session import Session
 from gputop.engine.stats import Stats, collect, finish
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally, tally
-from gputop.library import totals
-from gputop.library.answers import stats
-from gputop.library.session import Session
 from gputop.parts.__main__ import look_at
-from gputop.parts.work import PartError, Segment, reduced, segments_of
+from gputop.parts.mapreduce import PartError, Segment, reduced, segments_of
 from probes.schema import RECORD
 from probes.source import Item, Sample
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from replay.items import FACTS
 from replay.reader import SessionReader
 from replay.writer import SessionWriter

@@ -9,8 +9,8 @@ import pytest
 
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Verdict, Window
-from replay.history import History
-from replay.history_reader import HistoryReader
+from replay.past.history import History
+from replay.past.history_reader import HistoryReader
 from tests import items as made
 from tests.random_recording import recording
 

@@ -12,9 +12,9 @@ import pytest
 
 from gputop.engine.callers import Callers
 from gputop.engine.calltable import CallTable
-from probes import pids
-from probes.pids import PIDS, table
-from probes.proc.devices import DeviceCalls
+from probes import arrays
+from probes.arrays import PIDS, table
+from probes.proc.used_devices import DeviceCalls
 
 PAGE_KB = 4
 
@@ -41,7 +41,7 @@ def test_a_number_that_is_written_takes_one_page() -> None:
 
 
 def test_where_there_is_no_memory_it_is_told_as_numpy_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pids.mmap, "mmap", lambda *_, **__: (_ for _ in ()).throw(OSError(12, "no memory")))
+    monkeypatch.setattr(arrays.mmap, "mmap", lambda *_, **__: (_ for _ in ()).throw(OSError(12, "no memory")))
     with pytest.raises(MemoryError):
         table(np.bool_)
 

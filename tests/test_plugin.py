@@ -6,14 +6,14 @@ import json
 import re
 from pathlib import Path
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.investigation import investigate
-from gputop.ask.reply import BEGIN, END
-from gputop.ask.server import server_of
 from gputop.commands.cli import parse
+from gputop.commands.command import VERSION
 from gputop.commands.overview import TABLE
-from gputop.commands.version import VERSION
-from gputop.exchange.tables import COLUMNS
+from gputop.exchange.session_tables import COLUMNS
+from gputop.query.catalogue import Catalogue
+from gputop.query.investigation import investigate
+from gputop.query.mcp_server import server_of
+from gputop.query.reply import BEGIN, END
 from tests.conftest import needed
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.commands.cli import parse
-from gputop.commands.looks import draws_ascii, known_columns
+from gputop.commands.screen.looks import draws_ascii, known_columns
 from gputop.ui.model.config import MOST_BYTES, THEMES, Preferences, config_path, load
 from gputop.ui.model.view import TOGGLED
 from gputop.ui.palette import PALETTES

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from probes.code.foreign import opened
-from probes.code.pages import SharedPages
-from probes.process import in_time, privileges, sandbox
+from probes.files.shared_pages import SharedPages
+from probes.files.untrusted_files import opened
+from probes.process import privileges, realtime, sandbox
 from probes.process.privileges import OBSERVING, SIGNALS, Capability
 from probes.process.syscall_numbers import POWERS, parsed
 from probes.stacks.demangle import demangled
@@ -106,12 +106,12 @@ def test_the_filter_holds_in_gputop_s_threads_and_what_they_start_and_refuses_no
 
 def test_threads_still_go_before_others() -> None:
     def hurried() -> int:
-        in_time.hurry()
+        realtime.hurry()
         return os.getpriority(os.PRIO_PROCESS, 0)
 
-    if in_child(lambda: None, hurried) != str(in_time.NICE):
+    if in_child(lambda: None, hurried) != str(realtime.NICE):
         pytest.skip("root may not go before others here")
-    assert in_child(confine, hurried) == str(in_time.NICE)
+    assert in_child(confine, hurried) == str(realtime.NICE)
 
 
 def test_one_file_under_two_devices_is_known_by_pages_that_were_opened_before(tmp_path: Path) -> None:

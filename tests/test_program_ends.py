@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.commands.text import render_text
+from gputop.commands.screen.text import render_text
 from gputop.explain.answer.report import Range
 from gputop.explain.evidence.ends import End, Ends
 from gputop.explain.live import LiveExplainer, ReplayExplainer

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gputop.checks import python
+from gputop.checks import check_python
 from gputop.checks.fact import NOTE, OK
-from probes.code import elf, foreign, interpreter, libraries, maps
+from probes.code import elf, interpreter, libraries
 from probes.code.layout import LAYOUTS, NO_FRAME
-from probes.stacks import late
+from probes.files import maps, untrusted_files
+from probes.stacks import line_tracker
 from tests.ebpf import interpreters
 from tests.opened_files import interpreter_of
 
@@ -54,7 +55,7 @@ def running(program: Path, **env: str) -> Iterator[int]:
 
 def found(pid: int) -> tuple[str, str]:
     """(status, text) of the one line that check has for a process."""
-    (fact,) = python.python_section(python.find([pid], {})).facts
+    (fact,) = check_python.python_section(check_python.find([pid], {})).facts
     assert bool(fact.fix) == (fact.status == NOTE), "what is not known has a next step"
     return fact.status, fact.text
 
@@ -78,7 +79,7 @@ def test_an_old_version_is_named(tmp_path: Path) -> None:
 def saying(minor: int, place: int, said: bytes, copy: Path, symbol: str = "_PyRuntime") -> Path:
     """A copy of its library that has other bytes there, by default in what it says of itself."""
     shutil.copy(library(minor), copy)
-    with foreign.opened(copy) as opened:
+    with untrusted_files.opened(copy) as opened:
         image = elf.Image(opened)
         start = image.file_offset(image.objects([symbol])[symbol].address)
     assert start is not None
@@ -141,7 +142,7 @@ def test_what_is_no_interpreter_and_what_is_damaged(tmp_path: Path) -> None:
 
 
 def test_this_process() -> None:
-    (one,) = python.find([os.getpid()], {})
+    (one,) = check_python.find([os.getpid()], {})
     assert one.found.version == sys.version_info[:2]
     assert one.pids == (), "gputop itself is no process of interest"
 
@@ -152,14 +153,14 @@ def test_a_program_that_is_only_called_like_one(tmp_path: Path) -> None:
     with running(copy) as pid:
         status, text = found(pid)
     assert status == NOTE
-    assert text == f"{copy} (in process {pid}): lines are not known: {python.HIDDEN}"
+    assert text == f"{copy} (in process {pid}): lines are not known: {check_python.HIDDEN}"
 
 
 def test_a_chosen_program_that_has_another_name() -> None:
     with running(Path("/bin/cat")) as pid:
-        assert list(late.candidates(pid)) == []
-        assert [Path(one.path).name for one in late.candidates(pid, chosen=True)] == ["cat"]
-        assert python.find([pid], {}) == []
+        assert list(line_tracker.candidates(pid)) == []
+        assert [Path(one.path).name for one in line_tracker.candidates(pid, chosen=True)] == ["cat"]
+        assert check_python.find([pid], {}) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the file of a mapping is root's to open")
@@ -167,7 +168,7 @@ def test_an_interpreter_whose_file_is_gone_is_read_all_the_same(tmp_path: Path) 
     copy = tmp_path / "libpython3.12.so.1.0"
     shutil.copy(library(12), copy)
     with running(Path("/bin/cat"), LD_PRELOAD=str(copy)) as pid:
-        while not any(late.candidates(pid)):
+        while not any(line_tracker.candidates(pid)):
             time.sleep(0.01)
         copy.unlink()
         status, text = found(pid)
@@ -181,10 +182,10 @@ def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(libraries, "file_of", lambda mapping: None)
     with running(copy) as pid:
         status, text = found(pid)
-    assert (status, python.GONE in text) == (NOTE, True)
+    assert (status, check_python.GONE in text) == (NOTE, True)
 
 
 def test_many_processes_are_counted() -> None:
     one = interpreter.Interpreter("python3", (3, 12))
-    (fact,) = python.python_section([python.Python(one, (5, 7, 9, 11, 13))]).facts
+    (fact,) = check_python.python_section([check_python.Python(one, (5, 7, 9, 11, 13))]).facts
     assert fact.text == "python3 (CPython 3.12, in process 5, 7, 9 and 2 more): lines of slow calls are known"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from probes.process.readable import readable
+from probes.process.realtime import readable
 
 
 @pytest.fixture

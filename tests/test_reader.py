@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import ensure_built
-from probes.code import answers, elf, foreign, libraries, maps, parsing, reader
+from probes.code import elf, libraries, parsing
 from probes.code.libraries import Target
+from probes.files import file_reader, maps, reader_protocol, untrusted_files
 from probes.proc.procfs import descendants
 from tests.hanging_files import ANSWERS, WHEN_OPENED, WHEN_READ
 
 RUNTIME = "libcudart.so.12"
-PATIENCE_S = reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
+PATIENCE_S = file_reader.BUDGET_S + 20  # a busy machine may be late, but not for ever
 
 
 def runtime() -> Target:
@@ -30,11 +31,11 @@ def runtime() -> Target:
     return found
 
 
-def refused(path: Path | str, identity: foreign.Identity) -> tuple[str, float]:
+def refused(path: Path | str, identity: untrusted_files.Identity) -> tuple[str, float]:
     """Why a file is not opened, and how long that took."""
     began = time.monotonic()
     with pytest.raises(OSError, match="Errno") as told:
-        foreign.opened(path, identity).close()
+        untrusted_files.opened(path, identity).close()
     assert told.value.errno == errno.ETIMEDOUT
     return str(told.value.strerror), time.monotonic() - began
 
@@ -42,7 +43,7 @@ def refused(path: Path | str, identity: foreign.Identity) -> tuple[str, float]:
 FILES = 30  # of a process that has run other tests there are hundreds
 
 
-def test_the_child_says_what_would_be_read_here(child: reader.Reader) -> None:
+def test_the_child_says_what_would_be_read_here(child: file_reader.Reader) -> None:
     target = runtime()
     own = [mapping for mapping in maps.executable(os.getpid()) if mapping.path.startswith("/")]
     pythons = [one for one in own if os.path.basename(one.path).startswith(("python", "libpython"))]
@@ -52,63 +53,63 @@ def test_the_child_says_what_would_be_read_here(child: reader.Reader) -> None:
     def everything() -> list[object]:
         found: list[object] = [libraries.file_of(mapping) for mapping in own]
         found += [libraries.executable(os.getpid()), program and parsing.linked_runtime(program)]
-        with foreign.opened(target.path, target.identity) as file:
+        with untrusted_files.opened(target.path, target.identity) as file:
             found += [file.identity, parsing.probes_of(target, file)]
             found += [parsing.function_in(file, name, RUNTIME) for name in ("cudaMalloc", "none")]
         for mapping in own:
-            with foreign.opened(mapping.path) as file:
+            with untrusted_files.opened(mapping.path) as file:
                 found.append(parsing.interpreter_in(file, mapping.path))
         return found
 
     assert pythons, "Python's own file is one of them"
     by_child = everything()
-    reader.stop()
+    file_reader.stop()
     assert by_child == everything()
     assert not child.problems
 
 
 def test_what_is_no_library_and_what_is_another_file_is_told_as_here(
-    child: reader.Reader, tmp_path: Path
+    child: file_reader.Reader, tmp_path: Path
 ) -> None:
     path = tmp_path / RUNTIME
     path.write_text("no library")
     facts = path.stat()
-    file = foreign.opened(path, (facts.st_dev, facts.st_ino))
+    file = untrusted_files.opened(path, (facts.st_dev, facts.st_ino))
     with file, pytest.raises(elf.ElfError, match="not a 64-bit"):
         parsing.probes_of(runtime(), file)
     with pytest.raises(OSError, match="another file") as other:
-        foreign.opened(path, (facts.st_dev, facts.st_ino + 1))
+        untrusted_files.opened(path, (facts.st_dev, facts.st_ino + 1))
     assert other.value.errno == errno.ESTALE
     with pytest.raises(FileNotFoundError):
-        foreign.opened(tmp_path / "none", (1, 1))
+        untrusted_files.opened(tmp_path / "none", (1, 1))
     assert not child.problems
 
 
 def test_a_file_that_does_not_open_is_given_up_told_once_and_not_tried_again(
-    child: reader.Reader, hanging: Path
+    child: file_reader.Reader, hanging: Path
 ) -> None:
     device = hanging.stat().st_dev
     why, took = refused(hanging / WHEN_OPENED, (device, 7))
     assert "could not be read within 2 s" in why
     assert took < PATIENCE_S
     again_s = [refused(hanging / WHEN_OPENED, (device, 7))[1] for _ in range(3)]
-    assert min(again_s) < reader.BUDGET_S / 2, "it is known now"
+    assert min(again_s) < file_reader.BUDGET_S / 2, "it is known now"
     assert [WHEN_OPENED in text and "left out" in text for text in child.problems] == [True]
-    with foreign.opened(runtime().path, runtime().identity) as file:
+    with untrusted_files.opened(runtime().path, runtime().identity) as file:
         assert parsing.probes_of(runtime(), file)[0], "others are read all the same"
 
 
 def test_a_file_that_opens_and_is_never_read_to_its_end_is_given_up(
-    child: reader.Reader, hanging: Path
+    child: file_reader.Reader, hanging: Path
 ) -> None:
     identities = {
         name: (lambda s: (s.st_dev, s.st_ino))(os.stat(hanging / name)) for name in (ANSWERS, WHEN_READ)
     }
-    with foreign.opened(hanging / ANSWERS, identities[ANSWERS]) as file:
+    with untrusted_files.opened(hanging / ANSWERS, identities[ANSWERS]) as file:
         expected = parsing.probes_of(runtime(), file)
     assert expected[0], "a file system in user space that answers is one like any other"
     began = time.monotonic()
-    file = foreign.opened(hanging / WHEN_READ, identities[WHEN_READ])
+    file = untrusted_files.opened(hanging / WHEN_READ, identities[WHEN_READ])
     with file, pytest.raises(OSError, match="could not be read within 2 s"):
         parsing.probes_of(runtime(), file)
     assert time.monotonic() - began < PATIENCE_S
@@ -117,12 +118,12 @@ def test_a_file_that_opens_and_is_never_read_to_its_end_is_given_up(
 
 
 def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_waiting(
-    child: reader.Reader, hanging: Path
+    child: file_reader.Reader, hanging: Path
 ) -> None:
     device = hanging.stat().st_dev
     for inode in range(3):
-        child.give_up((device, inode), reader.UNKNOWN, "a library", "it could not be read", hangs=True)
-    assert min(refused(hanging / ANSWERS, (device, 2))[1] for _ in range(3)) < reader.BUDGET_S / 2
+        child.give_up((device, inode), file_reader.UNKNOWN, "a library", "it could not be read", hangs=True)
+    assert min(refused(hanging / ANSWERS, (device, 2))[1] for _ in range(3)) < file_reader.BUDGET_S / 2
     assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]
     assert "hangs-when" not in child.problems[-1]
     assert f"{hanging / ANSWERS} is left out for now: other files of its owner" in child.problems[-1]
@@ -130,7 +131,7 @@ def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_wait
 
 SLOW_ANSWER = """
 import socket, threading, time
-from probes.code.answers import Patience, received
+from probes.files.reader_protocol import Patience, received
 
 ours, theirs = socket.socketpair()
 
@@ -170,23 +171,25 @@ def test_who_answers_drop_by_drop_is_given_up() -> None:
         dropping.start()
         try:
             with pytest.raises(TimeoutError):
-                answers.received(ours, answers.Patience(0.5))
+                reader_protocol.received(ours, reader_protocol.Patience(0.5))
         finally:
             over.set()
             dropping.join()
 
 
-def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(child: reader.Reader) -> None:
+def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(
+    child: file_reader.Reader,
+) -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="did not end"):
             child.ask("no such job", [], (1, 2), "a library")
     assert len(child.problems) == 1
 
 
-def test_when_the_child_itself_is_killed_there_is_another_one(child: reader.Reader) -> None:
+def test_when_the_child_itself_is_killed_there_is_another_one(child: file_reader.Reader) -> None:
     before = child.pid
     os.kill(before, signal.SIGKILL)
-    with foreign.opened(runtime().path, runtime().identity) as file:
+    with untrusted_files.opened(runtime().path, runtime().identity) as file:
         assert parsing.probes_of(runtime(), file)[0]
     assert child.pid != before
 
@@ -204,10 +207,10 @@ def test_the_child_ends_with_us() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up")
-def test_who_parses_has_no_rights_and_cannot_open_files(child: reader.Reader, hanging: Path) -> None:
+def test_who_parses_has_no_rights_and_cannot_open_files(child: file_reader.Reader, hanging: Path) -> None:
     """Seen while one of them hangs: it is nobody, without a capability, behind a filter."""
     facts = os.stat(hanging / WHEN_READ)
-    file = foreign.opened(hanging / WHEN_READ, (facts.st_dev, facts.st_ino))
+    file = untrusted_files.opened(hanging / WHEN_READ, (facts.st_dev, facts.st_ino))
     with file, pytest.raises(OSError, match="within 2 s"):
         parsing.function_in(file, "cudaMalloc", "it")
     (worker,) = descendants((child.pid,)) - {child.pid}

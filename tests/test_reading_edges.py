@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replay import format as fmt
 from replay import reader
-from replay.format import SessionError
+from replay.coding import file_format as fmt
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 from tests.cli_support import write_recording
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gputop
-from gputop.files.redact import redact
+from gputop.files.redaction import redact
 from probes.schema import ALIASED, Kind
 from probes.source import CLIENT, FILES, MARKER, NAMES, PROCESS, Item, Sample
 from replay.writer import SessionWriter

@@ -11,11 +11,12 @@ import pytest
 
 from probes import api
 from probes.code import cookies
-from probes.ebpf import btf, compiled, loader, registers
+from probes.ebpf import loader
+from probes.ebpf.build import btf, compiled, registers
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
-ARGUMENTS_H = Path(registers.__file__).parent / "bpf" / "arguments.h"
+ARGUMENTS_H = Path(loader.__file__).parent / "bpf" / "arguments.h"
 READS_H = ARGUMENTS_H.with_name("reads.h")
 TRAMPOLINES = {
     "x86_64": [0x7FFFFFFFE000],

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from gputop.playback.player import frame_at
 from probes.source import Item, Sample
-from replay import format as fmt
-from replay.decoding import decode_records
-from replay.encoding import Encoder
+from replay.coding import file_format as fmt
+from replay.coding.decoding import decode_records
+from replay.coding.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, read, realistic, session, write

@@ -12,7 +12,7 @@ import pytest
 from probes import source
 from probes.schema import RECORD, Records, empty
 from probes.source import Sample
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from tests.session_data import noise, read, realistic, session, write
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "session-format.md"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from probes.schema import ALIASED, RECORD, STRIDE_BYTES, Records, empty
 from probes.source import Sample
-from replay.chunker import CHUNK_RECORDS
-from replay.decoding import decode_records
-from replay.encoding import Encoder
+from replay.coding.chunker import CHUNK_RECORDS
+from replay.coding.decoding import decode_records
+from replay.coding.encoding import Encoder
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, noise, read, realistic, session, write

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from replay import format as fmt
 from replay import scan
+from replay.coding import file_format as fmt
 from replay.index import Entries
 from replay.scan import File, Scan, index_of, pieces_of
 

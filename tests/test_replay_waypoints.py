@@ -14,12 +14,12 @@ import pytest
 from gputop.engine.engine import Engine
 from gputop.playback.player import frame_at
 from probes.source import MARK, NAMES, PROCESS, Item, Sample
-from replay import format as fmt
-from replay.growing_index import GrowingIndex
+from replay.coding import file_format as fmt
 from replay.index import Entries
+from replay.past.growing_index import GrowingIndex
 from replay.reader import SessionReader
 from replay.scan import File, Scan, index_of
-from replay.waypoints import Spacing
+from replay.seek_points import Spacing
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, realistic, session
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from probes.source import MARK, Sample
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 from replay.writer import FLUSH_NS, SessionWriter
 from tests.session_data import HEADER, flat, noise, read, realistic, session, write

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.ask.reply import BEGIN, END, MOST_BYTES, Own, marked, page, whole, with_units
+from gputop.query.reply import BEGIN, END, MOST_BYTES, Own, marked, page, whole, with_units
 
 TEXT = st.one_of(st.text(max_size=40), st.text(min_size=1, max_size=3).map(lambda text: text * 500))
 LEAF: Any = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.report_page.page import report_page
+from gputop.report_page.report_html import report_page
 from probes.source import FRAMES, Sample
 from replay.writer import SessionWriter
 from tests import hostile_names, items

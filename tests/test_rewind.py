@@ -13,14 +13,14 @@ import pytest
 from gputop.engine.frame import Frame
 from gputop.explain import live as explanation
 from gputop.explain.window import WINDOW_NS
+from gputop.playback.bookmarks import MARKED
 from gputop.playback.feeds import LiveFeed
-from gputop.playback.landmarks import MARKED
 from gputop.playback.player import frame_at
 from gputop.playback.recorder import Recorder
 from gputop.playback.survey import Survey
 from probes.source import Item
-from replay.format import SessionError
-from replay.history import History
+from replay.coding.file_format import SessionError
+from replay.past.history import History
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import items as made

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from probes import schema
-from probes.ebpf.ring import CHUNK_RECORDS, Ring
+from probes.ebpf.bpf_ring import CHUNK_RECORDS, Ring
 from probes.schema import STRIDE_BYTES
 from probes.stacks.stackring import StackRing
 from tests.soak.machine import RING_BYTES, KernelRing

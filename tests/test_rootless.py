@@ -18,8 +18,8 @@ import pytest
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.playback.player import frame_at
-from probes.plan import LivePlan
-from probes.procfs_source import ProcfsSource
+from probes.observe.plan import LivePlan
+from probes.observe.procfs_source import ProcfsSource
 from probes.source import MARK, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter

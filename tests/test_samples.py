@@ -11,8 +11,8 @@ from gputop.engine.facts import Facts
 from probes import samples
 from probes.samples import merged, told
 from probes.source import NAMES, NOTE, PROBLEM, PROCESS, Sample
-from replay.factbook import FactBook
 from replay.reader import SessionReader
+from replay.state_snapshot import FactBook
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[1] / "recordings").glob("*.msgpack"))
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "session-format.md").read_text()

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import gputop
 from gputop.commands import cli
+from gputop.commands.overview import TABLE
 from scripts import schemas
 from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid
@@ -25,7 +26,7 @@ PAIRS = [(file, fixed) for file in RECORDINGS if (fixed := file.with_stem(f"{fil
 def printed(capfd: pytest.CaptureFixture[str], *words: str) -> list[Any]:
     """What a command prints, a document a line."""
     name, options = cli.parse(words)
-    getattr(import_module(f"gputop.commands.{name}"), name)(options)
+    import_module(TABLE[name].module).COMMAND.run(options)
     return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 

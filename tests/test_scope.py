@@ -8,11 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from probes import schema, scope
-from probes.ebpf.attach import Attachments
+from probes import schema
+from probes.ebpf.attacher import Attachments
+from probes.observe import scope
+from probes.observe.scope import MOST_OWN, Scope
 from probes.samples import text_of
 from probes.schema import ExitFlag, Kind, Records
-from probes.scope import MOST_OWN, Scope
 from tests import items
 
 PID = 700

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from gputop.api import stretches, totals
+from gputop.api.functions import explain, stats
+from gputop.api.session import Session
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally
 from gputop.explain.answer.output import report_to_json
-from gputop.library import stretches, totals
-from gputop.library.answers import explain, stats
-from gputop.library.session import Session
 from probes.source import MARK, Item, Sample
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.items import FACTS
 from replay.reader import SessionReader
 from replay.segments import Limits, SegmentsReader, SegmentWriter, segment_names

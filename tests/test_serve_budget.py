@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gputop.serve.budget import SETTLE_S, UP_S, Budget
-from probes.ebpf.reach import Reach
+from probes.ebpf.degradation import Reach
 
 CALL_NS, CPUS, MOST = 2_000.0, 4, 0.01  # 40 ms a second of all CPUs
 # what is still seen of the calls at each step

@@ -18,8 +18,8 @@ from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits
 from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
 from probes.source import MARK, PROCESS, Sample
-from replay.format import SessionError
-from replay.history import History
+from replay.coding.file_format import SessionError
+from replay.past.history import History
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests import fake_reports as reports

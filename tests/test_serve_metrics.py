@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.commands.serve import LOOPBACK
+from gputop.commands.daemon.serve import LOOPBACK
 from gputop.serve.idle import Idle
 from gputop.serve.totals import CLASSES, GRACE_NS, OTHER, Totals
 from probes import api

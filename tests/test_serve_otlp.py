@@ -342,7 +342,7 @@ def test_a_variable_that_makes_no_sense_is_refused_and_a_password_is_not_told(
 def test_without_its_packages_one_sentence_says_how_they_are_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gputop.commands.serve import _destination
+    from gputop.commands.daemon.serve import _destination
 
     monkeypatch.setitem(sys.modules, "gputop.serve.otlp", None)
     with pytest.raises(CommandError, match=r"pip install .*opentelemetry-exporter-otlp-proto-http"):
@@ -351,7 +351,7 @@ def test_without_its_packages_one_sentence_says_how_they_are_installed(
 
 def test_whoever_does_not_ask_for_it_loads_nothing_of_it() -> None:
     code = (
-        "import sys, socket, gputop.commands.serve\n"
+        "import sys, socket, gputop.commands.daemon.serve\n"
         "from gputop.serve.service import Service, Settings\n"
         "service = Service({'start_ns': 1}, socket.socket(socket.AF_UNIX), Settings('1'), print)\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('opentelemetry', 'requests')])"

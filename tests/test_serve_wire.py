@@ -18,7 +18,7 @@ from gputop.serve import hub, wire
 from gputop.serve.client import RemoteSource, asked
 from gputop.serve.listening import listen
 from probes.source import MARK, PROBLEM, Sample
-from replay.chunker import Chunker
+from replay.coding.chunker import Chunker
 from tests.items import HEADER, START
 from tests.waiting import wait_until
 

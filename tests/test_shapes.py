@@ -18,8 +18,8 @@ from probes.samples import told
 from probes.schema import MAX_SHAPES, Kind, Records
 from probes.shapes import Shape, Shapes, notice_shapes, shape_of
 from probes.source import FRAMES, GPUS, PROBLEM, SHAPES, Item, Sample
-from probes.stacks.kernel_numbers import kernel_number
-from replay.factbook import FactBook
+from probes.stacks.stack_samples import kernel_number
+from replay.state_snapshot import FactBook
 from tests import items
 from tests.items import HEADER, MS, SECOND, START
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import ensure_built
-from gputop.simgpu.build import symbols
+from gputop.simgpu.library_build import symbols
 from tests.simgpu_programs import cuda_toolkit
 from tests.simgpu_programs.harness import Bench, compile_c
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import gputop
-from gputop.ask import database
-from gputop.ask.database import Database
-from gputop.ask.meanings import MEANINGS, ROWS
 from gputop.commands import cli
 from gputop.errors import GputopError
-from gputop.exchange.tables import COLUMNS
+from gputop.exchange.session_tables import COLUMNS
+from gputop.query import database
+from gputop.query.database import Database
+from gputop.query.meanings import MEANINGS, ROWS
 from tests import hostile_names, inside
 from tests.cli_support import assert_one_sentence
 from tests.conftest import needed
@@ -164,8 +164,9 @@ def test_several_threads_ask_at_once_and_each_gets_its_own_answer(storm: Databas
 def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> None:
     needed("duckdb")
     code = (
-        "import sys; from gputop.ask.bounds import bound_memory; from gputop.ask.database import Database;"
-        "import gputop; bound_memory(1 << 30); database = Database(gputop.open_session(sys.argv[1]))\n"
+        "import sys, gputop; from gputop.query.forked import bound_memory; "
+        "from gputop.query.database import Database; bound_memory(1 << 30); "
+        "database = Database(gputop.open_session(sys.argv[1]))\n"
         "try: database.query(\"select length(repeat('x', 3000000000))\", 1, 300)\n"
         "except gputop.GputopError as error: print(error)\n"
         "print(database.query('select 1', 1, 300).rows)"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.stream import MOST_WAITING, LineWriter
+from gputop.commands.screen.stream import MOST_WAITING, LineWriter
 from gputop.engine.frame_json import frame_to_json
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader

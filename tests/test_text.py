@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gputop.commands.text import render_text
+from gputop.commands.screen.text import render_text
 from gputop.format import width_of
 from tests import fake_frames as fake
 

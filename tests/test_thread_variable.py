@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from probes.code import elf, foreign, maps
+from probes.code import elf
 from probes.code.layout import TLS_MODULE_BYTES, TLS_MODULES
 from probes.code.thread_variable import Variable, returned
+from probes.files import maps, untrusted_files
 
 _SOURCE = """
 #include <pthread.h>
@@ -48,7 +49,7 @@ def compiled(folder: Path, *flags: str) -> Path:
 
 
 def found(path: Path) -> Variable | None:
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         image = elf.Image(file)
         return returned(image, image.objects(["get_state"])["get_state"].address)
 

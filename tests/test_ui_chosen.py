@@ -261,7 +261,7 @@ def folder() -> Iterator[Path]:
 
 def read(path: Path) -> Preferences:
     """What the screen reads of it."""
-    from gputop.commands.looks import known_columns
+    from gputop.commands.screen.looks import known_columns
     from gputop.ui.model.view import TOGGLED
 
     return load(path, known_columns(), TOGGLED)

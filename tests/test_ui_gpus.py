@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.text import render_text
+from gputop.commands.screen.text import render_text
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
 from gputop.ui.model import gpus
 from gputop.ui.model.look import UNICODE, Line, plain

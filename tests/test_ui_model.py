@@ -315,7 +315,7 @@ def test_sparks_and_histograms() -> None:
 
 
 def test_text_and_models_start_without_textual() -> None:
-    code = "import gputop.commands.text, gputop.ui.model.view, sys; sys.exit('textual' in sys.modules)"
+    code = "import gputop.commands.screen.text, gputop.ui.model.view, sys; sys.exit('textual' in sys.modules)"
     root = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

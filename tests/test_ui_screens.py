@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from gputop.engine.frame import Frame, Lost
+from gputop.playback.bookmarks import FINDING, LOSS, MARKED
 from gputop.playback.feed import Explained, RecordingState
-from gputop.playback.landmarks import FINDING, LOSS, MARKED
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.pane import Pane
 from gputop.ui.theme import style_of

@@ -20,7 +20,7 @@ from tests.screen_support import Shown, close_all
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-LOADED = "import sys, gputop.commands.replay, gputop.ui.app; print(*sys.modules)"
+LOADED = "import sys, gputop.commands.screen.replay, gputop.ui.app; print(*sys.modules)"
 LATER = (
     "gputop.explain.causes",
     "gputop.explain.live",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
+from gputop.playback.bookmarks import Landmark
 from gputop.playback.feed import RecordingState
-from gputop.playback.landmarks import Landmark
 from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from tests import fake_frames as fake

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from gputop.checks import selfhit_child
 from probes import api
-from probes.code import foreign, parsing
+from probes.code import parsing
+from probes.files import untrusted_files
 from probes.process import sandbox
 
 CALLS = 5
@@ -59,7 +60,7 @@ def call(
     symbol: str,
     calls: int = CALLS,
     *,
-    identity: foreign.Identity | None = None,
+    identity: untrusted_files.Identity | None = None,
     any_owner: bool = False,
 ) -> SelfCall:
     """Loads the library in a child and calls ``symbol``.
@@ -72,7 +73,7 @@ def call(
         any_owner: Also load what others may have written.
     """
     try:
-        with foreign.opened(path, identity) as file:
+        with untrusted_files.opened(path, identity) as file:
             doubt = "" if any_owner else parsing.doubt(path, file)
             if doubt:
                 return SelfCall(0, 0, doubt, withheld=True)

@@ -14,10 +14,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gputop.commands.command import Command
+from gputop.commands.command import VERSION, Command
 from gputop.commands.completion import SHELLS, PrintCompletion
 from gputop.commands.overview import LIVE, RENAMED, TABLE, listing
-from gputop.commands.version import VERSION
 from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
 from gputop.process.diagnostics import diagnosing
@@ -119,7 +118,7 @@ def _name_of(words: list[str]) -> str:
 def _neither(word: str) -> CommandError:
     """Why a first word is neither a command nor a recording, and what may have been meant."""
     if os.path.isdir(word) or os.path.exists(word) or "/" in word or re.search(r"\.[a-z][a-z_-]*$", word):
-        from gputop.library.reading import open_file
+        from gputop.api.reading import open_file
 
         try:
             open_file(word).close()
@@ -158,7 +157,7 @@ def _holds_segments(path: str) -> bool:
 
 def _command(name: str) -> Command:
     # each command's imports are its own: `gputop demo` needs no numpy
-    module = "gputop.commands.live" if name == LIVE else TABLE[name].module
+    module = "gputop.commands.screen.watch" if name == LIVE else TABLE[name].module
     command: Command = import_module(module).COMMAND
     return command
 

@@ -47,3 +47,9 @@ class Command:
 def always(_options: Namespace) -> bool:
     """For ``only_reads`` and ``has_screen``, whatever the flags."""
     return True
+
+
+# Which gputop this is.
+
+# pyproject.toml has it from here; to ask the installation took a fifteenth of the start of a recording
+VERSION = "0.1.0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from gputop.api.reading import understood
 from gputop.errors import USAGE, CommandError
-from gputop.library.reading import understood
 from gputop.playback.player import mark_at
 from probes.samples import told
 from probes.source import MARK

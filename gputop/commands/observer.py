@@ -14,9 +14,9 @@ from pathlib import Path
 from gputop.process.isolation import isolated
 from probes.ebpf.loader import ProbeError
 from probes.ebpf.rights import Rights, missing, read_rights
-from probes.live import LiveSource
-from probes.plan import LivePlan
-from probes.procfs_source import ProcfsSource
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import LivePlan
+from probes.observe.procfs_source import ProcfsSource
 from probes.source import Observer
 
 _LOG = logging.getLogger(__name__)

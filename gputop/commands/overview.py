@@ -21,46 +21,50 @@ class Row:
 
 
 LIVE = ""  # the command without a name: the screen
-_HERE = "gputop.commands."
+_DAEMON, _SESSION, _RECORDINGS, _SHOWING = (
+    f"gputop.commands.{room}." for room in ("daemon", "files", "recordings", "screen")
+)
 _SCREEN = (
     Row("", "every process that uses CUDA, live", ""),
     Row("--pid PID", "a process and its descendants", ""),
     Row("-- CMD ARGS…", "start a program, watch it from its first call", ""),
 )
 _WATCH = {
-    "replay": Row("replay FILE", "a recording in the same screen; or gputop FILE", _HERE + "replay"),
-    "web": Row("web [FILE]", "the screen in a browser, read-only", _HERE + "web"),
-    "stream": Row("stream --jsonl", "one frame per line as JSON", _HERE + "stream"),
-    "check": Row("check", "what can be observed here, and what is missing", _HERE + "check"),
+    "replay": Row("replay FILE", "a recording in the same screen; or gputop FILE", _SHOWING + "replay"),
+    "web": Row("web [FILE]", "the screen in a browser, read-only", _SHOWING + "web"),
+    "stream": Row("stream --jsonl", "one frame per line as JSON", _SHOWING + "stream"),
+    "check": Row("check", "what can be observed here, and what is missing", _SHOWING + "check"),
 }
 _EXPLAIN = {
-    "explain": Row("explain FILE", "why the GPU is idle; also: explain -- CMD", _HERE + "explain"),
-    "record": Row("record -o FILE", "record without a screen", _HERE + "record"),
-    "diff": Row("diff BEFORE AFTER", "whether a change helped", _HERE + "diff"),
-    "stats": Row("stats FILE", "totals: calls, context switches, GPUs", _HERE + "stats"),
-    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", _HERE + "report"),
-    "mcp": Row("mcp FILE|FOLDER…", "let an AI assistant query recordings (MCP)", _HERE + "mcp"),
+    "explain": Row("explain FILE", "why the GPU is idle; also: explain -- CMD", _RECORDINGS + "explain"),
+    "record": Row("record -o FILE", "record without a screen", _RECORDINGS + "record"),
+    "diff": Row("diff BEFORE AFTER", "whether a change helped", _RECORDINGS + "diff"),
+    "stats": Row("stats FILE", "totals: calls, context switches, GPUs", _RECORDINGS + "stats"),
+    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", _RECORDINGS + "report"),
+    "mcp": Row("mcp FILE|FOLDER…", "let an AI assistant query recordings (MCP)", _RECORDINGS + "mcp"),
 }
 _FILES = {
-    "export": Row("export FILE --to FORM", "to Perfetto, Parquet, CSV or speedscope", _HERE + "export"),
-    "import": Row("import TRACE -o FILE", "from torch.profiler, Nsight Systems or Ingero", _HERE + "import_"),
-    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", _HERE + "sql"),
-    "inspect": Row("inspect FILE", "machine, probes, overhead, losses and sizes", _HERE + "inspect"),
-    "verify": Row("verify FILE", "check a recording against its checksums", _HERE + "verify"),
-    "repair": Row("repair FILE -o OUT", "save the intact part of a damaged recording", _HERE + "repair"),
-    "cut": Row("cut FILE -o OUT", "a part of a recording", _HERE + "cut"),
-    "merge": Row("merge FILE… -o OUT", "ranks or nodes as one recording", _HERE + "merge"),
-    "redact": Row("redact FILE -o OUT", "a copy without hosts, users, paths and names", _HERE + "redact"),
+    "export": Row("export FILE --to FORM", "to Perfetto, Parquet, CSV or speedscope", _SESSION + "export"),
+    "import": Row(
+        "import TRACE -o FILE", "from torch.profiler, Nsight Systems or Ingero", _SESSION + "import_"
+    ),
+    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", _RECORDINGS + "sql"),
+    "inspect": Row("inspect FILE", "machine, probes, overhead, losses and sizes", _SESSION + "inspect"),
+    "verify": Row("verify FILE", "check a recording against its checksums", _SESSION + "verify"),
+    "repair": Row("repair FILE -o OUT", "save the intact part of a damaged recording", _SESSION + "repair"),
+    "cut": Row("cut FILE -o OUT", "a part of a recording", _SESSION + "cut"),
+    "merge": Row("merge FILE… -o OUT", "ranks or nodes as one recording", _SESSION + "merge"),
+    "redact": Row("redact FILE -o OUT", "a copy without hosts, users, paths and names", _SESSION + "redact"),
 }
 _ALWAYS = {
-    "serve": Row("serve", "observe all the time, for all users (root)", _HERE + "serve"),
-    "attach": Row("attach", "the screen over what serve observes; no root", _HERE + "attach"),
-    "dump": Row("dump -o FILE", "the last minutes of serve as a recording", _HERE + "dump"),
-    "fleet": Row("fleet ACTION LAKE", "query many recordings together", _HERE + "fleet"),
+    "serve": Row("serve", "observe all the time, for all users (root)", _DAEMON + "serve"),
+    "attach": Row("attach", "the screen over what serve observes; no root", _DAEMON + "attach"),
+    "dump": Row("dump -o FILE", "the last minutes of serve as a recording", _DAEMON + "dump"),
+    "fleet": Row("fleet ACTION LAKE", "query many recordings together", _DAEMON + "fleet"),
 }
 _TRY = {
-    "demo": Row("demo [NAME]", "the screen over a demo program", _HERE + "demo"),
-    "simgpu": Row("simgpu", "build the simulated GPU, print its folder", _HERE + "simgpu"),
+    "demo": Row("demo [NAME]", "the screen over a demo program", _SHOWING + "demo"),
+    "simgpu": Row("simgpu", "build the simulated GPU, print its folder", _SHOWING + "simgpu"),
 }
 GROUPS: dict[str, tuple[Row, ...]] = {
     "watch": (*_SCREEN, *_WATCH.values()),

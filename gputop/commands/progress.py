@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from probes.process.latch import Latch
+from probes.process.realtime import Latch
 from probes.source import MARK, Item, Sample
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import time
 
 from gputop.demo.cuda import CudaError
 from gputop.demo.stories import STORIES
-from gputop.demo.story import steps_until
+from gputop.demo.workload import steps_until
 
 _PR_SET_PDEATHSIG = 1
 

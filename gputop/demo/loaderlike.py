@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 import numpy.typing as npt
 
-from gputop.demo.workers import Worker, end_workers, fork_workers, name_thread
+from gputop.demo.helper_processes import Worker, end_workers, fork_workers, name_thread
 
 _PREFETCH = 2  # batches that each worker has in hand (DataLoader's prefetch_factor)
 

@@ -8,15 +8,15 @@ import time
 from multiprocessing.connection import Connection
 
 from gputop.demo.cuda import H2D, Cuda, Kernel
-from gputop.demo.loaders import dataloader, dataloader_direct, dataloader_fixed, dataloader_workers
-from gputop.demo.story import MIB, Steps, Story
+from gputop.demo.helper_processes import end_workers, fork_workers
+from gputop.demo.loader_demos import dataloader, dataloader_direct, dataloader_fixed, dataloader_workers
 from gputop.demo.transfers import (
     numpy_sync,
     numpy_sync_fixed,
     redundant_to_device,
     redundant_to_device_fixed,
 )
-from gputop.demo.workers import end_workers, fork_workers
+from gputop.demo.workload import MIB, Steps, Story
 
 
 def healthy(steps: Steps) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.demo.cuda import D2H, H2D, Cuda, Kernel
-from gputop.demo.story import MIB
+from gputop.demo.workload import MIB
 
 Array = npt.NDArray[Any]
 _ROOM = 16 * MIB  # the largest tensor of the workloads

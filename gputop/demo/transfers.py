@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.demo.cuda import Kernel
-from gputop.demo.story import Steps
 from gputop.demo.torchlike import Torch
+from gputop.demo.workload import Steps
 
 _ROWS, _COLUMNS = 8, 100_000  # scores that are masked, row by row
 _TENSORS, _NUMBERS = 160, 512  # tensors of a step, and numbers in each

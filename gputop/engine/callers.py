@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from probes.distinct import distinct
-from probes.pids import table
+from probes.arrays import distinct, table
 
 
 class Callers:

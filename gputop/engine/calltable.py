@@ -13,8 +13,7 @@ from gputop.engine import histogram
 from gputop.engine.cuda_errors import NOT_READY
 from gputop.engine.histogram import BUCKETS, Ints
 from probes.api import MAX_ROWS
-from probes.distinct import distinct
-from probes.pids import PIDS, table
+from probes.arrays import PIDS, distinct, table
 from probes.schema import CallFlag, Records
 
 _KEYS_PER_PROCESS = 2 * MAX_ROWS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.documents.parts import DiskWaitJson
+from gputop.documents.shared_schema import DiskWaitJson
 from gputop.engine.packing import unpacked
 from gputop.engine.stays import WIDTH as STAYS_WIDTH
 from gputop.engine.stays import Stays

@@ -17,10 +17,10 @@ from gputop.engine.cuda_errors import NOT_READY, CudaError, cuda_error, sticky_c
 from gputop.engine.facts import Facts
 from gputop.engine.lines import Line
 from probes import api
-from probes.distinct import distinct
-from probes.meaning import Role, Trait
+from probes.api_semantics import Role, Trait
+from probes.arrays import distinct
 from probes.schema import RECORD, CallFlag, Records, join, select
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 
 MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
 BEFORE = 64  # calls that are kept from before a sticky error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.documents.parts import FailureJson
+from gputop.documents.shared_schema import FailureJson
 from gputop.engine.failed_calls import Failure, Launch
 from gputop.engine.kernels import folded
 from gputop.engine.lines import line_json

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gputop.documents.parts import FaultsJson
+from gputop.documents.shared_schema import FaultsJson
 from probes.samples import FaultsData
 
 WHOLE = 0  # in place of a thread: the process

@@ -13,7 +13,7 @@ from gputop.engine.tally import ADDED, Tally
 from probes.samples import told
 from probes.schema import Records, join
 from probes.source import FILES, GPUS, Item, Sample
-from replay.format import MAX_SAMPLE_BYTES
+from replay.coding.file_format import MAX_SAMPLE_BYTES
 
 _GATHERED: Final = 4096  # records: adding up a few takes as long as adding up thousands
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gputop.documents.frame import FrameDocument
+from gputop.documents.frame_schema import FrameDocument
 from gputop.engine.faults import faults_json
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.histogram import METHOD

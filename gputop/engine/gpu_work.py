@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.documents.stats import WorkJson
+from gputop.documents.stats_schema import WorkJson
 from gputop.engine.kernel_names import short_names
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from probes.activities import KERNEL, ON_GPU, activity_rows

@@ -1,8 +1,8 @@
 """Launches by kernel and shape: counted by process and handle, named where the recording tells a name.
 
 A launch of the runtime's names a function of the host's code, which is called like its kernel
-(probes/stacks/kernels.py); a handle of the driver has the name by which its program asked for it, if that
-was seen.
+(probes/stacks/kernel_resolver.py); a handle of the driver has the name by which its program asked for it, if
+that was seen.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from gputop.engine.facts import Facts
 from probes import api
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.schema import ALIASED, CallFlag, Records
 from probes.shapes import Shape
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 
 Counts = dict[tuple[int, int], int]  # (process, handle) -> launches
 ShapeCounts = dict[tuple[int, int, int], int]  # (process, handle, number of the shape) -> launches

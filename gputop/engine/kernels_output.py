@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.documents.parts import ShapeJson
-from gputop.documents.stats import KernelJson
+from gputop.documents.shared_schema import ShapeJson
+from gputop.documents.stats_schema import KernelJson
 from gputop.engine.kernels import KernelRow
 from gputop.format import escape_text, format_count, format_percent
 from probes.shapes import Shape

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
-from gputop.documents.parts import LineJson
+from gputop.documents.shared_schema import LineJson
 from gputop.engine.frameworks import Framework, frameworks_of_file
 from probes.code.source_files import is_library
 from probes.samples import FramesData
-from probes.stacks.kernel_numbers import is_kernel_number
+from probes.stacks.stack_samples import is_kernel_number
 
 _MOST_STACKS = 1 << 20
 _MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gputop.documents.stats import MachineJson
+from gputop.documents.stats_schema import MachineJson
 from gputop.format import format_count, format_ns
 from probes.samples import MachineData
 

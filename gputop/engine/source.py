@@ -6,11 +6,11 @@ import errno
 from dataclasses import dataclass
 
 from gputop.engine.lines import Line
-from probes.code import texts
+from probes.files import source_texts
 
 _PROBLEMS = {
     errno.ENOEXEC: "this is no plain file",
-    errno.EFBIG: f"the file has more than {texts.MOST_BYTES >> 20} MiB",
+    errno.EFBIG: f"the file has more than {source_texts.MOST_BYTES >> 20} MiB",
 }
 
 
@@ -45,7 +45,7 @@ def read_source(line: Line, pid: int | None) -> Source:
             line.file, problem="native code: its file has functions and addresses, no lines of source"
         )
     try:
-        text = texts.text_of(line.file, pid)
+        text = source_texts.text_of(line.file, pid)
     except FileNotFoundError:
         return Source(line.file, problem="there is no such file on this machine")
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gputop.documents.stats import ProcessTotalsJson, StatsDocument, ThreadTotalsJson
+from gputop.documents.stats_schema import ProcessTotalsJson, StatsDocument, ThreadTotalsJson
 from gputop.engine.diskwaits import disk_wait_json, disk_waits_text
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.faults import Faults, faults_json

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 
-from gputop.documents.parts import OffCpuJson
+from gputop.documents.shared_schema import OffCpuJson
 from gputop.engine.switches import OpenThreads
 from probes.schema import ALIASED, Kind, OffFlag, Records, select
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gputop.exchange.tables import COLUMNS, TEXT, Rows
+from gputop.exchange.session_tables import COLUMNS, TEXT, Rows
 from gputop.format import escape_text
 
 # a cell that begins so is a formula to some spreadsheet; OWASP, "CSV Injection"

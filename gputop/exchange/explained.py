@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gputop.api.looking import View, looked_at
+from gputop.api.reading import Progress
+from gputop.api.session import Session
 from gputop.explain.answer.report import Report
 from gputop.explain.causes.registry import in_order
 from gputop.explain.chains.scene import Scene
 from gputop.explain.findings.findings import Outcome
-from gputop.library.looking import View, looked_at
-from gputop.library.reading import Progress
-from gputop.library.session import Session
 
 UNEXPLAINED = "not explained"
 

@@ -11,7 +11,7 @@ from gputop.engine.facts import Facts
 from gputop.engine.kernels import launching
 from probes.schema import ALIASED, Records
 from probes.shapes import Shape
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 
 
 def launches_of(calls: Records, facts: Facts) -> npt.NDArray[np.bool_]:

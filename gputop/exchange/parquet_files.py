@@ -7,9 +7,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gputop.errors import GputopError
-from gputop.exchange.tables import COLUMNS, TEXT, VERSION, Rows
-from gputop.extras import install_command
+from gputop.errors import GputopError, install_command
+from gputop.exchange.session_tables import COLUMNS, TEXT, VERSION, Rows
 from gputop.format import escape_text
 
 _GROUP = 1 << 17  # rows of a row group

@@ -8,19 +8,18 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from gputop.api.reading import Progress, understood
+from gputop.api.session import Session, reader_of
 from gputop.engine.facts import Facts
 from gputop.engine.kernels_output import shape_text
 from gputop.engine.switches import OpenThreads
-from gputop.errors import GputopError
+from gputop.errors import GputopError, install_command
 from gputop.exchange.explained import Explained, explained
-from gputop.exchange.forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
 from gputop.exchange.launches import kernel_names, shapes_of
+from gputop.exchange.packet_forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
 from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
-from gputop.extras import install_command
 from gputop.format import escape_text
-from gputop.library.reading import Progress, understood
-from gputop.library.session import Session, reader_of
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import listed_gpus, told
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select

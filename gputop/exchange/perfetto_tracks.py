@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputop.api.session import Session
 from gputop.engine.facts import Facts
 from gputop.exchange.explained import Explained
-from gputop.exchange.forms import NEEDS_STATE, SEQUENCE
+from gputop.exchange.packet_forms import NEEDS_STATE, SEQUENCE
 from gputop.explain.answer.wording import loss_text
 from gputop.explain.evidence.activity import ON_GPU
 from gputop.format import escape_text
-from gputop.library.session import Session
 from probes.activities import activity_rows
 
 _CLEARED = 1  # TracePacket.SEQ_INCREMENTAL_STATE_CLEARED

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
+from gputop.api.reading import Progress
+from gputop.api.session import Session
 from gputop.engine.lines import Line
 from gputop.exchange.stacks import StackTime, stack_times
 from gputop.format import escape_text
-from gputop.library.reading import Progress
-from gputop.library.session import Session
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from gputop.documents.diff import DiffDocument, SideJson, SpreadJson
+from gputop.documents.diff_schema import DiffDocument, SideJson, SpreadJson
 from gputop.engine.lines import line_json
 from gputop.explain.answer.output import range_json
 from gputop.explain.answer.wording import idle_words

@@ -25,8 +25,8 @@ from gputop.explain.fresh import Fresh, Whole, explained
 from gputop.explain.pace import SHARE, Looks, Pace
 from gputop.explain.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from probes.source import MARK, Item, Sample
-from replay.history import cut_header
 from replay.items import ItemReader
+from replay.past.history import cut_header
 
 _LOG = logging.getLogger(__name__)
 UNSEEN_SHARE, UNSEEN_SPARE_S = 0.005, 2.0  # where nobody looks: every window is joined to the one before

@@ -7,7 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.documents.inspect import (
+from gputop.api.holes import Stretches, holes_of, unkept_of
+from gputop.api.reading import understood
+from gputop.api.session import Session, reader_of
+from gputop.documents.inspect_schema import (
     CostJson,
     GapJson,
     InspectDocument,
@@ -20,13 +23,10 @@ from gputop.engine.frame import stacks_recorded
 from gputop.engine.gpus import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
-from gputop.library.holes import Stretches, holes_of, unkept_of
-from gputop.library.reading import understood
-from gputop.library.session import Session, reader_of
 from probes.samples import listed_gpus, lost_until, told
 from probes.source import GPUS, MARK, Sample
-from replay.census import Census, census
 from replay.items import ItemReader
+from replay.size_breakdown import Census, census
 
 SCHEMA: Final = "gputop.inspect/1"
 _GAP: Final = 3.0  # marks that lie so many times further apart than usual have nothing between them

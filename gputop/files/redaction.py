@@ -14,11 +14,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from gputop.api.reading import Progress, understood
+from gputop.api.session import Session, reader_of
+from gputop.errors import GputopError
+from gputop.files.output_files import new_session
+from gputop.files.whole import damage_of
 from probes.activities import activity_rows, activity_sample, python_place
 from probes.code.source_files import is_library, without_folders
 from probes.schema import ALIASED, Kind, Records
 from probes.source import ACTIVITY, APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, Sample
 from replay.private import Disguise, private_header
+from replay.reader import SessionReader
 
 # the system's own folders: they say nothing about a person
 _SYSTEM: Final = re.compile(
@@ -267,3 +273,69 @@ def redactor_of_here() -> Redactor:
         if user.pw_uid == 0 or user.pw_uid >= _PERSONS:
             redactor.learn("user", user.pw_name)
     return redactor
+
+
+# Writes a redacted copy of a recording, and looks that nothing is left in it.
+
+_LEAST = 3  # characters of a name that is looked for: shorter ones are parts of words
+
+
+def redact(session: Session, path: str, progress: Progress | None = None, *, force: bool = False) -> int:
+    """Writes the copy; returns how many names were replaced.
+
+    Args:
+        session: The recording; it is only read.
+        path: Of the copy.
+        progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
+
+    Raises:
+        GputopError: It cannot be read, or the copy not be written; or a name was found in the copy, which is
+            taken away again.
+    """
+    reader = reader_of(session)
+    redactor = Redactor()
+    with understood(session.path):
+        redactor.learn_header(session.header)
+        items = reader.items()
+        for item in progress.through(items, len(reader.marks)) if progress else items:
+            redactor.learn_item(item)
+        redactor.begin_again()
+        if progress is not None:
+            progress.goes_on("writing")
+        with new_session(path, redactor.header(session.header), force=force) as writer:
+            for problem in damage_of(session, session.start_ns):
+                writer.write(redactor.item(problem))
+            for item in reader.items():
+                writer.write(redactor.item(item))
+            writer.flush()
+            _assert_gone(writer.path, redactor)
+    return redactor.replaced
+
+
+def _assert_gone(path: str, redactor: Redactor) -> None:
+    """Reads the copy again, for names that must not be in it."""
+    names = [re.escape(name) for name in redactor.pseudonyms if len(name) >= _LEAST]
+    if not names:
+        return
+    wanted = re.compile(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)")
+    reader = SessionReader(path)
+    try:
+        for item in reader.items():
+            if isinstance(item, Sample) and item.kind != APIS and _holds(item.data, wanted):
+                raise GputopError(
+                    f"the copy still names something that was to be replaced, in a sample {item.kind!r}: "
+                    "it was taken away; please report it"
+                )
+    finally:
+        reader.close()
+
+
+def _holds(value: Any, wanted: re.Pattern[str]) -> bool:
+    """Whether a text in it holds one."""
+    if isinstance(value, str):
+        return wanted.search(value) is not None
+    if isinstance(value, dict):
+        return any(_holds(one, wanted) for key, one in value.items() if key not in OWN_WORDS)
+    inner = value if isinstance(value, list) else ()
+    return any(_holds(one, wanted) for one in inner)

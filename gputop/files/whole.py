@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputop.files.output import new_session
-from gputop.library.reading import Progress, understood
-from gputop.library.session import Session, reader_of
+from gputop.api.reading import Progress, understood
+from gputop.api.session import Session, reader_of
+from gputop.files.output_files import new_session
 from probes.source import MARK, PROBLEM, Sample
 
 

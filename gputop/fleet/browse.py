@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gputop.ask.database import Answer, LockedDatabase
-from gputop.fleet.urls import is_url
-from gputop.fleet.work import content_hash
+from gputop.fleet.explain_task import content_hash
+from gputop.fleet.lake.urls import is_url
+from gputop.query.database import Answer, LockedDatabase
 
 TABLES: Final = ("sessions", "findings", "communicators")
 _ALL_ROWS: Final = 1 << 31

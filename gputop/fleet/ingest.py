@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gputop.fleet.lake import add_piece, adding_to, known_in
-from gputop.fleet.sources import Found, sources
-from gputop.fleet.tables import COLUMNS, Row
-from gputop.fleet.urls import shown
-from gputop.fleet.work import Outcome, Task, unreadable
+from gputop.api.reading import Progress
+from gputop.fleet.explain_task import Outcome, Task, unreadable
+from gputop.fleet.lake.lake import add_piece, adding_to, known_in
+from gputop.fleet.lake.lake_sources import Found, sources
+from gputop.fleet.lake.lake_tables import COLUMNS, Row
+from gputop.fleet.lake.urls import shown
 from gputop.fleet.workers import Engine, processes
-from gputop.library.reading import Progress
 
 _PIECE = 256  # rows of a table that are written together
 _MANY = {"collectives": 1 << 15, "before_collectives": 1 << 15}  # the same, where a session has hundreds

@@ -13,9 +13,8 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from gputop.errors import GputopError
-from gputop.extras import install_command
-from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, installed, look_at_all
+from gputop.errors import GputopError, install_command
+from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task, installed, look_at_all
 from gputop.fleet.worker_answers import checked
 from gputop.fleet.workers import TRIES, Engine
 from gputop.process.isolation import isolate_children

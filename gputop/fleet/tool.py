@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from gputop.ask.database import LockedDatabase
-from gputop.ask.figures import MOST_ROWS, SECONDS, rows_page
-from gputop.ask.reply import BEGIN, END, offset_of
 from gputop.errors import USAGE, CommandError
-from gputop.fleet.lake import open_lake
-from gputop.fleet.pieces import Part
-from gputop.fleet.questions import FINDINGS, GROUPS, overview
-from gputop.fleet.stragglers import COLUMNS as OF_RANKS
-from gputop.fleet.stragglers import TABLES, stragglers
-from gputop.fleet.tables import COLUMNS
+from gputop.fleet.lake.lake import open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS
+from gputop.fleet.lake.pieces import Part
+from gputop.fleet.lake.questions import FINDINGS, GROUPS, overview
+from gputop.fleet.ranks.stragglers import COLUMNS as OF_RANKS
+from gputop.fleet.ranks.stragglers import TABLES, stragglers
+from gputop.query.count_tools import MOST_ROWS, SECONDS, rows_page
+from gputop.query.database import LockedDatabase
+from gputop.query.reply import BEGIN, END, offset_of
 
 _T = TypeVar("_T")
 _KNOWN: Final = frozenset({*OF_RANKS, *(name for columns in COLUMNS.values() for name in columns)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gputop.fleet.tables import COLUMNS, INT, REAL, TEXT, Row
-from gputop.fleet.work import Outcome
+from gputop.fleet.explain_task import Outcome
+from gputop.fleet.lake.lake_tables import COLUMNS, INT, REAL, TEXT, Row
 
 _MOST_ROWS: Final = 1 << 18  # of one recording: its collectives are bounded, each by far less
 _MOST_TEXT: Final = 1 << 16  # characters

@@ -9,10 +9,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from gputop.ask.bounds import bound_memory
-from gputop.fleet.work import WORKER_MEMORY, Outcome, Task, look_at
-from gputop.parts.work import use_processors
+from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task, look_at
+from gputop.parts.mapreduce import use_processors
 from gputop.process.isolation import isolate_children
+from gputop.query.forked import bound_memory
 
 # explains tasks until it is told to stop; None: workers died over it again and again
 Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, Outcome | None]]]

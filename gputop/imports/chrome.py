@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gputop.api.foreign_files import named
 from gputop.explain.evidence.activity import (
     COPY,
     FILL,
@@ -27,8 +28,7 @@ from gputop.imports.gathered import Trace, gpu_facts
 from gputop.imports.json_events import Events
 from gputop.imports.names import FRAME_KINDS, bytes_of, cleaned, collective_of, cuda_name, python_name
 from gputop.imports.opened import unpacked
-from gputop.imports.tables import whole
-from gputop.library.foreign import named
+from gputop.imports.sqlite_tables import whole
 
 _CALLS: Final = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"})
 _ON_GPU: Final = {

@@ -8,17 +8,17 @@ import stat
 import tempfile
 from typing import Final
 
+from gputop.api.foreign_files import named, recognise
 from gputop.errors import SessionNotFoundError, SessionUnreadableError
 from gputop.imports.chrome import read_chrome
 from gputop.imports.gathered import ImportFileError, Trace
 from gputop.imports.ingero import is_ingero, read_ingero
 from gputop.imports.nsys import is_nsys, read_nsys
 from gputop.imports.opened import head_of, is_packed, unpacked
-from gputop.imports.tables import Tables
+from gputop.imports.sqlite_tables import Tables
 from gputop.imports.wprof import is_wprof, read_wprof
-from gputop.library.foreign import named, recognise
+from replay.folders import opened
 from replay.ownership import is_session
-from replay.plain import opened
 
 _SQLITE: Final = b"SQLite format 3\x00"
 

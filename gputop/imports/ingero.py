@@ -11,7 +11,7 @@ import json
 from typing import Any, Final
 
 from gputop.imports.gathered import Trace, gpu_facts
-from gputop.imports.tables import Tables, whole
+from gputop.imports.sqlite_tables import Tables, whole
 
 _RUNTIME, _HOST, _DRIVER, _IO, _NET = 1, 3, 4, 5, 7
 _NAMES: Final = {"cudaStreamSync": "cudaStreamSynchronize", "cudaDeviceSync": "cudaDeviceSynchronize"}

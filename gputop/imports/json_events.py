@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from gputop.api.foreign_files import named
 from gputop.imports.gathered import ImportFileError
-from gputop.library.foreign import named
 
 _PIECE: Final = 1 << 20
 _MOST_BESIDE: Final = 64 << 20  # bytes of what is no event

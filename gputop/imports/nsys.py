@@ -23,7 +23,7 @@ from gputop.explain.evidence.activity import (
 )
 from gputop.imports.gathered import Trace, gpu_facts
 from gputop.imports.names import FRAME_KINDS, cleaned, collective_of
-from gputop.imports.tables import Tables, whole
+from gputop.imports.sqlite_tables import Tables, whole
 
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _ON_GPU: Final = {

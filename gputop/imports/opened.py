@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
-from gputop.extras import install_command
+from gputop.errors import install_command
 from gputop.imports.gathered import ImportFileError
-from replay.plain import opened
+from replay.folders import opened
 
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 PIECE: Final = 1 << 20

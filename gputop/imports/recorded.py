@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from gputop.explain.evidence.activity import ON_GPU
-from gputop.files.output import new_session
+from gputop.files.output_files import new_session
 from gputop.imports.gathered import ImportFileError, Trace, gpu_facts
 from gputop.imports.joining import join
 from gputop.imports.spool import Cursor, Ints, Rows, key_of

@@ -17,7 +17,7 @@ from gputop.explain.evidence.activity import COPY, FILL, KERNEL, OPERATOR, OVERH
 from gputop.imports.gathered import ImportFileError, Trace
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked
-from gputop.imports.tables import whole
+from gputop.imports.sqlite_tables import whole
 from probes.proc.syscalls import UNKNOWN_SYSCALL
 from probes.proc.syscalls import name as syscall_name
 from probes.schema import NO_SYSCALL, OffFlag

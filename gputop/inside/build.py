@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gputop.errors import GputopError
-from gputop.process.trust import trusted_path, weak_part
-from gputop.simgpu.build import SimGpuError, cache_root, check_owner
+from gputop.process.path_trust import trusted_path, weak_part
+from gputop.simgpu.library_build import SimGpuError, cache_root, check_owner
 from probes.inside.layout import c_header
 
 _HERE: Final = Path(__file__).resolve().parent

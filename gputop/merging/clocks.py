@@ -1,10 +1,4 @@
-"""How far the clocks of two recordings are apart: by what both saw, with the error of it.
-
-Within one boot of a machine CLOCK_MONOTONIC is one clock. Between hosts a collective of all ranks ends
-nowhere before its last rank has begun it: so each one that both saw bounds the difference from both sides,
-whatever the network does. Where no one difference keeps all of these bounds, the clocks drift apart: then one
-that grows evenly does. Else wall clocks are compared, of which nobody knows how well they agree.
-"""
+"""How fast two clocks drift apart, by moments that both saw."""
 
 from __future__ import annotations
 
@@ -14,9 +8,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.ranges import FOREVER, Ints
-from gputop.merging.drift import FASTEST, slope_of
-from gputop.merging.ranks import Rank
+from gputop.explain.evidence.ranges import FOREVER, Floats, Ints
+from gputop.merging.rank_collectives import Rank
+
+FASTEST: Final = 1e-3  # time servers change a clock by half of it at most
+
+
+def slope_of(time: Floats, apart: Floats) -> float:
+    """The share by which a difference grows: Theil and Sen's slope, of pairs that are far apart.
+
+    Args:
+        time: When the difference was seen, ascending, ns.
+        apart: The difference then, ns; a few may be wrong.
+    """
+    half = len(time) // 2
+    run = time[half : 2 * half] - time[:half]
+    rise = apart[half : 2 * half] - apart[:half]
+    pairs = run > 0
+    return float(np.median(rise[pairs] / run[pairs])) if pairs.any() else 0.0
+
+
+# How far the clocks of two recordings are apart: by what both saw, with the error of it.
 
 FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
 MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones

@@ -38,7 +38,7 @@ from probes.source import (
     Item,
     Sample,
 )
-from probes.stacks.kernel_numbers import is_kernel_number, kernel_address, kernel_number
+from probes.stacks.stack_samples import is_kernel_number, kernel_address, kernel_number
 
 PIDS_APART: Final = 10_000_000  # more than there are process numbers: 4,194,304
 GPUS_APART: Final = 100

@@ -8,7 +8,7 @@ import sys
 from typing import IO, Any
 
 from gputop.errors import GputopError
-from gputop.parts.work import AnyWork, ChainedWork, Segment
+from gputop.parts.mapreduce import AnyWork, ChainedWork, Segment
 
 
 def look_at(work: AnyWork[Any], segment: Segment, carried: bytes, answer: IO[bytes]) -> object:

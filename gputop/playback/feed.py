@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gputop.engine.frame import Frame
-from gputop.playback.landmarks import Landmark
+from gputop.playback.bookmarks import Landmark
 
 if TYPE_CHECKING:
     from gputop.explain.answer.picture import Lanes, OneStep

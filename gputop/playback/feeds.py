@@ -14,15 +14,15 @@ from gputop.engine.engine import WINDOW_NS, Engine
 from gputop.engine.frame import Frame
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import WINDOW_NS as EXPLAINED_NS
-from gputop.playback.begin_anew import begun_anew
+from gputop.playback.bookmarks import Landmarks
 from gputop.playback.feed import Explained, RecordingState
-from gputop.playback.landmarks import Landmarks
 from gputop.playback.player import explained_by
 from gputop.playback.recorder import Recorder
+from gputop.playback.restart import begun_anew
 from gputop.playback.rewind import Rewind
 from gputop.process.failures import sentence
 from probes.source import MARK, Item, Sample, Source
-from replay.history import History
+from replay.past.history import History
 
 _LOG = logging.getLogger(__name__)
 _LOG_LINES = 5000

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from gputop.engine.engine import HISTORY_MARKS, WINDOW_NS, Engine
 from gputop.engine.frame import Frame
 from gputop.engine.wallclock import WallClock
+from gputop.playback.bookmarks import MARKED, Landmark, Landmarks
 from gputop.playback.feed import Explained, RecordingState
-from gputop.playback.landmarks import MARKED, Landmark, Landmarks
 from gputop.playback.survey import Survey
 from probes.source import MARK, Sample
 from replay.items import ItemReader

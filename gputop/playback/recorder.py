@@ -10,9 +10,9 @@ from gputop.engine.filesums import FileSums
 from gputop.format import format_bytes
 from gputop.playback.feed import RecordingState
 from probes.source import Item
-from replay.format import SessionError
-from replay.history import History
-from replay.keep import Disguised, Kept
+from replay.coding.file_format import SessionError
+from replay.past.history import History
+from replay.past.keep_history import Disguised, Kept
 from replay.writer import SessionWriter
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from gputop.engine.frame import Frame
 from gputop.explain.live import ReplayExplainer
 from gputop.explain.window import Window
+from gputop.playback.bookmarks import MARKED, Landmark, Landmarks, marker
 from gputop.playback.feed import Explained
-from gputop.playback.landmarks import MARKED, Landmark, Landmarks, marker
 from gputop.playback.player import SPEEDS, ReplayFeed, mark_at
 from probes.source import Sample
-from replay.history import History
-from replay.history_reader import HistoryReader
+from replay.past.history import History
+from replay.past.history_reader import HistoryReader
 
 
 class Rewind:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 
-from gputop.playback.landmarks import Landmarks
+from gputop.playback.bookmarks import Landmarks
 from probes.source import MARK, MARKER, Sample
 from replay.items import ItemReader
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # what each package raises with a sentence of its own; not imported for that: most commands need few of them
 _SENTENCES = (
     ("probes.ebpf.loader", "ProbeError"),
-    ("replay.format", "SessionError"),
-    ("gputop.simgpu.build", "SimGpuError"),
+    ("replay.coding.file_format", "SessionError"),
+    ("gputop.simgpu.library_build", "SimGpuError"),
 )
 _LOG = logging.getLogger(__name__)
 _NEXT = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
-from gputop.process.trust import weak_part
+from gputop.process.path_trust import weak_part
 
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
 # of the variables that Python reads, those that bring no code with them
@@ -67,3 +68,25 @@ def _exposed() -> bool:
     """Whether this interpreter may import what others than root wrote."""
     named = any(name.startswith("PYTHON") and name not in _HARMLESS for name in os.environ)
     return named or any(map(weak_part, sys.path))
+
+
+# Standard input, output and errors are open, also where they were closed: else a file gets their number.
+
+# what is written to an output that is not there fails and is told, instead of being thrown away
+_FLAGS = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
+
+
+def complete() -> None:
+    """Opens the null device in the place of what is closed."""
+    for number, flags in _FLAGS.items():
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest number that is free: this one
+    sys.stdin = sys.stdin or _stream(0, "r")
+    sys.stdout = sys.stdout or _stream(1, "w")
+    sys.stderr = sys.stderr or _stream(2, "w")
+
+
+def _stream(number: int, mode: str) -> TextIO:
+    return open(number, mode, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gputop.format import escape_text
 from probes.proc.procfs import boot_offset_ns, process_state, start_of
-from probes.process.readable import readable
+from probes.process.realtime import readable
 
 # What a person may want to send, the gentlest first, with what it does.
 OFFERED: tuple[tuple[signal.Signals, str], ...] = (

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from gputop.explain.window import Verdict
 from gputop.recording.outliers import Outliers
-from gputop.recording.sums import Reducer, copied
+from gputop.recording.tick_sums import Reducer, copied
 from probes.source import MARK, MARKER, Item, Sample
 
 BEFORE_NS: Final = 5_000_000_000  # of what is written around a moment

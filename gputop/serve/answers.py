@@ -9,7 +9,7 @@ from gputop.serve import wire
 from gputop.serve.answering import Answering
 from gputop.serve.daemon import Daemon
 from gputop.serve.past import Past
-from replay.chunker import Chunker
+from replay.coding.chunker import Chunker
 
 MOST_S = 86400.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from probes.ebpf.reach import Reach
+from probes.ebpf.degradation import Reach
 
 WINDOW_S: Final = 10.0  # what the cost is that of
 SETTLE_S: Final = 12.0  # between two steps down: the window knows what the first one has saved

@@ -15,7 +15,7 @@ from gputop.serve.showing import Known, Tick
 from gputop.serve.totals import Totals
 from gputop.serve.view import ROOT
 from probes.source import MARK, Item, Sample
-from replay.history import History
+from replay.past.history import History
 
 _LOG = logging.getLogger(__name__)
 LOOKING_UP: Final = (0.05, 0.5)  # CPU seconds of looking up what is known for who joins, in a second, at once

@@ -27,11 +27,11 @@ from gputop.serve.owners import NOBODY
 from gputop.serve.past import Past
 from gputop.serve.triggers import ASKED, Trigger
 from gputop.serve.view import ROOT
-from probes.code.trust import others_on
+from probes.files.file_trust import others_on
 from probes.proc.subordinate import Subordinates
 from probes.source import MARKER, Sample
+from replay.coding.file_format import SessionError
 from replay.folders import made_folder
-from replay.format import SessionError
 from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from probes.pids import PIDS, table
+from probes.arrays import PIDS, table
 from probes.samples import process_data, told
 from probes.schema import ExitFlag, Kind, Records, select
 from probes.shapes import Shapes

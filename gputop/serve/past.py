@@ -11,10 +11,10 @@ from gputop.explain.live import LiveExplainer
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
 from probes.source import MARK, Item, Sample
-from replay.factbook import FactBook
-from replay.history import History, cut_header
-from replay.history_reader import HistoryReader
 from replay.items import FACTS
+from replay.past.history import History, cut_header
+from replay.past.history_reader import HistoryReader
+from replay.state_snapshot import FactBook
 
 
 class Past:

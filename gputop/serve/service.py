@@ -16,7 +16,7 @@ import numpy as np
 from gputop.explain.live import LiveExplainer
 from gputop.explain.window import Verdict
 from gputop.playback.alerts import Rule
-from gputop.playback.begin_anew import begun_anew
+from gputop.playback.restart import begun_anew
 from gputop.process.say import say
 from gputop.serve.alarms import Alarms, Told
 from gputop.serve.answering import Answering
@@ -31,11 +31,11 @@ from gputop.serve.showing import Showing
 from gputop.serve.triggers import ASKED, Trigger, Triggers
 from gputop.serve.view import ROOT
 from gputop.serve.wire import packed
+from probes.ebpf.degradation import Reach
 from probes.ebpf.loader import ProbeError
-from probes.ebpf.reach import Reach
 from probes.schema import Kind
 from probes.source import Item, Sample
-from replay.history import History
+from replay.past.history import History
 
 if TYPE_CHECKING:  # prometheus-client and OpenTelemetry are asked for by who wants metrics only
     from gputop.serve.http import Address, MetricsServer

@@ -20,9 +20,9 @@ from gputop.serve.owners import Owners
 from gputop.serve.pace import Pace, thread_cpu_s
 from gputop.serve.view import ROOT, View
 from probes.source import Item, Sample
-from replay.chunker import Chunker
-from replay.factbook import FactBook
-from replay.history import cut_header
+from replay.coding.chunker import Chunker
+from replay.past.history import cut_header
+from replay.state_snapshot import FactBook
 
 _LOG = logging.getLogger(__name__)
 FOLLOWING: Final = (0.3, 3.0)  # CPU seconds of all who are not root, in a second, and at once

@@ -17,7 +17,7 @@ from gputop.engine.occupancy import SEGMENT, segments_of, split
 from gputop.explain.evidence.before import records_before, sample_of
 from gputop.explain.evidence.ranges import union
 from gputop.serve.owners import Owners
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.schema import ALIASED, Kind, Records, select
 from probes.shapes import shapes_in, shapes_sample
 from probes.source import (

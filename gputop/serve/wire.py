@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from probes.source import Item
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from replay.items import unpack_item
 
 VERSION: Final = 1

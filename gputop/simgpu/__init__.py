@@ -4,7 +4,7 @@ Programs that find them through ``LD_LIBRARY_PATH`` run unchanged on a machine w
 called, and how long the pretended device was busy, stands in a log that no observer has to be trusted for.
 """
 
-from gputop.simgpu.build import SimGpuError, ensure_built, environment, nvml_path
+from gputop.simgpu.library_build import SimGpuError, ensure_built, environment, nvml_path
 from gputop.simgpu.log import ProcessLog, read_log
 from gputop.simgpu.trace import Trace, read_trace
 

@@ -22,9 +22,9 @@ from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
 from gputop.engine.frame import Frame
+from gputop.playback.bookmarks import MARKED
 from gputop.playback.feed import Explained, Feed
-from gputop.playback.landmarks import MARKED
-from gputop.process.garbage import collect_old
+from gputop.process.event_loop import collect_old
 from gputop.ui.details import Details
 from gputop.ui.driver import QuickDriver
 from gputop.ui.flame import FlamePane

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from gputop.format import escape_text, format_bytes, format_duration
+from gputop.playback.bookmarks import FINDING, MARKED, Landmark
 from gputop.playback.feed import Recorder
-from gputop.playback.landmarks import FINDING, MARKED, Landmark
 from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
 from gputop.ui.dialogs import Confirm, Question

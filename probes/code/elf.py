@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from probes.code.foreign import File
+from probes.files.untrusted_files import File
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 2, 4, 11

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes.code import elf
-from probes.code.foreign import File
 from probes.code.layout import (
     LAYOUTS,
     NO_FRAME,
@@ -22,6 +21,7 @@ from probes.code.layout import (
     own_layout,
 )
 from probes.code.thread_variable import Variable, returned
+from probes.files.untrusted_files import File
 
 _NAME = re.compile(r"libpython3(\.\d+)?[a-z]*\.so[\d.]*|python3?(\.\d+)?[a-z]*")
 _PYPY = re.compile(r"libpypy3[\d.]*-c\.so[\d.]*|pypy3?[\d.]*(-c)?")

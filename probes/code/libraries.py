@@ -11,9 +11,10 @@ from enum import Enum
 from pathlib import Path
 
 from probes import api
-from probes.code import communicators, cookies, elf, maps, reader, sites
-from probes.code.foreign import File
-from probes.code.mmap_events import Mapped
+from probes.code import communicators, cookies, elf, sites
+from probes.files import file_reader, maps
+from probes.files.mmap_events import Mapped
+from probes.files.untrusted_files import File
 from probes.process import users
 
 _NAME = re.compile(r"lib(cudart|cuda|nccl)(?:-[0-9a-f]+)?\.so(?:\.(\d+))?[\d.]*$")
@@ -188,7 +189,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
     None, too, where its file system does not answer: the reader tells that.
     """
-    asked = reader.current()
+    asked = file_reader.current()
     if asked is None:
         return reached(mapping)
     if mapping.file in asked.places:
@@ -202,7 +203,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
             return None
         place = Path(found[0]), (int(found[1][0]), int(found[1][1]))
         asked.owners[place[1]] = int(found[2])
-    except (OSError, reader.UnreadableError, TypeError, ValueError, IndexError):
+    except (OSError, file_reader.UnreadableError, TypeError, ValueError, IndexError):
         return None
     if not found[0].startswith("/proc/"):  # that ends with the process
         asked.places[mapping.file] = place
@@ -211,7 +212,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 def forget(identity: tuple[int, int]) -> None:
     """Looks for a file anew when it is asked for next: it is not where it was."""
-    asked = reader.current()
+    asked = file_reader.current()
     if asked is not None:
         for key in [key for key, place in asked.places.items() if place[1] == identity]:
             del asked.places[key]
@@ -238,7 +239,7 @@ def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 def executable(pid: int) -> Target | None:
     """The program that a process runs, as if the CUDA runtime were linked into it."""
-    asked = reader.current()
+    asked = file_reader.current()
     if asked is None:
         return executable_of(pid)
     try:
@@ -248,7 +249,7 @@ def executable(pid: int) -> Target | None:
             return None
         path, shown, (device, inode) = found
         return Target(Path(path), str(shown), (int(device), int(inode)), api.RUNTIME, 0, static=True)
-    except (OSError, reader.UnreadableError, TypeError, ValueError):
+    except (OSError, file_reader.UnreadableError, TypeError, ValueError):
         return None
 
 

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from probes import api
-from probes.code import communicators, elf, foreign, interpreter, libraries, reader, thread_states, trust
-from probes.code.foreign import File
+from probes.code import communicators, elf, interpreter, libraries, thread_states
 from probes.code.interpreter import Interpreter
 from probes.code.layout import Layout
 from probes.code.libraries import Probe, Runtime, Target
-from probes.code.mmap_events import Mapped
 from probes.code.symbols import Functions
 from probes.code.thread_states import Place
+from probes.files import file_reader, file_trust, untrusted_files
+from probes.files.mmap_events import Mapped
+from probes.files.untrusted_files import File
 
 _ADDRESSES = 1 << 63
 _MOST_PROBES = 4 * (len(api.BY_OP) + len(communicators.FUNCTIONS))  # a function has some variants
@@ -29,7 +30,7 @@ _MOST_PROBES = 4 * (len(api.BY_OP) + len(communicators.FUNCTIONS))  # a function
 
 def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
     """What to probe in a library, and its build id. Raises OSError, elf.ElfError."""
-    if reader.current() is None:
+    if file_reader.current() is None:
         probes, image = libraries.probes_of(target, file)
         return probes, image.build_id
     found = _asked("probes", [target.layer, target.major, target.static], file, target.shown)
@@ -47,7 +48,7 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
         found: Libraries that will be attached to.
         program: That of the command to come, which will be looked into.
     """
-    asked = reader.current()
+    asked = file_reader.current()
     questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
     if program is not None and (target := libraries.program(program)) is not None:
         questions[target.identity] = "runtime", target, []
@@ -66,7 +67,7 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
 
 def look_ahead_at(target: Target) -> None:
     """Has a library opened and read at once, which is sooner than one after the other."""
-    if (asked := reader.current()) is not None:
+    if (asked := file_reader.current()) is not None:
         what = [target.layer, target.major, target.static]
         asked.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
 
@@ -74,8 +75,8 @@ def look_ahead_at(target: Target) -> None:
 def linked_runtime(target: Target) -> Runtime | None:
     """Whether the CUDA runtime is linked into a program, and can be probed there; None: not known for now."""
     try:
-        with foreign.opened(target.path, target.identity) as file:
-            if reader.current() is None:
+        with untrusted_files.opened(target.path, target.identity) as file:
+            if file_reader.current() is None:
                 return libraries.runtime_in(file)
             return Runtime(_asked("runtime", [], file, target.shown))
     except (OSError, elf.ElfError, ValueError) as error:
@@ -85,7 +86,7 @@ def linked_runtime(target: Target) -> Runtime | None:
 
 def interpreter_in(file: File, shown: str) -> Interpreter | None:
     """The interpreter in a file, if there is one. Raises OSError, elf.ElfError."""
-    if reader.current() is None:
+    if file_reader.current() is None:
         return interpreter.read(file, shown)
     found = _asked("interpreter", [shown], file, shown)
     if found is None:
@@ -101,7 +102,7 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
 
 def function_in(file: File, name: str, shown: str) -> int | None:
     """Where in a file a function begins that it exports; None where it has none. Raises as above."""
-    if reader.current() is None:
+    if file_reader.current() is None:
         return elf.read(file).functions.get(name)
     found = _asked("function", [name], file, shown)
     try:
@@ -116,7 +117,7 @@ def library_in(target: Target, file: File, witness: str) -> tuple[list[Probe], s
     Raises:
         OSError, elf.ElfError: As above.
     """
-    if reader.current() is None:
+    if file_reader.current() is None:
         probes, image = libraries.probes_of(target, file)
         return probes, image.build_id, image.soname, image.functions.get(witness)
     what = [target.layer, target.major, target.static, witness]
@@ -130,7 +131,7 @@ def library_in(target: Target, file: File, witness: str) -> tuple[list[Probe], s
 
 def names_in(file: File, shown: str) -> tuple[int, float]:
     """How many functions of a program have names; the share that keeps frame pointers. Raises as above."""
-    if reader.current() is None:
+    if file_reader.current() is None:
         functions = Functions(file.again())
         try:
             return len(functions), functions.keeping()
@@ -152,7 +153,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
         NoSlotError: It cannot be found.
         OSError: The process has ended, or its memory is closed to us, or does not answer.
     """
-    asked = reader.current()
+    asked = file_reader.current()
     if asked is None:
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -165,14 +166,14 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
         if said == "not yet":
             raise thread_states.NotYetError
         return Place(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
-    except (reader.UnreadableError, TypeError, ValueError) as error:
+    except (file_reader.UnreadableError, TypeError, ValueError) as error:
         raise thread_states.NoSlotError from error
 
 
 def is_removed(file: File) -> bool:
     """Whether a file has no name any more, so that nobody can find it; False where that is not known."""
     try:
-        if reader.current() is None:
+        if file_reader.current() is None:
             return os.fstat(file.descriptor).st_nlink == 0
         return bool(_asked("removed", [], file, str(file.path)))
     except (OSError, elf.ElfError):
@@ -181,12 +182,12 @@ def is_removed(file: File) -> bool:
 
 def doubt(path: Path, file: File) -> str:
     """Why others than root or us may have a hand in a file; "" where they cannot."""
-    asked = reader.current()
+    asked = file_reader.current()
     if asked is None:
-        return trust.doubt(path, file.identity)
+        return file_trust.doubt(path, file.identity)
     try:
         return _text(asked.ask("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
-    except (OSError, reader.UnreadableError, ValueError) as error:
+    except (OSError, file_reader.UnreadableError, ValueError) as error:
         return f"its permissions cannot be read ({error})"
 
 
@@ -194,11 +195,11 @@ _NONSENSE = "the process that read it sent an invalid answer"
 
 
 def _asked(job: str, what: list[Any], file: File, shown: str) -> Any:
-    asked = reader.current()
+    asked = file_reader.current()
     assert asked is not None
     try:
         return asked.ask(job, what, file.identity, shown, file.descriptor)[0]
-    except reader.UnreadableError as error:
+    except file_reader.UnreadableError as error:
         raise elf.ElfError(str(error)) from error
 
 

@@ -24,7 +24,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])  # the folder of gputop's packages: the interpreter was started without it
-from probes.code.answers import NUMBER_BYTES
+from probes.files.reader_protocol import NUMBER_BYTES
 from probes.process import privileges, sandbox
 
 _MOST_BYTES = 1 << 16  # of a question: it holds a path
@@ -40,7 +40,7 @@ Answers = Callable[[Any], Any]
 
 def _file_of(what: list[Any]) -> Any:
     from probes.code import libraries
-    from probes.code.mmap_events import Mapped
+    from probes.files.mmap_events import Mapped
 
     pid, span, file, path, offset = what
     found = libraries.reached(Mapped(pid, tuple(span), tuple(file), path, offset))
@@ -55,9 +55,9 @@ def _executable(what: list[Any]) -> Any:
 
 
 def _doubt(what: list[Any]) -> Any:
-    from probes.code import trust
+    from probes.files import file_trust
 
-    return trust.doubt(Path(what[0]), tuple(what[1]))
+    return file_trust.doubt(Path(what[0]), tuple(what[1]))
 
 
 def _probes(file: Any, what: list[Any]) -> Any:
@@ -110,16 +110,16 @@ def _removed(file: Any, what: list[Any]) -> Any:
 
 
 def _text(file: Any, what: list[Any]) -> Any:
-    from probes.code import texts
+    from probes.files import source_texts
 
-    return texts.read(file)
+    return source_texts.read(file)
 
 
 def _frame(file: Any, what: list[Any]) -> Any:
-    from probes.code import pages
+    from probes.files import shared_pages
 
     own, descriptor = file
-    return pages.frame_of(descriptor, own)
+    return shared_pages.frame_of(descriptor, own)
 
 
 def _threads(file: Any, what: list[Any]) -> Any:
@@ -163,14 +163,14 @@ TALKING: dict[str, Callable[[Any, list[Any]], tuple[Any, Answers]]] = {"function
 
 def _opened(job: str, place: int, what: list[Any]) -> Any:
     """What a job reads, opened with all rights that there are."""
-    from probes.code import foreign, pages, texts
+    from probes.files import shared_pages, source_texts, untrusted_files
 
     if job == "threads":
         return os.open(f"/proc/{int(what[0])}/mem", os.O_RDONLY | os.O_CLOEXEC)
     if job == "text":
-        return texts.opened(what)
-    file = foreign.reading(place)
-    return (pages.Own(), file.descriptor) if job == "frame" else file
+        return source_texts.opened(what)
+    file = untrusted_files.reading(place)
+    return (shared_pages.Own(), file.descriptor) if job == "frame" else file
 
 
 def _mapped_bytes() -> int:
@@ -178,7 +178,8 @@ def _mapped_bytes() -> int:
 
 
 def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], budget_s: float) -> None:
-    from probes.code import elf, foreign
+    from probes.code import elf
+    from probes.files import untrusted_files
 
     place = files[0] if files else -1
     facts = None
@@ -197,7 +198,7 @@ def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], 
             opens, _, job = job.rpartition(" ")
             if opens:  # first: who has given up his rights can send no descriptor either
                 path, identity, what = what
-                found = foreign.placed(path, tuple(identity))
+                found = untrusted_files.placed(path, tuple(identity))
                 place, facts = found.descriptor, [found.size, found.owner]
                 socket.send_fds(answer, [b"+"], [place])
             value = None
@@ -254,7 +255,7 @@ def answer_all(questions: socket.socket, budget_s: float) -> None:
         budget_s: How long one may take.
     """
     # who is confined can import nothing
-    from probes.code import interpreter, libraries, pages, symbols, texts, thread_states, trust  # noqa: F401
+    from probes.files import file_trust, shared_pages, source_texts  # noqa: F401
 
     with suppress(OSError):
         sandbox.prepared(_ALLOWED, sandbox.Refused.FAILS)

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from probes.arrays import distinct
 from probes.code import elf
-from probes.code.foreign import File
 from probes.code.framepointers import Caller, caller_at
-from probes.distinct import distinct
+from probes.files.untrusted_files import File
 
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC

@@ -19,7 +19,7 @@ from probes.code.layout import (
     Layout,
     slot_of,
 )
-from probes.code.mmap_events import Mapped
+from probes.files.mmap_events import Mapped
 
 _SCAN_BYTES = 2304  # a thread's own block, in which its specific values lie
 # A process may have written anything where its threads are listed, also a list without an end. Ten thousand

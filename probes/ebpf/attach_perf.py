@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 
 from probes.code import libraries
-from probes.ebpf import bpfcall, turns
+from probes.ebpf import attach_lock, bpfcall
 
 PMU = Path("/sys/bus/event_source/devices/uprobe")
 
@@ -141,7 +141,7 @@ class Detacher:
     Args:
         stopped: Map whose only element that process sets when we have gone, so that the probes cost little
             until they are closed.
-        folder: Where the locks of ``probes/ebpf/turns.py`` are; None for ours.
+        folder: Where the locks of ``probes/ebpf/attach_lock.py`` are; None for ours.
     """
 
     def __init__(self, stopped: int | None = None, folder: Path | None = None) -> None:
@@ -153,7 +153,7 @@ class Detacher:
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cell = () if self._stopped is None else (self._stopped,)
-        locks = turns.opened(self._folder)  # anew: who shares an open file shares its lock
+        locks = attach_lock.opened(self._folder)  # anew: who shares an open file shares its lock
         try:
             with theirs:
                 self._process = subprocess.Popen(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from probes.ebpf import attach_perf, bpfcall, loader, turns
-from probes.ebpf.closing import close_all
+from probes.ebpf import attach_lock, attach_perf, bpfcall, loader
+from probes.ebpf.attacher import close_all
 
 SOURCE = Path(__file__).resolve().parent / "bpf" / "hits.c"
 _FEWEST = 1024
@@ -54,7 +54,7 @@ class HitCounter:
             self._links.append(link)
             return
         attach_perf.allow_descriptors(len(offsets))
-        with turns.turn():
+        with attach_lock.turn():
             links = attach_perf.attach(self._pmu, self._program, where, offsets, rows, on_return=False)
         self._detacher.keep(links)
 

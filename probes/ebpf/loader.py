@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes import schema
-from probes.ebpf import bpfcall, btf, registers, structures
-from probes.ebpf.compiled import CompileError, compiled
-from probes.ebpf.kept_layout import layout_of
+from probes.ebpf import bpfcall
+from probes.ebpf.build import btf, registers, structures
+from probes.ebpf.build.compiled import CompileError, compiled
+from probes.ebpf.build.kept_layout import layout_of
 from probes.ebpf.module import Module, late, value
 from probes.schema import NO_PYTHON
 

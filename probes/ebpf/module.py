@@ -7,8 +7,9 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from probes.ebpf import bpfcall, compiler
-from probes.ebpf.compiled import Compiled
+from probes.ebpf import bpfcall
+from probes.ebpf.build import compiler
+from probes.ebpf.build.compiled import Compiled
 
 _LATE = 0x67707574 << 32  # "gput": no number of a program's own
 

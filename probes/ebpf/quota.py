@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from probes.code.foreign import Identity
+from probes.files.untrusted_files import Identity
 
 
 class Quota:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.ebpf import compiler
+from probes.ebpf.build import compiler
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39  # linux/capability.h
 _ALL_USERS = 4294967295  # uid_map of the initial user namespace: 0 0 4294967295

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.inside.layout import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
 from probes.proc.procfs import thread_numbers
 from probes.samples import listed_gpus

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from probes.code import elf, foreign
+from probes.code import elf
 from probes.ebpf import loader
-from probes.ebpf.attach import Attachments
+from probes.ebpf.attacher import Attachments
 from probes.ebpf.module import outside
+from probes.files import untrusted_files
 from probes.inside.layout import FUNCTION, MESSAGE_BYTES
 from probes.stacks.stackring import StackRing
 
@@ -40,7 +41,7 @@ class Hearing:
             text, ("on_inside",), {}, ("inside",), multi=programs.multi, others=[programs.maps["procs"]]
         )
         try:
-            self._file = foreign.opened(library)
+            self._file = untrusted_files.opened(library)
             offset = elf.read(self._file).functions.get(FUNCTION)
             if offset is None:
                 raise elf.ElfError(f"it has no {FUNCTION}")

@@ -14,7 +14,7 @@ from probes.nvml.nvml_errors import REFUSALS, reason_of
 from probes.nvml.nvml_gpu import GpuReader
 from probes.nvml.nvml_mig import text_of
 from probes.process import privileges
-from probes.process.in_time import hurry
+from probes.process.realtime import hurry
 from probes.source import GPUS, Sample
 
 OPEN_S = 0.3  # waited for NVML at the start of a session; it may take longer, and then comes later

@@ -1,9 +1,9 @@
-"""One GPU as NVML tells of it: which questions are asked, how often, and what became of them."""
+"""Since when each process on a GPU has done nothing there, as far as NVML has been asked."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,42 @@ import pynvml
 from probes.nvml import nvml_processes
 from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, REFUSALS, RefusalError, is_loss, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
-from probes.nvml.nvml_idle import IdleSince
 from probes.nvml.nvml_mig import MigReader, text_of
 from probes.nvml.nvml_samples import UtilizationSamples
+
+_WORK = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
+Use = Mapping[str, int | None]
+
+
+class IdleSince:
+    """Remembers when each process was seen at work last; before the first look nothing is known."""
+
+    def __init__(self) -> None:
+        """Nobody has been seen."""
+        self._since: dict[int, int] = {}
+
+    def take(self, pids: Iterable[int], use: Mapping[int, Use] | None, now_ns: int) -> dict[int, int]:
+        """Process -> since when it does nothing, CLOCK_MONOTONIC; those that work are not there.
+
+        Args:
+            pids: Everybody with a context on the GPU.
+            use: What those did that did something in the last second; None where NVML does not tell.
+            now_ns: The time of the look.
+        """
+        if use is None:
+            self._since = {}
+            return {}
+        idle = {pid for pid in pids if pid not in use or _nothing(use[pid])}
+        self._since = {pid: self._since.get(pid, now_ns) for pid in idle}
+        return dict(self._since)
+
+
+def _nothing(use: Use) -> bool:
+    """Whether all shares are known and zero."""
+    return all(use.get(key) == 0 for key in _WORK)
+
+
+# One GPU as NVML tells of it: which questions are asked, how often, and what became of them.
 
 _EACH_ROUND, _SOON, _SELDOM, _HARDLY_EVER = 0.0, 1.0, 5.0, 60.0  # seconds between two answers
 _BLOCKING_S = 2.0  # PCIe throughput: the driver counts for 20 ms, within the call

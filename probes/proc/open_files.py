@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from probes.distinct import distinct
+from probes.arrays import distinct
 from probes.proc import syscalls
 from probes.proc.sockets import Sockets
 from probes.samples import PlacesData

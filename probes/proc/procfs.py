@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from probes.proc.belonging import VARIABLES, belonging
-from probes.proc.containers import container_of
+from probes.proc.belonging import VARIABLES, belonging, container_of
 from probes.proc.secrets import masked
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

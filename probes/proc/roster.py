@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from probes.proc import procfs
 from probes.proc.belonging import KEYS
-from probes.proc.devices import DeviceCalls
 from probes.proc.late_attach import Latecomers
+from probes.proc.used_devices import DeviceCalls
 from probes.samples import ProcessData, merged
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, NOTE, PROCESS, Sample

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 
-from probes.process import in_time, sandbox
+from probes.process import realtime, sandbox
 from probes.process.syscall_numbers import POWERS, of_a_daemon, parsed
 
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
@@ -127,7 +127,7 @@ def _beyond_limits() -> Iterator[Capability]:
     """Threads that go before others, and rings that stay in memory, take limits or else capabilities."""
     endless = resource.RLIM_INFINITY
     for limit, most, otherwise in (
-        (resource.RLIMIT_NICE, 20 - in_time.NICE, Capability.SYS_NICE),
+        (resource.RLIMIT_NICE, 20 - realtime.NICE, Capability.SYS_NICE),
         (resource.RLIMIT_MEMLOCK, endless, Capability.IPC_LOCK),
     ):
         try:

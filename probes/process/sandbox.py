@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from probes.process.readable import readable
+from probes.process.realtime import readable
 from probes.process.syscall_numbers import numbers
 
 NOBODY = 65534

@@ -15,7 +15,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from probes.process.readable import readable
+from probes.process.realtime import readable
 
 _MOST_CHARACTERS = 400
 _LONGEST = 4096  # of a mangled name

@@ -2,7 +2,7 @@
 
 A program asks the driver for a kernel by its name and is given a handle, which its launches pass. Who asked
 before the probes were there has handles without a name. The functions are the same for the runtime, whose
-launches pass something else (probes/stacks/kernels.py). Source: cuda.h of CUDA 13.
+launches pass something else (probes/stacks/kernel_resolver.py). Source: cuda.h of CUDA 13.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from probes import api
 from probes.code import elf, parsing
 from probes.code.layout import HANDLE_ASKED, HANDLE_DTYPE, HANDLE_NAMED, HANDLE_SAME
-from probes.ebpf.attach import Attachments
+from probes.ebpf.attacher import Attachments
 
 FUNCTIONS = {
     "cuModuleGetFunction": HANDLE_NAMED,

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from probes.code import interpreter, maps
-from probes.code.mmap_events import Mapped
+from probes.code import interpreter
+from probes.files import maps
+from probes.files.mmap_events import Mapped
 
 _MOST_PROCESSES = 4096
 _MOST_MAPPINGS = 4096  # of a process

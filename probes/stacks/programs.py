@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from probes.code import layout
-from probes.ebpf import bpfcall, btf, loader
+from probes.ebpf import bpfcall, loader
+from probes.ebpf.build import btf
 from probes.ebpf.module import Module, outside
 
 TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second

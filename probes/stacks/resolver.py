@@ -26,7 +26,7 @@ from probes.code.layout import (
 )
 from probes.stacks.linetable import line_at, whole_entries
 from probes.stacks.mappings import Mappings, Moment
-from probes.stacks.native import Frame, NativeFrames, NotYet
+from probes.stacks.native_frames import Frame, NativeFrames, NotYet
 
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before

@@ -19,7 +19,7 @@ _FULL, _MOST = 0.5, 4.0  # of a ring: what is relieved, and how much memory may 
 
 
 class StackRing:
-    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` (its layout: probes/ebpf/ring.py).
+    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` (its layout: probes/ebpf/bpf_ring.py).
 
     Args:
         map_fd: The map.

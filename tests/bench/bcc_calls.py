@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import Any
 
-from probes.ebpf.compiled import SHIM
-from probes.ebpf.compiler import FLAGS, import_bcc
+from probes.ebpf.build.compiled import SHIM
+from probes.ebpf.build.compiler import FLAGS, import_bcc
 
 _TEXT = """
 #include <uapi/linux/ptrace.h>

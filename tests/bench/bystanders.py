@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from probes.code import libraries
-from probes.ebpf import attach, bpfcall, loader
+from probes.ebpf import attacher, bpfcall, loader
 from tests.bench import calls
 from tests.bench.rows import Row
 from tests.bench.workload import Apart
@@ -72,7 +72,7 @@ def _empty(programs: dict[str, int]) -> Iterator[None]:
 
 @contextmanager
 def _gputop(programs: loader.Programs) -> Iterator[None]:
-    links = attach.Attachments(programs)
+    links = attacher.Attachments(programs)
     try:
         links.attach_scheduler()
         yield

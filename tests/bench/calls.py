@@ -16,11 +16,11 @@ from statistics import median
 from probes import schema
 from probes.code import libraries
 from probes.code.layout import FIRST_STACK
-from probes.ebpf import attach, bpfcall, loader
-from probes.ebpf.ring import Ring
+from probes.ebpf import attacher, bpfcall, loader
+from probes.ebpf.bpf_ring import Ring
 from probes.schema import NOT_ASKED
 from probes.stacks import programs
-from probes.stacks.lines import Lines
+from probes.stacks.line_tracker import Lines
 from tests.bench.rows import Row
 from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
 from tests.opened_files import probes_of
@@ -87,7 +87,7 @@ class Gputop:
     @contextmanager
     def attached(self, own: int = 0) -> Iterator[None]:
         """Probes everybody's calls, or with ``own`` those of that process."""
-        links = attach.Attachments(self._programs)
+        links = attacher.Attachments(self._programs)
         try:
             links.narrow((own,) if own else ())
             links.attach_scheduler()
@@ -100,7 +100,7 @@ class Gputop:
     @contextmanager
     def knowing(self, pythons: list[Path]) -> Iterator[None]:
         """As ``attached``, with the interpreter of the process known."""
-        links = attach.Attachments(self._programs)
+        links = attacher.Attachments(self._programs)
         lines = Lines(links, self._programs, lambda pid: True, lambda sample: None, pythons)
         try:
             links.attach_scheduler()

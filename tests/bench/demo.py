@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 from statistics import median
 
-from gputop.simgpu import build
-from probes.live import LiveSource
-from probes.plan import LivePlan
+from gputop.simgpu import library_build
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import LivePlan
 from probes.source import Item, Sample
 from replay.writer import SessionWriter
 from tests.bench.rows import Row
@@ -52,8 +52,10 @@ def observe(story: str, seconds: float) -> tuple[LiveSource, list[Item]]:
         [*_GPUTOP, "demo", story, "--alone", "--duration", str(seconds + _PATIENCE_S)],
         stdout=subprocess.DEVNULL,
     )
-    environment = build.environment(os.environ)
-    source = LiveSource(LivePlan((demo.pid,), environment=environment, nvml_library=build.nvml_path()))
+    environment = library_build.environment(os.environ)
+    source = LiveSource(
+        LivePlan((demo.pid,), environment=environment, nvml_library=library_build.nvml_path())
+    )
     source.start()
     timer = threading.Timer(seconds - 0.5, source.close)
     timer.start()

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from gputop.library.stretches import MEMORY
+from gputop.api.stretches import MEMORY
 from tests.bench import explain
 from tests.bench.rows import Row
 
@@ -20,7 +20,7 @@ MEMORY_MB = 300.0
 _OPENED = f"""
 import json, random, re, sys, time
 from statistics import median
-from gputop.library.session import open_session, reader_of
+from gputop.api.session import open_session, reader_of
 from gputop.playback.player import frame_at
 began = time.perf_counter()
 with open_session(sys.argv[1]) as session:

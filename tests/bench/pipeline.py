@@ -15,8 +15,8 @@ import numpy as np
 
 from gputop.engine.engine import Engine
 from probes.code import libraries
-from probes.live import LiveSource
-from probes.plan import POLL_S, LivePlan
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import POLL_S, LivePlan
 from probes.source import MARK, Sample
 from tests.bench.calls import Gputop
 from tests.bench.rows import Row

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from probes.samples import text_of
 from probes.source import Sample
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 
 

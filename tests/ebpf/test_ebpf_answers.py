@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.demo.command import words_of
-from gputop.simgpu import build
+from gputop.demo.workload import words_of
+from gputop.simgpu import library_build
 from replay.reader import SessionReader
 from tests.cli_support import run
 from tests.gputop_command import GPUTOP, GPUTOP_APART
@@ -37,10 +37,10 @@ def observed(
     words: list[str], done: Path, program: tuple[str, ...] = GPUTOP
 ) -> Iterator[subprocess.Popen[str]]:
     """gputop over such a program, once it has worked."""
-    build.ensure_built()
+    library_build.ensure_built()
     process = subprocess.Popen(
         [*program, *words, "--", *working(done)],
-        env=build.environment(os.environ),
+        env=library_build.environment(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -144,11 +144,11 @@ def test_a_program_that_goes_on_is_named() -> None:
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A shell, whose child is a shell, whose child uses CUDA."""
-    build.ensure_built()
+    library_build.ensure_built()
     words = shlex.join(words_of("healthy", 600))
     process = subprocess.Popen(
         ["sh", "-c", f"sh -c {shlex.quote(words + '; true')}; true"],
-        env=build.environment(os.environ),
+        env=library_build.environment(os.environ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -12,8 +12,7 @@ import pytest
 
 from probes import api
 from probes.ebpf import callcost
-from probes.ebpf.minimal import MINIMAL
-from probes.ebpf.reach import Reach
+from probes.ebpf.degradation import MINIMAL, Reach
 from probes.schema import Kind
 from probes.source import MARK, PROBLEM, Item, Sample
 from tests.ebpf.bpf_objects import held_by

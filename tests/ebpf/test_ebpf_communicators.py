@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import open_lake
-from gputop.fleet.stragglers import TABLES, stragglers
+from gputop.fleet.lake.lake import open_lake
+from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from probes.schema import Communicator, Kind
 from tests.conftest import needed
 from tests.ebpf.recording import Recorded, Workshop, compile_program

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from probes.ebpf import bpfcall, compiled, loader
+from probes.ebpf import bpfcall, loader
+from probes.ebpf.build import compiled
 from probes.ebpf.module import Module, late, outside, value
 from probes.stacks import programs
 from tests.ebpf.recording import TIMEOUT_S

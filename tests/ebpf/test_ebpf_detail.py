@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.library.session import open_session
+from gputop.api.session import open_session
 from probes.source import SUMS, Sample
 from tests.ebpf.recording import Workshop, compile_program, traced
 

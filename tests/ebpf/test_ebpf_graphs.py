@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.ask.catalogue import Catalogue
-from gputop.ask.graphs import graph_frequency, graph_lifecycle
+from gputop.query.catalogue import Catalogue
+from gputop.query.graph_tools import graph_frequency, graph_lifecycle
 from tests.ebpf.recording import HERE, Workshop
 
 pytestmark = pytest.mark.ebpf

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.api.session import Session
 from gputop.explain.evidence.held import Held
-from gputop.library.session import Session
 from probes import api
 from probes.schema import Records, join, select
 from probes.source import Item, Sample

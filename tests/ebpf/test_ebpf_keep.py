@@ -15,7 +15,7 @@ from statistics import median
 
 import pytest
 
-from gputop.library import answers
+from gputop.api import functions
 from gputop.serve import triggers
 from probes.source import MARKER, Sample
 from replay.reader import SessionReader
@@ -156,7 +156,7 @@ def _keeps_the_planted_step(home: Path) -> bool:
         if not (planted := _as_planted(told_ms)):
             return False
         assert len(planted) <= len(_as_planted(own_ms)), (told_ms, own_ms)
-        report = answers.explain(str(path))
+        report = functions.explain(str(path))
         start = report.start_ns
         near = [event for event in report.events if abs(start + event.time_ns - slow_ns) < 0.3e9]
         assert near, report.events
@@ -245,7 +245,7 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
             process.wait()
     (path,) = _kept(home, "asked", 0)
     assert path.stat().st_uid == 0
-    assert answers.stats(str(path)).processes
+    assert functions.stats(str(path)).processes
 
 
 def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from probes.schema import Kind
 from probes.source import FRAMES, PLACES, PROBLEM, Sample
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.bpf_objects import others_probe

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.ebpf.minimal import MINIMAL
+from probes.ebpf.degradation import MINIMAL
 from replay.reader import SessionReader
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running

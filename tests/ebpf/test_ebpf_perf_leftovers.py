@@ -12,8 +12,8 @@ import pytest
 
 from probes import schema
 from probes.code import libraries
-from probes.ebpf import attach_perf, bpfcall, loader, turns
-from probes.ebpf.attach import Attachments
+from probes.ebpf import attach_lock, attach_perf, bpfcall, loader
+from probes.ebpf.attacher import Attachments
 from tests.bench.workload import LIGHT, Apart, Driver, build
 from tests.ebpf.bpf_objects import others_probe
 from tests.opened_files import probes_of
@@ -92,7 +92,7 @@ def test_what_is_left_after_gputop_makes_no_record_and_costs_what_an_empty_perf_
         gputop = Gputop(library, driver.pid)
         traced = launches(driver)
         assert gputop.tries(driver) == 10
-        with turns.turn():  # nothing is detached meanwhile
+        with attach_lock.turn():  # nothing is detached meanwhile
             gputop.attachments.close()
             wait_until(lambda: gputop.tries(driver) == 0, "the programs to stop")
             left = launches(driver)
@@ -133,7 +133,7 @@ def test_a_launch_is_free_again_before_the_other_probes_are_detached(
 
         def look() -> tuple[float, float, float]:
             """What a launch costs now without probes, what one costs, and what an event does: in ns."""
-            with turns.turn():
+            with attach_lock.turn():
                 before, launch = launches(other, 100), launches(driver, 100)
                 driver.order(LIGHT["cudaEventRecord"], 100, 100)
                 event = driver.answer().fastest_ns
@@ -142,7 +142,7 @@ def test_a_launch_is_free_again_before_the_other_probes_are_detached(
         def event_when_launches_are_free(library: libraries.Target = target) -> float:
             """What an event costs then, by what a launch costs without probes."""
             gputop = Gputop(library, driver.pid)
-            with turns.turn():
+            with attach_lock.turn():
                 gputop.attachments.close()
             found = [look()]
 

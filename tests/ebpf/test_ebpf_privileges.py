@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import environment
-from probes.process import in_time
+from probes.process import realtime
 from probes.process.privileges import DRIVER, FILES, OBSERVING, SIGNALS, Capability
 from probes.source import FRAMES, NOTE, PROCESS
 from tests.ebpf.growing import has, marks, samples
@@ -150,5 +150,5 @@ def test_a_later_library_of_another_user_is_attached_to_and_its_lines_are_known_
             end.touch()
             run = workshop.finish(recorder)
     assert confined(OBSERVING | FILES) in found.values()
-    assert nice == in_time.NICE, "the thread that reads is in time"
+    assert nice == realtime.NICE, "the thread that reads is in time"
     assert run.counts(pid)["cudaDeviceSynchronize"] > 0

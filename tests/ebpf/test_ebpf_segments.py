@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.library.answers import stats
+from gputop.api.functions import stats
 from tests.ebpf.recording import Workshop, compile_program, traced
 
 pytestmark = pytest.mark.ebpf

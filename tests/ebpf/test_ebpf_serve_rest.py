@@ -13,9 +13,9 @@ import pytest
 
 from gputop.serve.listening import listen
 from gputop.serve.service import Service, Settings
-from gputop.simgpu import build
-from probes.live import LiveSource
-from probes.plan import LivePlan
+from gputop.simgpu import library_build
+from probes.observe.live_source import LiveSource
+from probes.observe.plan import LivePlan
 from tests.waiting import until_good
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed, pytest.mark.long]
@@ -46,14 +46,14 @@ def _spent_ns() -> dict[int, int]:
 
 
 def test_a_daemon_at_rest_takes_little_more_than_waking_up(tmp_path: Path) -> None:
-    build.ensure_built()
+    library_build.ensure_built()
     sleeper = subprocess.Popen(["sleep", "300"])  # the only process that is watched
     plan = LivePlan(
         pids=(sleeper.pid,),
         rate_hz=1.0,
         poll_s=WAKE_S,
-        nvml_library=build.nvml_path(),
-        environment=build.environment(os.environ),
+        nvml_library=library_build.nvml_path(),
+        environment=library_build.environment(os.environ),
     )
     source = LiveSource(plan)
     source.start()

@@ -16,8 +16,8 @@ import pytest
 from gputop.simgpu import ensure_built
 from probes.api import NAMES
 from probes.code import libraries, sites
-from probes.ebpf import attach, loader
-from probes.ebpf.ring import Ring
+from probes.ebpf import attacher, loader
+from probes.ebpf.bpf_ring import Ring
 from probes.schema import Kind
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
 from tests.opened_files import probes_of
@@ -132,7 +132,7 @@ def test_a_call_behind_endbr64_costs_what_one_without_it_costs(
         nonlocal calls
         bare = called.cost_ns()
         monkeypatch.setattr(sites, "choose", choose)
-        attachments = attach.Attachments(programs)
+        attachments = attacher.Attachments(programs)
         try:
             assert attachments.attach([called.target])
             cost = called.cost_ns()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from probes import schema
-from probes.ebpf import attach, bpfcall, loader
+from probes.ebpf import attacher, bpfcall, loader
 from probes.ebpf.loader import SLOTS
 
 pytestmark = pytest.mark.ebpf
@@ -59,7 +59,7 @@ class Probed:
 
     def __init__(self) -> None:
         self.programs = loader.load(loader.Options(False, 1 << 20, os.getpid(), "off"))
-        self._attachments = attach.Attachments(self.programs)
+        self._attachments = attacher.Attachments(self.programs)
         self._attachments.attach_scheduler()
         self._threads = bpfcall.BatchReader(self.programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probes.ebpf import btf
+from probes.ebpf.build import btf
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import OPEN, Sample
 from replay.reader import SessionReader

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gputop.fleet.ingest import ingest
-from gputop.fleet.lake import open_lake
-from gputop.fleet.stragglers import TABLES, stragglers
+from gputop.fleet.lake.lake import open_lake
+from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from tests.conftest import needed
 from tests.ebpf.recording import Workshop
 from tests.torch_programs.wheel import HERE as PROGRAMS

@@ -7,7 +7,8 @@ import platform
 
 import pytest
 
-from probes.ebpf import btf, loader
+from probes.ebpf import loader
+from probes.ebpf.build import btf
 from probes.proc import syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
 from tests.ebpf.recording import Recorded, Workshop, compile_program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 from tests.failing.harness import TIMEOUT_S, WATCHED_STATUS, Outcome
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gputop.checks import selfhit
-from probes.ebpf import bpf_cache, compiled
+from probes.ebpf.build import bpf_cache, compiled
 from probes.stacks import demangle
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from gputop.errors import GputopError
+from gputop.fleet.explain_task import Outcome, Task
 from gputop.fleet.ingest import _Run
-from gputop.fleet.lake import add_piece, adding_to
+from gputop.fleet.lake.lake import add_piece, adding_to
+from gputop.fleet.lake.lake_sources import Found
+from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.fleet.on_dask import _Dask
-from gputop.fleet.sources import Found
-from gputop.fleet.tables import COLUMNS
-from gputop.fleet.work import Outcome, Task
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from tests import made_lake
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

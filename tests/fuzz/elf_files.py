@@ -13,11 +13,12 @@ from random import Random
 import numpy as np
 
 from probes.api import DRIVER, RUNTIME
-from probes.code import elf, foreign, interpreter, libraries
+from probes.code import elf, interpreter, libraries
 from probes.code.layout import OWN_BYTES, OWN_OFFSETS, row_bytes
 from probes.code.libraries import Target as Library
 from probes.code.symbols import Functions
-from probes.stacks import lookups
+from probes.files import untrusted_files
+from probes.stacks import symbol_lookup
 from tests import hostile_elf
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
@@ -149,7 +150,7 @@ def _field(data: bytearray, what: int, random: Random) -> tuple[int, int] | None
 def _run(data: bytes, folder: Path) -> None:
     path = folder / "libcudart.so.12"
     path.write_bytes(data)
-    with foreign.opened(path) as file:
+    with untrusted_files.opened(path) as file:
         for kind in (
             Library(path, str(path), file.identity, layer, 12, static=static)
             for layer, static in ((RUNTIME, False), (DRIVER, False), (RUNTIME, True))
@@ -179,7 +180,7 @@ def _as_the_kernel_is_told(found: interpreter.Interpreter) -> None:
 
 def _functions(path: Path) -> None:
     try:
-        functions = Functions(foreign.opened(path))
+        functions = Functions(untrusted_files.opened(path))
     except elf.ElfError:
         return
     try:
@@ -187,7 +188,7 @@ def _functions(path: Path) -> None:
         size = path.stat().st_size
         places = [(place * size // _PLACES, exact) for place in range(_PLACES) for exact in (False, True)]
         for found in functions.answers(places):
-            if found is not None and lookups._sane(list(found)) is None:
+            if found is not None and symbol_lookup._sane(list(found)) is None:
                 raise AssertionError("an answer that is not taken for one")
         _each(functions)
     finally:

@@ -20,7 +20,7 @@ import numpy as np
 from probes.code import thread_states
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS, NO_FRAME, PROCESS_DTYPE, TLS_MODULE_BYTES, TLS_MODULES, slot_of
-from probes.code.mmap_events import Mapped
+from probes.files.mmap_events import Mapped
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
 

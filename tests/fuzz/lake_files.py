@@ -11,10 +11,10 @@ from shutil import rmtree
 from typing import Any, cast
 
 from gputop.errors import GputopError
-from gputop.fleet.lake import add_piece, adding_to, known_in, open_lake
-from gputop.fleet.pieces import LISTS
-from gputop.fleet.tables import COLUMNS
-from replay import format as fmt
+from gputop.fleet.lake.lake import add_piece, adding_to, known_in, open_lake
+from gputop.fleet.lake.lake_tables import COLUMNS
+from gputop.fleet.lake.pieces import LISTS
+from replay.coding import file_format as fmt
 from tests import made_lake
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -6,7 +6,8 @@ import io
 from pathlib import Path
 from random import Random
 
-from probes.code import interpreter, libraries, maps
+from probes.code import interpreter, libraries
+from probes.files import maps
 from probes.stacks.mappings import Mappings
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from gputop.commands.looks import known_columns
+from gputop.commands.screen.looks import known_columns
 from gputop.ui.model.config import load
 from gputop.ui.model.view import TOGGLED
 from tests.fuzz import mutation

@@ -12,12 +12,12 @@ from random import Random
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
+from gputop.api.reading import open_file, understood
 from gputop.commands import cli
 from gputop.errors import GputopError
-from gputop.library.reading import open_file, understood
 from gputop.playback.player import frame_at
 from probes.source import MARK
-from replay import format as fmt
+from replay.coding import file_format as fmt
 from tests.fuzz import mutation
 from tests.fuzz.session_seeds import seeds
 from tests.fuzz.target import Target

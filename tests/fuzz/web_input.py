@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import WSMsgType
 
-from gputop.web import screens, server
+from gputop.web import screens, web_server
 from gputop.web.guard import PROTOCOL, Guard
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
@@ -110,9 +110,11 @@ async def _hear(texts: list[str]) -> None:
             raise AssertionError("a size out of bounds")
 
     browser: Any = _Browser(texts)
-    await server.WebServer((), _GUARD, shared=False)._hear(browser, type_it, resize)
-    first, a_second = server.TYPED[1], server.TYPED[0]
-    if typed > 6 * (first + a_second * (server.MOST_OWED_S + 1)):  # a character is six bytes of JSON at most
+    await web_server.WebServer((), _GUARD, shared=False)._hear(browser, type_it, resize)
+    first, a_second = web_server.TYPED[1], web_server.TYPED[0]
+    if typed > 6 * (
+        first + a_second * (web_server.MOST_OWED_S + 1)
+    ):  # a character is six bytes of JSON at most
         raise AssertionError(f"{typed} bytes were taken at once")
 
 

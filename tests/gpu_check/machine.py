@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import environment
-from replay.format import SessionError
+from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 
 _HERE = Path(__file__).resolve().parent / "programs"

@@ -23,18 +23,19 @@ from gputop.explain import live as explain_live
 from gputop.explain.window import Verdict
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
-from probes import known, live
+from probes import known
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
-from probes.ebpf.ring import Ring
+from probes.ebpf.bpf_ring import Ring
+from probes.observe import live_source
+from probes.observe.scope import Scope
 from probes.proc import roster
-from probes.scope import Scope
 from probes.source import Item
 from probes.stacks import resolver
-from probes.stacks.lines import Lines
+from probes.stacks.line_tracker import Lines
 from probes.stacks.stackring import Inbox
-from replay import factbook
-from replay.history import History
+from replay import state_snapshot
+from replay.past.history import History
 from tests.screen_support import Shown
 from tests.soak.machine import RING_BYTES, SECOND, Machine
 
@@ -54,11 +55,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Source(live.LiveSource):
+class Source(live_source.LiveSource):
     """The live source over the machine; ``items`` is gputop's own."""
 
     def __init__(self, machine: Machine, stop: Stop) -> None:
-        super().__init__(live.LivePlan(pids=(machine.pid,), lines="slow"))
+        super().__init__(live_source.LivePlan(pids=(machine.pid,), lines="slow"))
         nothing = SimpleNamespace(close=lambda: None)
         self._stop = stop  # type: ignore[assignment]
         self._ring = Ring(machine.ring.descriptor, RING_BYTES)
@@ -174,7 +175,7 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (known, facts, factbook, lines, roster, resolver):
+    for module in (known, facts, state_snapshot, lines, roster, resolver):
         for name, few in _FEW.items():
             if hasattr(module, name):
                 setattr(module, name, few)
@@ -184,7 +185,7 @@ def main(hours: float) -> None:
     """Runs it and prints the outcome."""
     machine = Machine()
     _small_tables()
-    live.time = explain_live.time = machine.clock  # type: ignore[assignment, attr-defined]
+    live_source.time = explain_live.time = machine.clock  # type: ignore[assignment, attr-defined]
     stop = Stop(machine, hours)
     source = Source(machine, stop)
     history = History(source.header, clock=machine.clock.monotonic_ns)

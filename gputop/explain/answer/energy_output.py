@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gputop.format import NS_PER_S, format_joules
 
 if TYPE_CHECKING:
-    from gputop.documents.explain import EnergyJson
+    from gputop.documents.explain_schema import EnergyJson
     from gputop.explain.answer.report import Finding, Report
 
 _MOST_NAMED = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gputop.documents.explain import GraphsJson
+from gputop.documents.explain_schema import GraphsJson
 from gputop.engine.lines import Line, line_json
 from gputop.explain.answer.sums import counted
 from gputop.format import format_count, format_ns

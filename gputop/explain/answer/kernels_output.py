@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.documents.explain import LaunchedKernelJson
+from gputop.documents.explain_schema import LaunchedKernelJson
 from gputop.engine.kernels import NAMELESS, folded, most_first
 from gputop.engine.kernels_output import shapes_json
 from gputop.explain.answer.kernels import KernelLaunches, KernelReport

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gputop.engine.lines import Line
-from probes.meaning import Memory
+from probes.api_semantics import Memory
 
 Blame = Literal["request", "others", "own", "fragmentation", "host", "unknown"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.documents.memory import MemoryJson
+from gputop.documents.memory_schema import MemoryJson
 from gputop.engine.lines import Line, line_json
 from gputop.explain.answer.memory import Leak, MemoryReport, OutOfMemory
 from gputop.format import format_bytes, format_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from gputop.documents.explain import (
+from gputop.documents.explain_schema import (
     DiagnosisJson,
     EventJson,
     ExplainDocument,
@@ -14,7 +14,7 @@ from gputop.documents.explain import (
     LinkJson,
     LongStepsJson,
 )
-from gputop.documents.parts import RangeJson
+from gputop.documents.shared_schema import RangeJson
 from gputop.engine.failed_output import failure_json, failure_lines
 from gputop.engine.lines import line_json
 from gputop.explain.answer.energy_output import energy_json, energy_text

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gputop.documents.explain import RankJson
+from gputop.documents.explain_schema import RankJson
 from gputop.format import format_count, format_ns, format_percent
 
 _SHOWN: Final = 16  # in a text: as many as most machines have

@@ -15,7 +15,7 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.ranges import Ints, distinct
 from gputop.format import format_percent
 from probes.shapes import Shape
-from probes.stacks.kernel_numbers import kernel_number
+from probes.stacks.stack_samples import kernel_number
 
 _NAMED = 3  # kernels that a sentence names
 FUSIBLE, SMALL = 0.25, 0.5  # of the launches: from such a share on they are named

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api
-from probes.meaning import D2D, D2H, H2D, Group, Role, Trait, usual_role
+from probes.api_semantics import D2D, D2H, H2D, Group, Role, Trait, usual_role
 
 __all__ = ["D2D", "D2H", "H2D", "ApiTable", "Group", "Role", "Trait"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gputop.engine.apart import apart
 from gputop.explain.evidence.gpu_holders import OnGpu, gpu_of
 from gputop.explain.evidence.memory_calls import BEGINNING, ENDED, UNKNOWN, Effect, Inner, MemoryCalls
-from probes.meaning import Memory
+from probes.api_semantics import Memory
 from probes.schema import Kind, Records
 from probes.source import Sample
 

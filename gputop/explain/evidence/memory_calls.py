@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gputop.engine.apart import apart
 from gputop.engine.cuda_errors import OUT_OF_MEMORY
 from probes import api
-from probes.meaning import Memory, Role
+from probes.api_semantics import Memory, Role
 from probes.schema import CallFlag, ExitFlag, Kind, Records, join, select
 
 USES: tuple[Memory, ...] = get_args(Memory)

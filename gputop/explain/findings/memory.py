@@ -17,8 +17,8 @@ from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.held import OF_GPU, OF_HOST, Origin, Shortage, Sum
 from gputop.explain.findings.leaks import Growth, growth_of
 from gputop.format import format_bytes
+from probes.api_semantics import Memory
 from probes.code.source_files import is_library
-from probes.meaning import Memory
 
 MOST_LINES = 200  # of a process
 _TORCH = re.compile(r"/torch/|libc10_cuda|libtorch")

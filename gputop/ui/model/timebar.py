@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputop.format import format_duration, width_of
-from gputop.playback.landmarks import FINDING, LOSS, MARKED
+from gputop.playback.bookmarks import FINDING, LOSS, MARKED
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
 
 # sign, token; where several fall on one column, the last of these is shown

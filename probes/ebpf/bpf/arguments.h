@@ -1,6 +1,6 @@
 /* Where a call's arguments lie, decoded from the 64-bit cookie of probes/code/cookies.py.
  *
- * What differs by architecture (REG_n, STACK_ARGUMENT and so on) comes from probes/ebpf/registers.py.
+ * What differs by architecture (REG_n, STACK_ARGUMENT and so on) comes from probes/ebpf/build/registers.py.
  */
 
 /* The registers that carry arguments, copied: the verifier allows no computed access to the context. */

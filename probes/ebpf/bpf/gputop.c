@@ -1,8 +1,9 @@
 /* gputop's probes: maps, records and the watched set, which all programs share.
  *
  * probes/ebpf/loader.py puts the record layout (probes/schema.py), the offsets of kernel structures
- * (probes/ebpf/btf.py), the registers of the architecture (probes/ebpf/registers.py), the limits, base.h and reads.h
- * in front of this text, and arguments.h, calls.c and scheduler.c behind it. No kernel header is needed.
+ * (probes/ebpf/build/btf.py), the registers of the architecture (probes/ebpf/build/registers.py), the
+ * limits, base.h and reads.h in front of this text, and arguments.h, calls.c and scheduler.c behind it. No
+ * kernel header is needed.
  *
  * One entry of `threads` per watched thread holds both its open calls and its place in the
  * scheduler, so that a probe costs one hash lookup. A thread's calls are written by itself only;

@@ -3,7 +3,7 @@
  * Code that keeps no frame pointer leaves anything in that register, so the kernel's walk may end in values that are
  * no return addresses and are others at each call. What does not lie behind a call instruction ends the chain; this
  * is looked at once for each chain, known by the hash of all that was walked. User space finds files and functions
- * (probes/stacks/native.py), and where a frame pointer was missing. Other code at the same address: see on_loader.
+ * (probes/stacks/native_frames.py), and where a frame pointer was missing. Other code at the same address: see on_loader.
  */
 #define BPF_F_USER_STACK (1ULL << 8)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from probes.code import libraries
 from probes.ebpf import loader
-from probes.ebpf.attach import Attachments
+from probes.ebpf.attacher import Attachments
 
 
 def main() -> None:

@@ -1,0 +1,265 @@
+"""What is asked of recordings: totals, why the GPU was idle, whether a change helped; and each as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, overload
+
+from gputop.api.holes import about_holes, unkept_of
+from gputop.api.reading import Progress, interrupted, understood
+from gputop.api.session import NS, File, Session
+from gputop.documents.diff_schema import DiffDocument
+from gputop.documents.explain_schema import ExplainDocument
+from gputop.documents.frame_schema import FrameDocument
+from gputop.documents.stats_schema import StatsDocument
+from gputop.engine.frame import Frame
+from gputop.engine.stats import Stats
+from gputop.errors import GputopError, OutsideSessionError
+
+if TYPE_CHECKING:
+    from gputop.explain.answer.report import Report
+    from gputop.explain.compare import Diff
+    from gputop.explain.evidence.evidence import Evidence
+
+# The explanation is imported where it is used: who asks for totals need not wait for it.
+
+
+def stats(session: Session | File, *, progress: Progress | None = None) -> Stats:
+    """Totals of a whole recording, as ``gputop stats`` prints them.
+
+    Args:
+        session: A file, or a recording that is open.
+        progress: Is told how far the work is; None: nobody is.
+
+    Returns:
+        Calls by process and function, switches and times by thread, lines; times in ns, sizes in bytes.
+
+    Raises:
+        GputopError: The file cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> totals = stats("recordings/storm.msgpack")
+        >>> totals.lost.events
+        0
+        >>> longest = max(totals.processes[0].calls, key=lambda call: call.sum_ns)
+        >>> longest.api, longest.errors, longest.p50_ns <= longest.p99_ns <= longest.max_ns
+        ('cudaStreamSynchronize', 0, True)
+    """
+    with _opened(session) as one:
+        return one.totals(progress)
+
+
+def explain(
+    session: Session | File,
+    *,
+    pids: Iterable[int] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    progress: Progress | None = None,
+    memory_bytes: int | None = None,
+) -> Report:
+    """Why the GPU was idle, as ``gputop explain`` prints it.
+
+    Args:
+        session: A file, or a recording that is open.
+        pids: Only findings of these processes; the GPU's idle time is everybody's. None or none: all.
+        start_s: Only from this moment on, seconds from the start of the recording.
+        end_s: Only up to this moment.
+        progress: Is told how far the work is; None: nobody is.
+        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained
+            in parts, and a note says what is not exact then. None: 1 GiB.
+
+    Returns:
+        Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        OutsideSessionError: There is nothing between these moments.
+        GputopError: The file cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> report = explain("recordings/dataloader.msgpack")
+        >>> report.diagnosis.title
+        'input-bound'
+        >>> first = report.findings[0]
+        >>> first.cause, str(first.level), first.line.text()
+        ('C12', 'proved', 'loaders.py:36 in _Dataset.__getitem__()')
+        >>> first.loss.lower > 0.8 * report.span_ns
+        True
+    """
+    from gputop.api import stretches
+    from gputop.api.recording_evidence import evidence_of
+    from gputop.explain.build import explain as build
+
+    wanted = frozenset(pids or ()) or None
+    with _opened(session) as one:
+        unkept = tuple(unkept_of(one))
+        if one.calls_observed and (unkept or not stretches.fits(one, memory_bytes or stretches.MEMORY)):
+            if progress is not None:
+                progress.goes_on("explaining")
+            between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
+            work = stretches.Explaining(dict(one.header), between, wanted, unkept)
+            report = stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
+            return replace(report, notes=(*about_holes(one), *report.notes))
+        evidence = evidence_of(one, progress)
+        stopped = progress is not None and progress.stopped
+        if progress is not None:
+            progress.goes_on("explaining")
+        with understood(one.path):
+            report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
+        if stopped:
+            said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
+            report = replace(report, notes=(said, *report.notes))
+        return replace(report, notes=(*about_holes(one), *report.notes))
+
+
+def diff(
+    before: Session | File,
+    after: Session | File,
+    *,
+    progress: Progress | None = None,
+    memory_bytes: int | None = None,
+) -> Diff:
+    """Whether a change helped, step by step, as ``gputop diff`` prints it.
+
+    Args:
+        before: The recording without the change.
+        after: The recording with it.
+        progress: Is told how far the work is; None: nobody is.
+        memory_bytes: What it may take: where the two do not fit together, they are looked at in parts.
+            None: 1 GiB.
+
+    Returns:
+        The outcome in a sentence, and each measure and cause before and after; times in ns, a step, a batch
+        or a second as ``unit`` says.
+
+    Raises:
+        NoCallsError: One was recorded without eBPF.
+        GputopError: One cannot be opened (as of ``open_session``) or understood.
+
+    Example:
+        >>> found = diff("recordings/dataloader.msgpack", "recordings/dataloader-fixed.msgpack")
+        >>> [(row.cause, str(row.change)) for row in found.causes]
+        [('C12', 'gone')]
+        >>> duration = found.measure("duration_ns")
+        >>> duration.before.usual > 5 * duration.after.usual, duration.clear
+        (True, True)
+    """
+    from gputop.api import comparing, stretches
+    from gputop.api.recording_evidence import checked, evidence_of
+    from gputop.explain.compare import compare
+
+    memory = memory_bytes or stretches.MEMORY
+    with _opened(before) as session, _opened(after) as other_session:
+        unkept = any(unkept_of(one) for one in (session, other_session))
+        if unkept or not stretches.fit_together((session, other_session), memory):
+            if progress is not None:
+                progress.goes_on("explaining")
+            return comparing.in_parts(checked(session), checked(other_session), memory, progress)
+    with _opened(before) as session:
+        first, name = evidence_of(session, progress), session.path
+    if progress is not None:
+        progress.goes_on("reading the other")
+    with _opened(after) as session:
+        second, other = evidence_of(session, progress), session.path
+    if progress is not None:
+        progress.goes_on("comparing")
+    with understood(f"{name} or {other}"):
+        return compare(first, second)
+
+
+@overload
+def to_json(result: Frame) -> FrameDocument: ...
+@overload
+def to_json(result: Stats) -> StatsDocument: ...
+@overload
+def to_json(result: Report) -> ExplainDocument: ...
+@overload
+def to_json(result: Diff) -> DiffDocument: ...
+def to_json(
+    result: Frame | Stats | Report | Diff,
+) -> FrameDocument | StatsDocument | ExplainDocument | DiffDocument:
+    """A result as the object that the command prints with ``--json`` (docs/json.md): dicts and lists only.
+
+    Args:
+        result: What ``stats``, ``explain`` or ``diff`` returned, or a frame.
+
+    Raises:
+        TypeError: It is none of these.
+
+    Example:
+        >>> to_json(explain("recordings/dataloader.msgpack"))["schema"]
+        'gputop.explain/1'
+    """
+    if isinstance(result, Frame):
+        from gputop.engine.frame_json import frame_to_json
+
+        return frame_to_json(result)
+    if isinstance(result, Stats):
+        from gputop.engine.stats_output import stats_to_json
+
+        return stats_to_json(result)
+    from gputop.explain.answer.output import report_to_json
+    from gputop.explain.answer.report import Report
+    from gputop.explain.compare import Diff
+    from gputop.explain.compare_output import diff_to_json
+
+    if isinstance(result, Report):
+        return report_to_json(result)
+    if isinstance(result, Diff):
+        return diff_to_json(result)
+    raise TypeError(f"a {type(result).__name__} is no result of stats, explain or diff, and no frame")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of an object that gputop prints.
+
+    Args:
+        name: What its key ``schema`` says, for instance ``gputop.explain/1``.
+
+    Raises:
+        GputopError: This gputop prints no such object.
+
+    Example:
+        >>> schema("gputop.stats/1")["properties"]["duration_ns"]
+        {'type': 'integer'}
+    """
+    folder = files("gputop") / "schemas"
+    known = {f"gputop.{file.name.removesuffix('.json').replace('-', '/')}": file for file in folder.iterdir()}
+    if name not in known:
+        raise GputopError(f"there is no schema {name!r}: use one of {', '.join(sorted(known))}")
+    found: dict[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
+    return found
+
+
+@contextmanager
+def _opened(session: Session | File) -> Iterator[Session]:
+    """The session; one that was opened for this is closed again."""
+    if isinstance(session, Session):
+        yield session
+        return
+    with Session(session) as one:
+        yield one
+
+
+def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
+    """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    return _between(start_s, end_s, start, evidence.end_ns)
+
+
+def _between(start_s: float | None, end_s: float | None, start: int, end: int) -> tuple[int, int] | None:
+    if start_s is None and end_s is None:
+        return None
+    length = (end - start) / NS
+    low = start_s if start_s is not None else 0.0
+    high = min(end_s if end_s is not None else length, length)
+    if low >= high:
+        raise OutsideSessionError(
+            f"there is nothing from {low:g} s to {high:g} s of this recording, which is {length:.1f} s long"
+        )
+    return start + int(low * NS), start + int(high * NS)

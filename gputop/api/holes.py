@@ -1,0 +1,65 @@
+"""What of a recording is not in the file, and how that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.api.session import NS, Session, reader_of
+from gputop.format import format_clock
+from probes.known import Known
+from probes.samples import text_of
+from probes.source import HOLE, PROBLEM, SUMS
+
+_NAMED = 4  # stretches that a sentence names
+Stretches = list[tuple[int, int]]
+
+
+def holes_of(session: Session) -> Stretches:
+    """When a part of a merged recording was not recorded, ns of CLOCK_MONOTONIC; the file's index tells."""
+    return reader_of(session).ticks_with(HOLE)
+
+
+def unkept_of(session: Session) -> Stretches:
+    """When only sums were kept of what was recorded (record --detail), as above."""
+    return reader_of(session).ticks_with(SUMS)
+
+
+def problems_of(session: Session) -> list[str]:
+    """What is damaged or missing in the file, as far as it was read, and what could not be observed."""
+    known = Known()
+    for sample in reader_of(session).samples(PROBLEM):
+        known.take(sample)
+    told = (text_of(sample) for sample in known.problems.values())
+    return [*dict.fromkeys((*session.problems, *filter(None, told)))]
+
+
+def about_holes(session: Session) -> tuple[str, ...]:
+    """What an answer says of all of these."""
+    holes, unkept = holes_of(session), unkept_of(session)
+    said = problems_of(session)
+    if unkept:
+        said.append(f"not kept: calls of {stretches(unkept, session)}; figures cover the rest")
+    if holes:
+        said.append(
+            f"not recorded by all of the recordings that were merged: {stretches(holes, session)}; "
+            "nothing is proved there"
+        )
+    return tuple(said)
+
+
+def stretches(parts: Sequence[tuple[int, int]], session: Session) -> str:
+    """Some stretches of a recording's time in words, the longest ones by name."""
+    longest = sorted(sorted(parts, key=lambda one: one[0] - one[1])[:_NAMED])
+    named = ", ".join(_named(low, high, session) for low, high in longest)
+    more = len(parts) - len(longest)
+    whole = sum(high - low for low, high in parts) / NS
+    return named + (f" and {more} shorter ones, {whole:.1f} s in all" if more else "")
+
+
+def _named(low: int, high: int, session: Session) -> str:
+    start, clock = session.start_ns, session.header.get("clock", {})
+    text = f"{(low - start) / NS:.3f} to {(high - start) / NS:.3f} s"
+    if "realtime_ns" not in clock:
+        return text
+    later, zone = int(clock["realtime_ns"]) - int(clock["monotonic_ns"]), int(clock.get("utc_offset_s", 0))
+    return f"{text} ({format_clock(low + later, zone)}-{format_clock(high + later, zone)})"

@@ -1,0 +1,74 @@
+"""Everything that a recording holds, as the explanation takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gputop.api.holes import about_holes
+from gputop.api.reading import Progress, understood
+from gputop.api.session import Session, reader_of
+from gputop.errors import NoCallsError
+from gputop.explain.answer.report import Report
+from gputop.explain.build import examine
+from gputop.explain.chains.scene import Scene
+from gputop.explain.evidence.assemble import assemble
+from gputop.explain.evidence.evidence import Evidence
+from gputop.explain.evidence.gatherer import Gatherer
+from gputop.explain.evidence.memory import give_back
+from gputop.explain.findings.findings import Outcome
+
+_ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
+
+
+def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
+    """Reads all of a recording.
+
+    Args:
+        session: The recording.
+        progress: Is told how far the reading is.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+        SessionDamagedError: It holds what this gputop does not understand.
+        SessionClosedError: The session is closed.
+    """
+    reader = reader_of(checked(session))
+    with understood(session.path):
+        gatherer = Gatherer(reader.header)
+        joined = 0
+        items = reader.items_between(-1, len(reader.marks))
+        for item in progress.through(items, len(reader.marks)) if progress else items:
+            if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
+                gatherer.join(joined)
+                joined += 1
+        evidence = assemble(gatherer, consume=True)
+        give_back()  # the pieces between what is kept: no large array can be made of them
+        return evidence
+
+
+def checked(session: Session) -> Session:
+    """The session.
+
+    Raises:
+        NoCallsError: It was recorded without eBPF.
+    """
+    if not session.calls_observed:
+        raise NoCallsError(
+            f"{session.path} was recorded without eBPF, so it holds no CUDA calls and no waits to "
+            "explain: record it as root"
+        )
+    return session
+
+
+def examined(session: Session, progress: Progress | None = None) -> tuple[Report, Scene, Outcome]:
+    """Reads and explains all of a recording: its report, and what that was made from.
+
+    Raises:
+        GputopError: As of ``evidence_of``.
+    """
+    evidence = evidence_of(session, progress)
+    if progress is not None:
+        progress.goes_on("explaining")
+    with understood(session.path):
+        report, scene, outcome = examine(evidence)
+    return replace(report, notes=(*about_holes(session), *report.notes)), scene, outcome

@@ -1,0 +1,221 @@
+"""Explains a recording that is longer than fits: part by part, in several processes, and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gputop.api.holes import unkept_of
+from gputop.api.reading import Progress, interrupted, open_file, understood
+from gputop.api.session import Session, reader_of
+from gputop.errors import OutsideSessionError
+from gputop.explain.answer.report import Report
+from gputop.explain.evidence.memory import keep_freed
+from gputop.explain.ledger import TOO_LONG, Ledger, merge, report_of
+from gputop.explain.stretch import Carried, Stretch
+from gputop.parts.mapreduce import (
+    ChainedWork,
+    EndedEarlyError,
+    Segment,
+    processors,
+    reduced,
+    segments_by_size,
+)
+from replay.reader import SessionReader
+
+MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
+NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
+BASE = 96 << 20  # bytes that a process takes before it has read anything
+LEAST_PART = 1 << 18
+FOREVER = 1 << 62  # ns
+NOT_ALL = "not all calls were kept; figures leave the rest out"
+Found = TypeVar("Found")
+Known = TypeVar("Known")
+
+
+@dataclass(frozen=True, slots=True)
+class Explaining:
+    """Explains a recording part by part (``gputop.parts.mapreduce.ChainedWork``).
+
+    Attributes:
+        header: Of the recording.
+        wanted: Only what lies between these moments, CLOCK_MONOTONIC; None: all.
+        pids: Only findings of these processes; None: of all.
+        unkept: When only sums were kept: nothing of that time is explained.
+    """
+
+    header: Mapping[str, Any]
+    wanted: tuple[int, int] | None = None
+    pids: frozenset[int] | None = None
+    unkept: tuple[tuple[int, int], ...] = ()
+
+    def begin(self) -> Carried:
+        """Nothing is known before the recording."""
+        return Carried(Stretch(self.header))
+
+    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Ledger | None]]:
+        """What the next part must know, and how to explain this one."""
+        return filled(segment, before, self._look)
+
+    def _look(self, window: Stretch, until_ns: int) -> Ledger | None:
+        found = window.part(until_ns, self.wanted)
+        return found and found[0]
+
+    def merge(self, earlier: Ledger | None, later: Ledger | None) -> Ledger | None:
+        """Of two parts; None where nothing of a part was wanted."""
+        return merge(earlier, later) if earlier and later else earlier or later
+
+    def finish(self, whole: Ledger | None) -> Report:
+        """The report of all parts."""
+        if whole is None:
+            raise OutsideSessionError(
+                "no call of this time was kept (record --detail), so there is nothing to explain: gputop "
+                "stats has its sums"
+                if self.unkept
+                else "there is nothing between these moments in the recording"
+            )
+        between = sum(max(min(high, whole.end_ns) - max(low, whole.begin_ns), 0) for low, high in self.unkept)
+        return report_of(whole, self.pids, NOT_ALL if self.unkept else TOO_LONG, between)
+
+
+def filled(
+    segment: Segment, before: Carried, look: Callable[[Stretch, int], Found]
+) -> tuple[Carried | None, Callable[[], Found]]:
+    """Takes a part in; (what the next part must know, what gives the result of this one).
+
+    Args:
+        segment: The part.
+        before: What it must know of those before it.
+        look: Given the part with a little of what comes next, and the moment up to which it is: its result.
+    """
+    reader, window = _opened(segment.path), before.window
+    last = segment.until_mark == len(reader.marks)
+    with understood(segment.path):
+        window.fill(reader.items_between(segment.after_mark, segment.until_mark))
+        end = window.last_ns if last else window.end_ns
+        after = None if last else window.carried()
+
+    def rest() -> Found:
+        with understood(segment.path):
+            if not last:
+                window.look_ahead(reader.items_between(segment.until_mark, len(reader.marks)))
+            return look(window, end)
+
+    return after, rest
+
+
+def segments_that_fit(session: Session, memory: int, until_ns: int | None = None) -> list[Segment]:
+    """A recording in segments that fit into so many bytes, as many at a time as there are processors.
+
+    What was kept and what was not are in segments of their own. None but the first begins after ``until_ns``,
+    CLOCK_MONOTONIC.
+    """
+    reader = reader_of(session)
+    room = (memory - BASE) // processors() - BASE
+    sized = segments_by_size(reader.path, reader.mark_places, max(room // NEED, LEAST_PART))
+    edges = [edge for hole in unkept_of(session) for edge in hole]
+    at = np.searchsorted(reader.marks, edges)
+    inner = {
+        int(row)
+        for row, edge in zip(at, edges, strict=True)
+        if row < len(reader.marks) and reader.marks[row] == edge
+    }
+    borders = sorted({-1, *(one.until_mark for one in sized), *(inner - {len(reader.marks) - 1})})
+    if until_ns is not None:
+        beyond = next(row for row, mark in enumerate(borders) if _at(reader, mark) >= until_ns)
+        borders = borders[: beyond + 1]
+    return [Segment(reader.path, after, until) for after, until in pairwise(borders)]
+
+
+def _at(reader: SessionReader, mark: int) -> int:
+    """The moment of a border: a mark's; of the start before, and of the end behind all others."""
+    if mark < 0:
+        return -1
+    return int(reader.marks[mark]) if mark < len(reader.marks) else FOREVER
+
+
+def joined(
+    work: ChainedWork[Any, Known, object],
+    session: Session,
+    memory: int,
+    progress: Progress | None,
+    until_ns: int | None = None,
+) -> Known:
+    """The joined result of all segments of a recording: here where all of it fits, else in processes.
+
+    Raises:
+        EndedEarlyError: It was interrupted; ``parts`` are of ``segments_that_fit``.
+    """
+    segments = segments_that_fit(session, memory, until_ns)
+    if fits(session, memory):
+        return _joined_here(work, segments, progress)
+    if progress is None:
+        return reduced(work, segments, processors())
+    return reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
+
+
+def _joined_here(
+    work: ChainedWork[Any, Known, object], segments: Sequence[Segment], progress: Progress | None
+) -> Known:
+    carry, rest = work.follow(segments[0], work.begin())
+    whole = rest()
+    for done, segment in enumerate(segments[1:], 1):
+        if progress is not None and progress.stopped:
+            raise EndedEarlyError(whole, done)
+        if progress is not None:
+            progress.parts(done, len(segments))
+        carry, rest = work.follow(segment, carry)
+        whole = work.merge(whole, rest())
+    return whole
+
+
+def fits(session: Session, memory: int) -> bool:
+    """Whether all of a recording can be explained at once in so many bytes."""
+    return fit_together((session,), memory)
+
+
+def fit_together(sessions: Sequence[Session], memory: int) -> bool:
+    """The same of several."""
+    return sum(reader_of(session).size_bytes for session in sessions) * NEED + BASE <= memory
+
+
+def in_parts(
+    session: Session,
+    work: Explaining,
+    memory: int,
+    progress: Progress | None,
+) -> Report:
+    """Explains it part by part.
+
+    Args:
+        session: The recording.
+        work: What of it is explained.
+        memory: So many bytes at most, of all processes together.
+        progress: Is told how far the work is.
+    """
+    until_ns = work.wanted and work.wanted[1]
+    try:
+        return work.finish(joined(work, session, memory, progress, until_ns))
+    except EndedEarlyError as early:
+        if early.known is None:
+            raise
+        report = work.finish(early.known)
+        reader, segments = reader_of(session), segments_that_fit(session, memory, until_ns)
+        until = int(reader.marks[segments[early.parts - 1].until_mark]) - session.start_ns
+        return replace(report, notes=(interrupted(until, session.duration_ns), *report.notes))
+
+
+@lru_cache(maxsize=1)
+def _opened(path: str) -> SessionReader:
+    """The file, opened once by a process that looks at many parts of it.
+
+    What one part took the next one takes again: no part may take more than fits, so nothing is given back
+    between two.
+    """
+    keep_freed()
+    return open_file(path)

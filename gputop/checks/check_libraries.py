@@ -1,0 +1,279 @@
+"""The CUDA and NCCL libraries: which files, mapped by whom, probed where, and whether probes are hit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gputop.checks import selfhit
+from gputop.checks.fact import Fact, Section, missing, note, ok
+from probes import api
+from probes.code import elf, libraries, parsing
+from probes.ebpf import degradation
+from probes.files import untrusted_files
+
+SHARED, STATIC, STRIPPED = "shared", "static", "static, stripped"
+_FEW = 8  # process numbers in a line
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A traced function.
+
+    Attributes:
+        name: As the library exports it.
+        offset: Where its probe sits in the file.
+        cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
+        hits: Counted since the check attached; None when that was not done.
+        minimal: One of those that are traced where each probe is dear: without uprobe_multi.
+    """
+
+    name: str
+    offset: int
+    cheap: bool
+    hits: int | None = None
+    minimal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelfHit:
+    """The check's own calls of a function of the library.
+
+    Attributes:
+        symbol: The function.
+        calls: How often it was called.
+        counted: How often its probe was hit.
+        error: Why it was not called, or ``""``.
+        refused: It was not called because the kernel refused the probe.
+        withheld: It was not called because others may have written it, and it was not asked for.
+        gone: It has no probe because its file is not there any more: its process may have ended.
+    """
+
+    symbol: str
+    calls: int
+    counted: int
+    error: str = ""
+    refused: bool = False
+    withheld: bool = False
+    gone: bool = False
+
+    @property
+    def seen(self) -> bool:
+        """Whether every call was counted. Others may call it too."""
+        return 0 < self.calls <= self.counted
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library file.
+
+    Attributes:
+        target: The file.
+        pids: Processes that have it mapped.
+        build_id: GNU build id, or ``""``.
+        soname: DT_SONAME, or ``""``.
+        linkage: ``shared``, ``static`` (the runtime within an executable) or ``static, stripped``.
+        symbols: What is traced in it.
+        witness: The harmless function and its probe site; None if the library does not have it.
+        error: Why it cannot be probed, or ``""``.
+        version: What the library says of itself, or ``""``.
+        self_hit: None when it was not tried.
+    """
+
+    target: libraries.Target
+    pids: tuple[int, ...]
+    build_id: str = ""
+    soname: str = ""
+    linkage: str = SHARED
+    symbols: tuple[Symbol, ...] = ()
+    witness: Symbol | None = None
+    error: str = ""
+    version: str = ""
+    self_hit: SelfHit | None = field(default=None)
+
+
+def find(
+    pids: Iterable[int] | None, environment: Mapping[str, str], interpreters: Iterable[Path] = ()
+) -> list[Library]:
+    """Every library that these processes have mapped; for None all processes', and all installed ones."""
+    mapped_by: dict[tuple[int, int], set[int]] = {}
+    targets: dict[tuple[int, int], libraries.Target] = {}
+    for pid in sorted(libraries.all_pids() if pids is None else pids):
+        for target in libraries.mapped((pid,)):
+            targets.setdefault(target.identity, target)
+            if pid != os.getpid():
+                mapped_by.setdefault(target.identity, set()).add(pid)
+    if pids is None:
+        for target in libraries.installed(environment, interpreters):
+            targets.setdefault(target.identity, target)
+    found = [look(target, tuple(sorted(mapped_by.get(identity, ())))) for identity, target in targets.items()]
+    # a program with the runtime linked in loads the driver library at run time: others are not searched
+    users = {
+        pid
+        for target in targets.values()
+        if target.layer == api.DRIVER
+        for pid in mapped_by.get(target.identity, ())
+    }
+    return found + _linked_in(users)
+
+
+def _linked_in(pids: Iterable[int]) -> list[Library]:
+    """The runtime within the executables of these processes."""
+    users: dict[tuple[int, int], set[int]] = {}
+    targets: dict[tuple[int, int], libraries.Target] = {}
+    for pid in sorted(pids):
+        target = libraries.executable(pid)
+        if target is not None:
+            targets.setdefault(target.identity, target)
+            users.setdefault(target.identity, set()).add(pid)
+    found = []
+    for identity, target in targets.items():
+        runtime = parsing.linked_runtime(target)
+        if runtime is libraries.Runtime.VISIBLE:
+            found.append(look(target, tuple(sorted(users[identity]))))
+        elif runtime is libraries.Runtime.STRIPPED:
+            found.append(Library(target, tuple(sorted(users[identity])), linkage=STRIPPED))
+    return found
+
+
+def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
+    """Reads one library file."""
+    called = selfhit.SYMBOLS[target.layer]
+    try:
+        with untrusted_files.opened(target.path, target.identity) as file:
+            probes, build_id, soname, begin = parsing.library_in(target, file, called)
+    except (OSError, elf.ElfError) as error:
+        return Library(
+            target, pids, error=(error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        )
+    return Library(
+        target=target,
+        pids=pids,
+        build_id=build_id,
+        soname=soname,
+        linkage=STATIC if target.static else SHARED,
+        symbols=tuple(
+            Symbol(probe.symbol, probe.offset, probe.cheap, minimal=degradation.is_minimal(probe.cookie))
+            for probe in probes
+        ),
+        witness=witness_at(called, begin),
+    )
+
+
+def witness_at(symbol: str, begin: int | None) -> Symbol | None:
+    """The function that the check calls itself, probed at its first instruction."""
+    return None if begin is None else Symbol(symbol, begin, cheap=False)
+
+
+def _as_data(library: Library) -> dict[str, Any]:
+    device, inode = library.target.identity
+    hit = library.self_hit
+    return {
+        "path": library.target.shown,
+        "device": f"{os.major(device)}:{os.minor(device)}",
+        "inode": inode,
+        "build_id": library.build_id,
+        "soname": library.soname,
+        "version": library.version,
+        "layer": library.target.layer,
+        "linkage": library.linkage,
+        "pids": list(library.pids),
+        "error": library.error,
+        "symbols": [
+            {"name": symbol.name, "offset": symbol.offset, "site": _site(symbol), "hits": symbol.hits}
+            for symbol in library.symbols
+        ],
+        "self_hit": None
+        if hit is None
+        else {"symbol": hit.symbol, "calls": hit.calls, "counted": hit.counted, "error": hit.error},
+    }
+
+
+def _site(symbol: Symbol) -> str:
+    return "cheap" if symbol.cheap else "single-stepped"
+
+
+def _identity_facts(library: Library) -> list[Fact]:
+    device, inode = library.target.identity
+    if library.error:
+        what = f"{library.target.shown}: {library.error}"
+        return [missing(what, "reinstall the library, or remove the file", blocks=False)]
+    what = " ".join(filter(None, (library.target.layer, library.linkage, library.version or library.soname)))
+    where = f"device {os.major(device)}:{os.minor(device)} inode {inode}"
+    build = f"build id {library.build_id[:12]}" if library.build_id else "no build id"
+    users = ", ".join(map(str, library.pids[:_FEW])) + (", …" if len(library.pids) > _FEW else "")
+    mapped = f"mapped by {users}" if users else "not mapped"
+    return [ok(f"{library.target.shown}: {what}"), note(f"{where}, {build}, {mapped}")]
+
+
+def _symbols_fact(library: Library) -> Fact:
+    if library.linkage == STRIPPED:
+        return note(
+            "runtime layer blind: the CUDA runtime is linked in and its symbols are removed; "
+            "driver calls are seen",
+            "link with -cudart shared, or do not strip the program",
+        )
+    cheap = sum(symbol.cheap for symbol in library.symbols)
+    stepped = len(library.symbols) - cheap
+    text = f"{len(library.symbols)} functions: {cheap} cheap, {stepped} single-stepped"
+    counted = [symbol.hits for symbol in library.symbols if symbol.hits is not None]
+    if counted:
+        text += f"; {sum(counted)} hits in this check"
+    return ok(text) if library.symbols else note(f"{text}; nothing in it is traced")
+
+
+def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
+    if hit.refused:
+        text = f"the kernel refused a probe on {hit.symbol}: {hit.error}"
+        return missing(text, "root on the host; gputop check -v shows the log", blocks=not others_work)
+    if hit.gone:
+        text = f"{hit.symbol} was not called: the library went away during the check ({hit.error})"
+        return note(text, "its program has ended: run the check again while one with CUDA runs")
+    if hit.withheld:
+        text = f"{hit.symbol} was not called by the check itself, since that runs the library: {hit.error}"
+        return note(text, "gputop check --call-all calls it anyway, confined and as user nobody")
+    if hit.error:
+        return note(f"{hit.symbol} was not called by the check itself: {hit.error}")
+    if hit.seen:
+        return ok(f"{hit.symbol} called {hit.calls} times by the check: {hit.counted} counted")
+    return missing(
+        f"{hit.symbol} called {hit.calls} times by the check, and only {hit.counted} counted",
+        "please report: this kernel accepts probes and does not fire them",
+    )
+
+
+def _details(library: Library) -> list[str]:
+    lines = [library.target.shown]
+    for symbol in library.symbols:
+        hits = "" if symbol.hits is None else f"{symbol.hits:>8} hits"
+        lines.append(f"  {symbol.name:<42} {_site(symbol):<14} {hits}".rstrip())
+    return lines
+
+
+def _minimal(library: Library) -> Library:
+    """The library with only those functions that are traced where probes are dear."""
+    return replace(library, symbols=tuple(symbol for symbol in library.symbols if symbol.minimal))
+
+
+def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> Section:
+    """The lines about libraries. ``all_traced`` is False where only the minimal functions are."""
+    found = list(found)
+    others_work = any(library.self_hit is not None and library.self_hit.seen for library in found)
+    facts: list[Fact] = []
+    details: list[str] = []
+    data = []
+    for each in found:
+        library = each if all_traced else _minimal(each)
+        facts += _identity_facts(library)
+        if not library.error:
+            facts.append(_symbols_fact(library))
+        if library.self_hit is not None:
+            facts.append(_self_fact(library.self_hit, others_work=others_work))
+        details += _details(library)
+        data.append(_as_data(library))
+    if not data:
+        facts.append(note("no CUDA or NCCL library found; libraries loaded later are found then"))
+    return Section("libraries", tuple(facts), data, tuple(details))

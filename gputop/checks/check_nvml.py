@@ -1,0 +1,90 @@
+"""NVML: the library, the driver, the GPUs, and which of their figures are not to be had."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gputop.checks.check_bcc import mapped_library
+from gputop.checks.distribution import Distribution
+from gputop.checks.fact import Fact, Section, missing, note, ok
+from probes.nvml import nvml
+
+_ROUND_S = 0.1  # some figures are the difference of two rounds
+_PATIENCE_S = 3.0  # a GPU in trouble answers late or never
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU and what NVML refuses to say of it, with the reasons; why it answers nothing, if it is lost."""
+
+    index: int
+    name: str
+    uuid: str
+    unavailable: dict[str, str]
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Nvml:
+    """What was found.
+
+    Attributes:
+        library: Its path, or ``""``.
+        driver: Version of the driver, or ``""``.
+        gpus: The GPUs.
+        error: Why there are no figures, or ``""``.
+    """
+
+    library: str
+    driver: str
+    gpus: tuple[Gpu, ...]
+    error: str
+
+
+def _gpu(row: dict[str, Any]) -> Gpu:
+    return Gpu(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
+
+
+def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
+    """Asks NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
+    sampler = nvml.NvmlSampler(_ROUND_S, library)
+    try:
+        sampler.wait_opened(patience_s)
+    except nvml.NvmlError as error:
+        return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
+    sampler.wait_complete(patience_s)
+    sample = sampler.latest()
+    sampler.close()
+    path = mapped_library("libnvidia-ml.so")
+    if not sampler.answered:
+        return Nvml(path, sampler.driver, (), f"NVML did not answer within {patience_s:g} s")
+    return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
+
+
+def _gpu_facts(gpu: Gpu) -> list[Fact]:
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in gpu.unavailable.items():
+        by_reason.setdefault(reason, []).append(key)
+    if gpu.lost:
+        who = " ".join(filter(None, (gpu.name, gpu.uuid)))
+        return [note(f"GPU {gpu.index} {who}: all figures n/a: {gpu.lost}")]
+    facts = [ok(f"GPU {gpu.index} {gpu.name} {gpu.uuid}")]
+    facts += [note(f"GPU {gpu.index} n/a: {', '.join(keys)}: {why}") for why, keys in by_reason.items()]
+    return facts
+
+
+def nvml_section(found: Nvml, distribution: Distribution) -> Section:
+    """The lines about NVML. Without it calls and switches are traced all the same."""
+    facts = []
+    if found.driver:
+        facts.append(ok(f"driver {found.driver}, {found.library}"))
+    if found.error:
+        fix = "nvidia-smi says more; dmesg | grep -i xid" if found.driver else distribution.install_driver
+        facts.append(missing(found.error, fix, blocks=False))
+    for gpu in found.gpus:
+        facts += _gpu_facts(gpu)
+    if found.driver and not found.gpus and not found.error:
+        facts.append(missing("NVML knows no GPU", "nvidia-smi -L; in a container: --gpus all", blocks=False))
+    return Section("nvml", tuple(facts), asdict(found))

@@ -1,0 +1,294 @@
+"""Holds back what libraries that are tried write to standard error."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gputop.checks import selfhit
+from gputop.checks.check_bcc import mapped_library
+from gputop.checks.check_libraries import Library, SelfHit, Symbol, witness_at
+from gputop.checks.fact import Fact, Section, missing, note, ok
+from probes.code import elf, parsing
+from probes.ebpf import attacher, hits, loader
+from probes.files import untrusted_files
+
+_KEPT_LINES = 40
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], list[str]]]:
+    """Standard error goes into a file meanwhile; call what it yields for the last lines of it."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    try:
+        file = tempfile.TemporaryFile("w+b")  # noqa: SIM115
+        saved = os.dup(2)
+    except OSError:  # no place for it: then it is seen at once
+        yield lambda: lines
+        return
+    with file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lambda: lines
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            with suppress(OSError):
+                file.seek(0)
+                lines += file.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]
+
+
+# Tries it: loads and attaches the probes, calls a function of each library, looks whether it counted.
+
+_RING_BYTES = 1 << 20
+_LIBC_SYMBOL = "gnu_get_libc_version"
+_MS = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of it.
+
+    Attributes:
+        tried: False when it was clear before that it cannot work.
+        loaded_ms: How long loading took, and compiling if it was needed; None when it failed.
+        cached: The programs had been compiled at an earlier start.
+        cache: Where compiled programs are kept, or ``""``.
+        cache_problem: Why they are not kept, or ``""``.
+        tracepoints: Scheduler tracepoints attached.
+        refusals: Libraries that the kernel or gputop refused, a sentence each.
+        error: Why the programs are not loaded or attached, or ``""``.
+        log: What bcc, the kernel's verifier and libraries said meanwhile.
+        libc: The self-hit in the C library, tried where there is no other library.
+    """
+
+    tried: bool
+    loaded_ms: float | None = None
+    cached: bool = False
+    cache: str = ""
+    cache_problem: str = ""
+    tracepoints: int = 0
+    refusals: tuple[str, ...] = ()
+    error: str = ""
+    log: tuple[str, ...] = ()
+    libc: SelfHit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A file whose functions are counted, and the one of them that the check calls."""
+
+    path: Path
+    identity: untrusted_files.Identity
+    symbols: tuple[Symbol, ...]
+    witness: Symbol | None
+    first_row: int
+
+    @property
+    def all_symbols(self) -> tuple[Symbol, ...]:
+        return (*self.symbols, self.witness) if self.witness else self.symbols
+
+
+def try_tracing(
+    found: Sequence[Library], seconds: float, *, call_all: bool = False
+) -> tuple[Trial, list[Library]]:
+    """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits.
+
+    Args:
+        found: The libraries.
+        seconds: How long hits are counted at least.
+        call_all: Also call libraries writable by non-root users.
+    """
+    with held_back() as log:
+        try:
+            trial, libraries = _try(found, seconds, call_all=call_all)
+        except loader.ProbeError as error:
+            trial, libraries = Trial(True, error=str(error), log=error.log), list(found)
+        except OSError as error:
+            said = f"the kernel refused while the probes were tried: {error.strerror}"
+            trial, libraries = Trial(True, error=said), list(found)
+    return replace(trial, log=(*trial.log, *log())), libraries
+
+
+def _try(found: Sequence[Library], seconds: float, *, call_all: bool) -> tuple[Trial, list[Library]]:
+    started = time.monotonic()
+    # nobody is watched: the probes are accepted and attached as always, and make no records
+    programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
+    loaded_ms = round((time.monotonic() - started) * _MS, 1)
+    compiled = programs.module.compiled
+    attachments = attacher.Attachments(programs)
+    try:
+        attachments.attach_scheduler()
+        if programs.multi:  # as perf events it would take minutes until the last one is gone
+            attachments.attach(library.target for library in found if library.symbols)
+        libraries, libc = _count(found, seconds, multi=programs.multi, call_all=call_all)
+    finally:
+        attachments.close()
+    return (
+        Trial(
+            tried=True,
+            loaded_ms=loaded_ms,
+            cached=compiled.cached,
+            cache=compiled.folder,
+            cache_problem=compiled.problem,
+            tracepoints=len(programs.tracepoints),
+            refusals=tuple(attachments.refusals),
+            libc=libc,
+        ),
+        libraries,
+    )
+
+
+def _count(
+    found: Sequence[Library], seconds: float, *, multi: bool, call_all: bool
+) -> tuple[list[Library], SelfHit | None]:
+    plan: list[_Counted] = []
+    row = 0
+    for library in found:
+        # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
+        symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
+        counted = _Counted(library.target.path, library.target.identity, symbols, library.witness, row)
+        plan.append(counted)
+        row += len(counted.all_symbols)
+    libc = _libc(row) if not row else None
+    counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
+    try:
+        without = [_attach(counter, counted) for counted in plan]
+        deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
+        libraries = [
+            _called(library, why, call_all=call_all) for library, why in zip(found, without, strict=True)
+        ]
+        libc_hit = _self_call(counter, libc) if libc else None
+        time.sleep(max(deadline - time.monotonic(), 0))
+        counts = counter.read()
+    finally:
+        counter.close()
+    return [_with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
+
+
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ESTALE)  # of a path that was opened a moment ago
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """Why a library has no probe; ``gone``: its file is not there any more."""
+
+    error: str
+    gone: bool
+
+
+def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
+    try:
+        file = untrusted_files.opened(counted.path, counted.identity)
+    except OSError as error:
+        return _Without(error.strerror or str(error), gone=error.errno in _GONE)
+    with file:
+        try:
+            counter.attach(file.path, [symbol.offset for symbol in counted.all_symbols], counted.first_row)
+        except OSError as error:
+            return _Without(error.strerror or str(error), gone=False)
+    return None
+
+
+def _called(library: Library, without: _Without | None, *, call_all: bool) -> Library:
+    """The library after its harmless function was called."""
+    if library.error or library.witness is None:
+        return library
+    name = library.witness.name
+    if without is not None:
+        hit = SelfHit(name, 0, 0, without.error, refused=not without.gone, gone=without.gone)
+        return replace(library, self_hit=hit)
+    if library.linkage != "shared":
+        return replace(library, self_hit=SelfHit(name, 0, 0, "it is part of an executable"))
+    target = library.target
+    done = selfhit.call(target.path, name, identity=target.identity, any_owner=call_all)
+    version = selfhit.shown_version(target.layer, done.version)
+    hit = SelfHit(name, done.calls, 0, done.error, withheld=done.withheld)
+    return replace(library, version=version, self_hit=hit)
+
+
+def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
+    if library.self_hit is not None and (library.self_hit.refused or library.self_hit.gone):
+        return library
+    by_offset = {
+        symbol.offset: counts[counted.first_row + place] for place, symbol in enumerate(counted.all_symbols)
+    }
+    symbols = tuple(replace(symbol, hits=by_offset.get(symbol.offset)) for symbol in library.symbols)
+    hit = library.self_hit
+    if hit is not None and library.witness is not None:
+        hit = replace(hit, counted=by_offset[library.witness.offset])
+    return replace(library, symbols=symbols, self_hit=hit)
+
+
+def _libc(row: int) -> _Counted | None:
+    path = mapped_library("libc.so")
+    try:
+        with untrusted_files.opened(path) as file:
+            begin, identity = parsing.function_in(file, _LIBC_SYMBOL, path), file.identity
+    except (OSError, elf.ElfError):
+        return None
+    return _Counted(Path(path), identity, (), witness_at(_LIBC_SYMBOL, begin), row) if begin else None
+
+
+def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
+    if without := _attach(counter, libc):
+        return SelfHit(_LIBC_SYMBOL, 0, 0, without.error, refused=True)
+    function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
+    for _ in range(selfhit.CALLS):
+        function()
+    return SelfHit(_LIBC_SYMBOL, selfhit.CALLS, counter.read()[libc.first_row])
+
+
+def _libc_fact(hit: SelfHit) -> Fact:
+    if hit.seen:
+        return ok(f"a probe on the C library's {hit.symbol} counts")
+    why = hit.error or f"{hit.calls} calls, {hit.counted} counted"
+    return missing(f"a probe on the C library's {hit.symbol} does not count: {why}", "root on the host")
+
+
+def _loading_facts(trial: Trial) -> list[Fact]:
+    took = f"{trial.loaded_ms:.0f} ms"
+    if trial.cached:
+        return [ok(f"probes load in {took}; an earlier start compiled them into {trial.cache}")]
+    done = f"probes compile and load in {took}"
+    if not trial.cache_problem:
+        return [ok(f"{done}; kept in {trial.cache}, as are those of each kind of start")]
+    problem = f"each start compiles the probes, which takes a second: {trial.cache_problem}"
+    fix = f"room in {trial.cache}, a folder that only this user can write" if trial.cache else "set HOME"
+    return [ok(done), note(problem, fix)]
+
+
+def tracing_section(trial: Trial) -> Section:
+    """The lines about loading and attaching."""
+    data = {
+        "tried": trial.tried,
+        "loaded_ms": trial.loaded_ms,
+        "cached": trial.cached,
+        "cache": trial.cache,
+        "cache_problem": trial.cache_problem,
+        "tracepoints": trial.tracepoints,
+        "refusals": list(trial.refusals),
+        "error": trial.error,
+        "log": list(trial.log),
+    }
+    if not trial.tried:
+        return Section("tracing", (note("not tried: see what is missing above"),), data)
+    if trial.error:
+        return Section("tracing", (missing(trial.error, "gputop check -v shows the log"),), data, trial.log)
+    facts = [
+        *_loading_facts(trial),
+        ok(f"{trial.tracepoints} scheduler tracepoints attach"),
+    ]
+    facts += [missing(text, "gputop goes on without this file", blocks=False) for text in trial.refusals]
+    if trial.libc is not None:
+        facts.append(_libc_fact(trial.libc))
+    return Section("tracing", tuple(facts), data)

@@ -1,0 +1,1 @@
+"""Commands around the daemon, and over many machines."""

@@ -1,0 +1,133 @@
+"""``gputop attach``: the screen over what the daemon observes, without any rights."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import threading
+import time
+from dataclasses import replace
+
+from gputop.commands.command import Command
+from gputop.commands.flags import (
+    add_alerts,
+    add_duration,
+    add_filters,
+    add_looks,
+    add_once,
+    check_alerts,
+    filter_text,
+    shown_gpus,
+)
+from gputop.errors import USAGE, CommandError
+from gputop.process.interrupts import Interrupted, answering, finishing, heeding
+from gputop.serve.wire import SOCKET
+
+ONCE_S = 2.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    add_looks(parser)
+    add_alerts(parser)
+    add_filters(parser)
+    add_once(parser, "follow for a moment, print one frame as text and exit")
+    add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame, and a duration as well."""
+    options.once |= options.json
+    check_alerts(options)
+    if options.duration is not None and not options.once:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+
+
+def attach(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _once(options) if options.once else _screen(options)
+
+
+def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.observation import interrupted_after
+    from gputop.commands.screen.looks import draws_ascii
+    from gputop.commands.screen.watch import print_frame
+    from gputop.engine.engine import Engine
+    from gputop.explain.window import Window
+    from gputop.serve.client import RemoteSource
+    from gputop.ui.model.filter import narrowed, parse_filter
+    from probes.ebpf.loader import ProbeError
+
+    source = RemoteSource(options.socket)
+    seconds = options.duration or ONCE_S
+    engine, window = Engine(source.header, int((seconds + 1) * 1e9)), Window(source.header)
+    timer = threading.Timer(seconds, source.close)
+    timer.daemon = True
+    timer.start()
+    seen, began = False, time.monotonic()
+    with answering(lambda _number: source.close()) as came:
+        try:
+            for item in source.items():
+                window.feed(item)
+                seen |= engine.feed(item)
+        except ProbeError as error:
+            if not came:
+                raise CommandError(str(error)) from error
+        finally:
+            timer.cancel()
+            source.close()
+    if not seen:
+        raise CommandError("the daemon sent no frame in that time: try a longer --duration")
+    frame = engine.frame()
+    if came:
+        note = interrupted_after(time.monotonic() - began)
+        frame = replace(frame, problems=(note, *frame.problems))
+    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
+    print_frame(frame, window.verdict(), as_json=options.json, plain=draws_ascii(options))
+    return 128 + came[0] if came else 0
+
+
+def _screen(options: argparse.Namespace) -> int:
+    from gputop.process.terminal import require_terminal
+
+    require_terminal()
+    from gputop.commands.screen.looks import draws_ascii, preferences
+    from gputop.playback.feeds import LiveFeed
+    from gputop.serve.client import RemoteSource
+    from gputop.ui.model.config import Asked
+    from gputop.ui.run import run_app
+
+    preferred = preferences()
+    source = RemoteSource(options.socket)
+    importlib.import_module("gputop.ui.app")
+    feed = LiveFeed(source)
+    try:
+        with heeding(lambda number: None):
+            feed.start()
+            asked = Asked(
+                rate_hz=float(source.header.get("rate_hz", 4.0)),
+                ascii=draws_ascii(options, preferred),
+                title="attached to the daemon",
+                preferences=preferred,
+                readonly=True,
+                alerts=(*preferred.alerts, *options.alerts),
+                filter=filter_text(options),
+                gpus=shown_gpus(options),
+            )
+            return run_app(feed, asked)
+    except Interrupted as interrupt:
+        return interrupt.status
+    finally:
+        with finishing():
+            feed.close()
+
+
+COMMAND = Command(
+    description="Show the screen over your own processes as gputop serve observes them, without "
+    "privileges. It cannot send signals.",
+    add_arguments=add_arguments,
+    run=attach,
+    check=check,
+    has_screen=lambda options: not options.once,
+)

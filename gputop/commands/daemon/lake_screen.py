@@ -1,0 +1,67 @@
+"""``gputop fleet screen``: a lake in a terminal, and its sessions in theirs."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from gputop.commands.screen.looks import preferences
+from gputop.errors import FAILURE
+from gputop.fleet.browse import Lake, Late, late_ranks
+from gputop.fleet.lake.lake import open_lake
+from gputop.fleet.lake.pieces import Part
+from gputop.fleet.lake.urls import called
+from gputop.fleet.ranks.stragglers import TABLES, stragglers
+from gputop.process.isolation import isolated
+from gputop.process.terminal import require_terminal
+from gputop.query.forked import bound_memory
+
+if TYPE_CHECKING:
+    from gputop.fleet.lake_app import Lent
+
+_LOG = logging.getLogger(__name__)
+_MOST_LATE = 10_000
+
+
+def screen(options: argparse.Namespace, part: Part) -> int:
+    """Runs it over a part of a lake; returns the exit status."""
+    require_terminal()
+    gc.enable()  # which a command with a screen does itself
+    if options.own_process:
+        bound_memory()
+    from gputop.fleet.lake_app import LakeScreen, Ways
+    from gputop.ui.guard import TerminalGuard
+    from gputop.ui.palette import PALETTES, color_system_of, palette_for
+
+    database = open_lake(options.lake, TABLES, part)
+    lake = Lake(database, options.timeout)
+
+    def late() -> list[Late]:
+        return late_ranks(stragglers(database, options.timeout, rest=False, limit=_MOST_LATE).answer)
+
+    colours = palette_for(
+        preferences().theme, no_color="NO_COLOR" in os.environ, color_system=color_system_of(os.environ)
+    )
+    app = LakeScreen(
+        lake,
+        called(options.lake),
+        Ways(_open, late),
+        [one.theme() for one in PALETTES.values()],
+        colours.name,
+    )
+    with TerminalGuard():
+        status = app.run()
+    # the database stays open: who looks for late ranks may still ask it
+    return FAILURE if app.return_code else status or 0
+
+
+def _open(path: str, lent: Lent) -> str:
+    """Shows a recording as ``gputop replay`` does; returns what went wrong."""
+    with lent():
+        status = subprocess.run(isolated("gputop", "replay", os.path.abspath(path)), check=False).returncode
+    _LOG.info("the screen over %s ended with status %d", path, status)
+    return f"gputop replay {path} ended with status {status}: the reason is in the terminal" if status else ""

@@ -1,0 +1,340 @@
+"""``gputop serve``: the one process of root that observes always, for everybody on the machine."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import os
+import signal
+import socket
+import time
+from importlib.util import find_spec
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gputop.commands.command import VERSION, Command
+from gputop.commands.flags import add_alerts, add_probes
+from gputop.commands.observation import Session, open_session
+from gputop.commands.words import bounded, size
+from gputop.errors import USAGE, CommandError, install_command
+from gputop.process.interrupts import heeded
+from gputop.process.say import say
+from gputop.serve.alarms import Told, command_words, webhook_address
+from gputop.serve.client import asked
+from gputop.serve.keeper import Limits
+from gputop.serve.listening import Listening, listen
+from gputop.serve.notify import Notifier
+from gputop.serve.service import Service, Settings
+from gputop.serve.view import ROOT
+from gputop.serve.wire import SOCKET
+from probes.ebpf import callcost
+from probes.observe.live_source import LiveSource
+
+if TYPE_CHECKING:
+    from gputop.serve.http import Address
+    from gputop.serve.otlp import Destination
+
+_LOG = logging.getLogger(__name__)
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_KEPT = "/var/lib/gputop"
+_ENDS_S = 60.0
+_POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes meanwhile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"socket for clients ({SOCKET})")
+    parser.add_argument(
+        "--history",
+        type=size,
+        default=200 << 20,
+        metavar="SIZE",
+        help="memory for the history (200M)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=bounded(1, 1440, "minutes"),
+        default=10.0,
+        metavar="N",
+        help="minutes of history to keep (10)",
+    )
+    keep = parser.add_argument_group(
+        "flight recorder", "Keeps recordings of slow steps, new findings and processes that end badly."
+    )
+    keep.add_argument("--keep-dir", default=_KEPT, metavar="FOLDER", help=f'folder ({_KEPT}); "": keep none')
+    keep.add_argument(
+        "--keep-size", type=size, default=2 << 30, metavar="SIZE", help="most space for all recordings (2G)"
+    )
+    for name, default, most, about in (
+        ("--before", 120, 3600, "seconds to keep before the event"),
+        ("--after", 30, 600, "seconds to keep after the event"),
+        ("--every", 600, 86400, "least seconds between two recordings of a process"),
+    ):
+        keep.add_argument(
+            name,
+            type=bounded(0, most, "s"),
+            default=float(default),
+            metavar="S",
+            help=f"{about} ({default})",
+        )
+    metrics = parser.add_argument_group("metrics", "Prometheus metrics at /metrics, health at /healthz.")
+    metrics.add_argument(
+        "--metrics",
+        type=_place,
+        metavar="[HOST:]PORT",
+        help="listen here; default HOST: this machine only",
+    )
+    metrics.add_argument("--token-file", metavar="FILE", help="require the bearer token in this file")
+    metrics.add_argument("--certificate", metavar="FILE", help="certificate and key (PEM), for TLS")
+    metrics.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="also send to an OpenTelemetry collector over HTTP (http://127.0.0.1:4318)",
+    )
+    metrics.add_argument(
+        "--max-series",
+        type=bounded(100, 1e6, "rows"),
+        default=5000.0,
+        metavar="N",
+        help="most series per process and function (5000); the rest is pid=other",
+    )
+    alerts = parser.add_argument_group(
+        "alerts", "Rules that fire are written to the log, and told to a command or an address."
+    )
+    add_alerts(alerts)
+    alerts.add_argument(
+        "--alert-command",
+        type=_command,
+        default=(),
+        metavar="CMD",
+        help="run this as nobody, without a shell, with the alert as JSON on its standard input",
+    )
+    alerts.add_argument(
+        "--alert-webhook",
+        type=_webhook,
+        metavar="URL",
+        help="send the alert here as JSON by POST",
+    )
+    parser.add_argument(
+        "--budget",
+        type=_percent,
+        metavar="PERCENT",
+        help="CPU time that observing may take, here and in the programs, in percent of all CPUs (1%%); "
+        "above it gputop observes less, step by step",
+    )
+    parser.add_argument("--stop", action="store_true", help="stop the running daemon and remove its probes")
+    parser.add_argument("--off", dest="stop", action="store_true", help=argparse.SUPPRESS)  # its former name
+    parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
+    add_probes(parser)
+    parser.set_defaults(rate=1.0)
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, nor HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _command(text: str) -> tuple[str, ...]:
+    try:
+        return command_words(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _webhook(text: str) -> str:
+    try:
+        return webhook_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _percent(text: str) -> float:
+    return bounded(0.01, 100, "%")(text.removesuffix("%")) / 100
+
+
+def check(options: argparse.Namespace) -> None:
+    """Metrics for other machines are for who has a token, or come by TLS; alerts need rules."""
+    if (options.alert_command or options.alert_webhook) and not options.alerts:
+        raise CommandError("--alert-command and --alert-webhook need a rule: --alert GpuWaits", USAGE)
+    if options.metrics is None:
+        return
+    host = options.metrics[0]
+    if host not in LOOPBACK and not options.token_file and not options.certificate:
+        raise CommandError(
+            f"metrics at {host} would be readable by anyone who reaches it: add --token-file or "
+            "--certificate",
+            USAGE,
+        )
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    if options.stop:
+        return _switch_off(options.socket)
+    if os.geteuid() != ROOT:
+        raise CommandError(
+            "gputop serve observes the programs of all users, which needs root: sudo gputop serve"
+        )
+    options.pid, options.command = None, []
+    settings = _settings(options)
+    listening = _listen(options.socket)
+    try:
+        return _served(options, settings, listening.socket)
+    finally:
+        listening.close()
+
+
+def _switch_off(path: str) -> int:
+    """Ends the daemon; returns when its probes are gone."""
+    asked(path, "off")
+    deadline = time.monotonic() + _ENDS_S
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path):
+                return 0
+        time.sleep(0.05)
+    raise CommandError("the daemon has not ended yet: see its log")
+
+
+def _listen(path: str) -> Listening:
+    try:
+        return listen(path)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            text = f"a gputop daemon runs at {path} already; gputop serve --stop ends it"
+            raise CommandError(text) from error
+        raise CommandError(f"no socket can be made at {path}: {error.strerror}") from error
+
+
+def _call_ns() -> float:
+    """What a traced call costs a program, at most."""
+    found = callcost.measured()
+    if found is None:
+        raise CommandError("--budget needs the cost of a traced call, which cannot be measured here")
+    _LOG.info("a traced call costs %.0f ns", found)
+    return found
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
+    return Settings(
+        VERSION,
+        options.history,
+        options.minutes,
+        options.keep_dir,
+        limits,
+        _address(options),
+        int(options.max_series),
+        options.budget,
+        _destination(options.otlp) if options.otlp else None,
+        tuple(options.alerts),
+        Told(options.alert_command, options.alert_webhook or ""),
+    )
+
+
+def _destination(endpoint: str) -> Destination:
+    """Where metrics are sent; raises CommandError where that cannot be."""
+    try:
+        from gputop.serve.otlp import destination
+    except ImportError as error:
+        raise CommandError(
+            f"--otlp needs packages that are not installed: {install_command('otlp')}"
+        ) from error
+    return destination(endpoint)
+
+
+def _address(options: argparse.Namespace) -> Address | None:
+    """Where metrics are told; raises CommandError where that cannot be."""
+    if options.metrics is None:
+        return None
+    if find_spec("prometheus_client") is None:
+        raise CommandError(f"--metrics needs a package that is not installed: {install_command('serve')}")
+    from gputop.serve.http import Address
+
+    token = ""
+    if options.token_file:
+        try:
+            with open(options.token_file, encoding="utf-8") as file:
+                token = file.read(4096).strip()
+        except OSError as error:
+            raise CommandError(f"the token cannot be read: {options.token_file}: {error.strerror}") from error
+        if not token:
+            raise CommandError(f"the token file {options.token_file} is empty: write a secret into it")
+    host, port = options.metrics
+    names = LOOPBACK if host in LOOPBACK and not token else frozenset()
+    return Address(host, port, token, options.certificate or "", names)
+
+
+def _served(options: argparse.Namespace, settings: Settings, listener: socket.socket) -> int:
+    call_ns = _call_ns() if options.budget is not None else 0.0
+    session = open_session(
+        options, record_to=None, output=None, rate_hz=options.rate, keeps=True, poll_s=_POLL_S
+    )
+    if session.reason:
+        session.source.abandon()
+        raise CommandError(f"gputop serve needs eBPF: {session.reason}")
+    notifier = Notifier()
+    ended: list[str] = []
+
+    def end(why: str) -> None:
+        ended.append(why)
+        session.source.close()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        end("stopped by root" if number == signal.SIGUSR1 else "stopped")
+
+    try:
+        live = session.source
+        assert isinstance(live, LiveSource)  # as it counts calls
+        # who writes what the daemon tells disguises it then
+        header = {**session.header, "private": True} if options.private else session.header
+        service = Service(header, listener, settings, end, lambda: live.probed, live.reduce, call_ns)
+    except OSError as error:
+        session.source.abandon()
+        what = (
+            f"metrics at {settings.metrics.host}:{settings.metrics.port}" if settings.metrics else "nothing"
+        )
+        raise CommandError(
+            f"{what if error.filename is None else error.filename} cannot be had: {error.strerror or error}; "
+            "see --keep-dir, --metrics and --certificate"
+        ) from error
+    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()), stop)
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda *_: service.ask_for_the_past())
+    try:
+        session.release()
+        service.start()
+        _observe(session, service, notifier)
+    finally:
+        notifier.tell("STOPPING=1")
+        session.source.abandon()
+        service.close(f"the daemon has ended: {ended[0] if ended else 'it cannot go on'}")
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def _observe(session: Session, service: Service, notifier: Notifier) -> None:
+    ready = False
+    for item in session.items():
+        if not service.take(item):
+            continue
+        if not ready:
+            ready = True
+            notifier.tell("READY=1", f"STATUS=observing, process {os.getpid()}")
+            say(
+                "observing; screen: gputop attach · last minutes: gputop dump · end: sudo gputop serve --stop"
+            )
+        notifier.tell("WATCHDOG=1")
+
+
+COMMAND = Command(
+    description="Run the daemon that observes this machine all the time, for all users. Its clients "
+    "(gputop attach, gputop dump) need no privileges; each user sees their own processes.",
+    add_arguments=add_arguments,
+    run=serve,
+    check=check,
+)

@@ -1,0 +1,1 @@
+"""Commands over session files: other formats, inspection, repair, cutting, merging, redaction."""

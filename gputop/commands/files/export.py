@@ -1,0 +1,48 @@
+"""``gputop export``: a recording in a form that other tools read."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.api.holes import about_holes
+from gputop.api.session import open_session
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file, add_output
+from gputop.commands.progress import Progress
+from gputop.exchange.formats import FORMATS
+from gputop.exchange.formats import export as write
+from gputop.process.say import say
+
+_OPENED_BY = {
+    "perfetto": "open it at ui.perfetto.dev, which reads it on your machine",
+    "parquet": "a file for each table: duckdb -c \"FROM '{}/findings.parquet'\"",
+    "csv": "a file for each table",
+    "speedscope": "open it at speedscope.app, which reads it on your machine",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    parser.add_argument(
+        "--to", required=True, choices=FORMATS, help="the format; parquet and csv write a folder"
+    )
+    add_output(parser, "OUT", "the output")
+
+
+def export(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        write(session, options.output, options.to, progress, force=options.force)
+        missing = about_holes(session)
+    for text in missing:
+        say(text)
+    say(f"{options.output}: {_OPENED_BY[options.to].format(options.output)}")
+    return 0
+
+
+COMMAND = Command(
+    description="Convert a recording to a Perfetto trace, Parquet or CSV tables, or a speedscope profile.",
+    add_arguments=add_arguments,
+    run=export,
+)

@@ -1,0 +1,36 @@
+"""``gputop redact``: a copy of a recording that is safe to send to a stranger."""
+
+from __future__ import annotations
+
+import argparse
+
+from gputop.api.session import open_session
+from gputop.commands.command import Command
+from gputop.commands.flags import add_copy, check_copy
+from gputop.commands.progress import Progress
+from gputop.files.redaction import redact as write_redacted
+from gputop.process.say import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_copy(parser)
+
+
+def redact(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with open_session(options.file) as session, Progress("reading") as progress:
+        count = write_redacted(session, options.output, progress, force=options.force)
+    say(f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now")
+    return 0
+
+
+COMMAND = Command(
+    usage=("gputop redact FILE -o OUT",),
+    description="Write a copy of a recording with pseudonyms for host, users, paths, command lines and "
+    "unwatched processes. Times, calls, functions and findings stay.",
+    add_arguments=add_arguments,
+    run=redact,
+    check=check_copy,
+    intermixed=True,
+)

@@ -1,0 +1,1 @@
+"""Commands that record, add up, explain, compare and query recordings."""

@@ -1,0 +1,54 @@
+"""``gputop diff``: did the change help."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from gputop.api import functions
+from gputop.commands.command import Command, always
+from gputop.commands.flags import add_file, add_json
+from gputop.commands.progress import Progress
+from gputop.commands.words import bounded
+from gputop.explain.compare_output import diff_to_text
+from gputop.explain.evidence.memory import keep_freed
+from gputop.process.say import put, show
+from gputop.process.terminal import terminal_width
+
+_WIDTH = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
+    add_file(parser, "after", metavar="AFTER", help="a recording from after it, of any length")
+    add_json(parser)
+    parser.add_argument(
+        "--memory",
+        type=bounded(0.3, 4096, "GiB"),
+        metavar="GIB",
+        help="memory limit in GiB (1); larger recordings are compared in parts",
+    )
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    keep_freed()
+    with Progress("reading") as progress:
+        memory = int(options.memory * (1 << 30)) if options.memory else None
+        found = functions.diff(options.before, options.after, progress=progress, memory_bytes=memory)
+    if options.json:
+        put(json.dumps(functions.to_json(found)) + "\n")
+    else:
+        show(diff_to_text(found, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
+    return 0
+
+
+COMMAND = Command(
+    description="Compare two recordings of a program, before and after a change: steps, CUDA calls, context "
+    "switches and the causes of idle time. Exit status: 0, or 1 after an error.",
+    add_arguments=add_arguments,
+    run=diff,
+    only_reads=always,
+)

@@ -1,0 +1,255 @@
+"""``gputop record``: a session file without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_output, add_target
+from gputop.commands.observation import Session, open_session
+from gputop.commands.words import bounded, size
+from gputop.errors import USAGE, CommandError
+from gputop.format import format_bytes, format_count
+from gputop.process.child import Child
+from gputop.process.failures import refused
+from gputop.process.interrupts import heeded
+from gputop.process.say import say
+from gputop.process.terminal import StatusLine
+from probes.samples import lost_until
+from probes.schema import Kind, Records
+from probes.source import MARK, Item, Sample
+from replay.coding.file_format import SessionError
+from replay.segments import Limits
+
+if TYPE_CHECKING:
+    from gputop.recording.adaptive import Detail
+
+DETAILS = ("full", "adaptive", "summary")
+
+
+class _Progress:
+    """Elapsed time, calls per second, size, losses: on one line, once a mark."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._began = self._last = time.monotonic()
+        self._calls = 0
+
+    def count(self, records: Records) -> None:
+        """Counts outermost calls."""
+        outermost = (records["kind"] == Kind.CALL) & (records["depth"] == 0)
+        self._calls += int(np.count_nonzero(outermost))
+
+    def line(self, mark: Sample) -> str:
+        """The line for a mark."""
+        now = time.monotonic()
+        rate = self._calls / max(now - self._last, 1e-3)
+        self._calls, self._last = 0, now
+        lost = sum(lost_until(mark).values())
+        writer = self._session.output
+        assert writer is not None
+        return (
+            f"recording {now - self._began:.0f} s  {format_count(rate)} calls/s  "
+            f"{format_bytes(writer.size_bytes)}  lost {lost}"
+        )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_output(parser, "FILE", "the recording to write")
+    add_target(parser)
+    parser.add_argument(
+        "--detail",
+        choices=DETAILS,
+        default="full",
+        help="full: all records (default); adaptive: all records around findings and unusually long calls, "
+        "sums and histograms of the rest; summary: sums and histograms only. Totals are exact",
+    )
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="write pseudonyms for host, users, paths, command lines and unwatched processes",
+    )
+    add_duration(parser, 1e9, "stop recording after S seconds; CMD goes on")
+    parser.add_argument(
+        "--max-size",
+        type=size,
+        metavar="SIZE",
+        help="record in segments of this size (500M, 2G); FILE becomes a folder, which opens like a file",
+    )
+    parser.add_argument(
+        "--max-time", type=bounded(1, 1e9, "s"), metavar="S", help="record in segments of S seconds"
+    )
+    parser.add_argument(
+        "--keep", type=bounded(2, 512, "segments"), metavar="N", help="keep the newest N segments only"
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """What goes together."""
+    if options.keep is not None and options.max_size is None and options.max_time is None:
+        raise CommandError("--keep goes with --max-size or --max-time", USAGE)
+
+
+def record(options: argparse.Namespace) -> int:
+    """Runs the command; returns CMD's exit status, or 0 without one."""
+    session = open_session(
+        options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
+    )
+    if options.detail != "full" and session.reason:
+        say("--detail has no effect: without eBPF no calls are recorded")
+    source, child = session.source, session.child
+    if session.reason:
+        say(session.reason)
+
+    timer = threading.Timer(options.duration, source.close) if options.duration else None
+    began = time.monotonic()
+    # also where a shell has these ignored, as of a background job: kill -INT ends a recording
+    with session.answering({signal.SIGINT, signal.SIGTERM, *heeded()}) as came:
+        try:
+            session.release()
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            with _explained(session, options.detail) as detail:
+                failure = _write_all(session, detail, watched=bool(options.pid))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            source.abandon()
+        after = f"interrupted after {time.monotonic() - began:.1f} s; " if came else ""
+        status = _outcome(session, options.output, failure, after)
+    with session.interrupting():
+        return child.wait() if child is not None and status == 0 else status
+
+
+def _limits(options: argparse.Namespace) -> Limits | None:
+    """When a segment ends; None: it is one file."""
+    if options.max_size is None and options.max_time is None:
+        return None
+    span_ns = int(options.max_time * 1e9) if options.max_time else None
+    return Limits(options.max_size, span_ns, int(options.keep) if options.keep else None)
+
+
+@contextlib.contextmanager
+def _explained(session: Session, chosen: str) -> Iterator[Detail | None]:
+    """What chooses the records that are written; None where all are."""
+    header = session.source.header
+    if chosen == "full" or header.get("calls_observed") is False:
+        yield None
+        return
+    from gputop.explain.live import LiveExplainer
+    from gputop.recording.adaptive import Adaptive, Summary
+
+    start_ns = int(header["start_ns"])
+    if chosen == "summary":
+        yield Summary(start_ns)
+        return
+    explainer = LiveExplainer(header)
+    explainer.start()
+    try:
+        yield Adaptive(start_ns, explainer)
+    finally:
+        explainer.close()
+
+
+def _write_all(
+    session: Session, detail: Detail | None, *, watched: bool
+) -> SessionError | CommandError | None:
+    """Writes until the source ends; what goes wrong ends the recording, not the command."""
+    progress = _Progress(session)
+    status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
+    writer = session.output
+    assert writer is not None
+
+    def write(items: Iterable[Item]) -> None:
+        for item in items:
+            writer.write(session.redactor.item(item) if session.redactor is not None else item)
+
+    try:
+        for item in session.items():
+            write(detail.take(item) if detail is not None else (item,))
+            if not isinstance(item, Sample):
+                progress.count(item)
+            elif item.kind == MARK:
+                status.write(progress.line(item))
+                _end_with(session, watched=watched)
+        if detail is not None:
+            write(detail.finish())
+            if told := detail.told():
+                status.close()
+                say(f"{writer.path}: {told}")
+        writer.close()
+    except SessionError as error:
+        session.source.close()
+        return error
+    except CommandError as error:  # nothing more is to be seen: what was seen is kept
+        return error
+    except (MemoryError, OSError, RuntimeError) as error:
+        session.source.close()
+        if not (lacking := refused(error)):
+            raise
+        return SessionError(f"recording to {writer.path} stopped: {lacking}")
+    finally:
+        status.close()
+        with contextlib.suppress(SessionError, MemoryError):  # told already, or the file is whole without it
+            writer.close()
+    return None
+
+
+def _terminal_of(child: Child | None) -> int | None:
+    """The command's own terminal, if it has one."""
+    return child.terminal.descriptor if child is not None and child.terminal is not None else None
+
+
+def _end_with(session: Session, *, watched: bool) -> None:
+    """Ends the source when there is nothing left to watch."""
+    ended = session.child is not None and session.child.poll() is not None
+    if ended or (watched and not session.source.alive):
+        session.source.close()
+
+
+def _outcome(session: Session, path: str, failure: Exception | None, after: str) -> int:
+    writer = session.output
+    assert writer is not None
+    if isinstance(failure, CommandError):
+        say(f"{failure}; what was recorded before is safe: {path}")
+    elif failure is not None:
+        say(str(failure))
+    if failure is not None:
+        if session.child is not None:
+            session.child.wait()
+        return 1
+    say(
+        f"{after}{path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
+        f"see it with: gputop replay {shlex.quote(path)}"
+    )
+    child = session.child
+    if child is not None and os.path.basename(child.command[0]) == "srun":
+        say(
+            "srun's tasks are children of slurmstepd, so they were not watched; they are by: "
+            "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.msgpack -- CMD'"
+        )
+    if child is not None and child.poll() is None:
+        say(f"waiting for {child.command[0]} (process {child.pid}) to end")
+    return 0
+
+
+COMMAND = Command(
+    usage=("gputop record -o FILE [flags] [-- CMD ARGS…]",),
+    description="Record without a screen until CMD ends, --duration is over, or ^C.",
+    add_arguments=add_arguments,
+    run=record,
+    check=check,
+    starts=True,
+)

@@ -1,0 +1,40 @@
+"""``gputop report``: one HTML page about a recording."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from gputop.api.session import open_session
+from gputop.commands.command import Command
+from gputop.commands.flags import add_file, add_output
+from gputop.commands.progress import Progress
+from gputop.files.output_files import new_file, refuse_existing
+from gputop.format import format_bytes
+from gputop.process.say import say
+from gputop.report_page.report_html import report_page
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    add_output(parser, "PAGE", "the page")
+
+
+def report(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    refuse_existing(options.output, force=options.force)
+    with open_session(options.file) as session, Progress("reading") as progress:
+        page = report_page(session, os.path.basename(options.file), progress).encode()
+    with new_file(options.output, force=options.force) as file:
+        file.write(page)
+    say(f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too")
+    return 0
+
+
+COMMAND = Command(
+    description="Write one HTML page about a recording: verdict, timeline, findings, latencies, lines, "
+    "tables. It works offline and loads nothing.",
+    add_arguments=add_arguments,
+    run=report,
+)

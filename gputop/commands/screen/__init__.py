@@ -1,0 +1,1 @@
+"""Commands that show the present or a recording, and what they share."""

@@ -1,0 +1,124 @@
+"""``gputop replay``: the same screen over a recording."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from gputop.api.reading import open_file, understood
+from gputop.commands.command import Command
+from gputop.commands.flags import (
+    add_alerts,
+    add_file,
+    add_filters,
+    add_looks,
+    add_once,
+    check_alerts,
+    filter_text,
+    shown_gpus,
+)
+from gputop.commands.moment import mark_index
+from gputop.commands.screen.looks import draws_ascii, preferences
+from gputop.commands.words import bounded
+from gputop.playback.player import ReplayFeed, frame_at
+from gputop.process.say import put, show
+from gputop.process.terminal import require_terminal, terminal_width
+from replay.reader import SessionReader
+
+# the screen needs nothing of what prints and explains until it is there
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", metavar="FILE")
+    parser.add_argument(
+        "--at",
+        metavar="T",
+        help="start time: seconds, HH:MM:SS (the recording machine's zone) or end (default of --once)",
+    )
+    parser.add_argument(
+        "--speed", type=bounded(0.25, 64, ""), default=1.0, metavar="X", help="playing speed (1)"
+    )
+    add_looks(parser)
+    add_alerts(parser)
+    add_filters(parser)
+    add_once(parser, "print one frame as text and exit")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame."""
+    options.once |= options.json
+    check_alerts(options)
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    with closing(open_file(options.file)) as reader:
+        if not options.once:
+            require_terminal()
+        index = mark_index(reader, options.at or ("end" if options.once else "0"))
+        return _once(options, reader, index) if options.once else _screen(options, reader, index)
+
+
+def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    from gputop.commands.screen.text import render_text, verdict_json, verdict_text
+    from gputop.engine.frame_json import frame_to_json
+    from gputop.ui.model.filter import narrowed, parse_filter
+
+    with understood(options.file):
+        frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
+    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
+    if options.json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+    else:
+        width = terminal_width(sys.stdout)
+        plain = draws_ascii(options)
+        text = render_text(frame, width=width, ascii_only=plain)
+        show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
+    return 0
+
+
+def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
+    from gputop.ui.model.config import Asked
+    from gputop.ui.run import run_app
+
+    preferred = preferences()
+    with understood(options.file):
+        feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
+    feed.start(explain=False)
+    try:
+        asked = Asked(
+            "replay",
+            ascii=draws_ascii(options, preferred),
+            title=options.file,
+            preferences=preferred,
+            alerts=(*preferred.alerts, *options.alerts),
+            filter=filter_text(options),
+            gpus=shown_gpus(options),
+        )
+        return run_app(feed, asked, seen=feed.explain)
+    finally:
+        feed.close()
+
+
+def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
+    from gputop.explain.live import ReplayExplainer
+
+    if reader.header.get("calls_observed") is False:
+        return None
+    return ReplayExplainer(reader).verdict_at(index)
+
+
+COMMAND = Command(
+    description="Show a recording in the screen, with pause, steps and speed. Needs no GPU, root or bcc.",
+    add_arguments=add_arguments,
+    run=replay,
+    check=check,
+    only_reads=lambda options: bool(options.once),
+    has_screen=lambda options: not options.once,
+)

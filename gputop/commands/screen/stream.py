@@ -1,0 +1,173 @@
+"""``gputop stream``: one frame a line, for programs that go on reading."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import threading
+from types import FrameType
+
+from gputop.api.session import Session as Recording
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_file, add_target, file_or_now
+from gputop.commands.observation import Session, open_session
+from gputop.engine.engine import Engine
+from gputop.engine.frame import Frame
+from gputop.engine.frame_json import frame_to_json
+from gputop.process.interrupts import heeded
+from gputop.process.say import say, writing
+
+MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
+MOST_BYTES = 16 << 20  # the same in bytes: a line is as long as what programs of others do
+_LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: observe now")
+    parser.add_argument("--jsonl", action="store_true", required=True, help="one JSON object per line")
+    add_target(parser)
+    add_duration(parser, 1e9, "without FILE: end after S seconds")
+
+
+def stream(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _recorded(options.file) if options.file else _present(options)
+
+
+def line_of(frame: Frame) -> bytes:
+    """A frame as a line."""
+    return json.dumps(frame_to_json(frame), separators=(",", ":")).encode() + b"\n"
+
+
+class LineWriter:
+    """Writes lines in a thread of its own: a reader that is slow must not make events be lost.
+
+    Args:
+        descriptor: Where the lines go.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.failure: OSError | None = None
+        self._descriptor = descriptor
+        self._bytes, self._held = 0, threading.Lock()
+        self._lines: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="gputop-lines", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the reader is so far behind that the next frame is left out."""
+        return self._lines.full() or self._bytes > MOST_BYTES
+
+    def put(self, line: bytes) -> None:
+        """Takes a line to be written; to be asked only while nobody is behind."""
+        with self._held:
+            self._bytes += len(line)
+        self._lines.put_nowait(line)
+
+    def close(self) -> None:
+        """Waits until all is written, or until the reader has had its time.
+
+        Raises:
+            OutputError: A line could not be written, for instance since the disk is full.
+            BrokenPipeError: The reader has gone.
+        """
+        try:
+            self._lines.put(None, timeout=_LAST_WORDS_S)
+            self._thread.join(_LAST_WORDS_S)
+        except queue.Full:
+            pass
+        if self.failure is not None:
+            with writing():
+                raise self.failure
+
+    def _run(self) -> None:
+        try:
+            while (line := self._lines.get()) is not None:
+                write_all(self._descriptor, line)
+                with self._held:
+                    self._bytes -= len(line)
+        except OSError as error:
+            self.failure = error
+
+
+def write_all(descriptor: int, line: bytes) -> None:
+    """Writes a whole line, in as many parts as the other end takes it."""
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+def _recorded(path: str) -> int:
+    """Every frame of a recording, as fast as they are read."""
+    with Recording(path) as recording:
+        for frame in recording.frames():
+            line = line_of(frame)
+            with writing():
+                write_all(1, line)
+    return 0
+
+
+def _present(options: argparse.Namespace) -> int:
+    # the lines are ours alone: what the command prints goes to standard error
+    output = os.dup(2) if options.command else None
+    session = open_session(options, record_to=None, output=output, rate_hz=options.rate)
+    if output is not None:
+        os.close(output)
+    source, child = session.source, session.child
+    if session.reason:
+        say(session.reason)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if child is not None:
+            child.pass_on(number)
+        source.close()
+
+    ending = {signal.SIGINT, signal.SIGTERM, *heeded()}
+    previous = {number: signal.signal(number, stop) for number in ending}
+    timer = threading.Timer(options.duration, source.close) if options.duration else None
+    writer = LineWriter(1)
+    try:
+        session.release()
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        _follow(session, writer, watched=bool(options.pid))
+    finally:
+        if timer is not None:
+            timer.cancel()
+        source.abandon()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    writer.close()
+    return 0
+
+
+def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
+    """Writes frames until the source ends, or nobody reads, or there is nothing left to watch."""
+    engine = Engine(session.source.header)
+    for item in session.items():
+        if not engine.feed(item):
+            continue
+        if not writer.behind:
+            writer.put(line_of(engine.frame()))
+        ended = session.child is not None and session.child.poll() is not None
+        if ended or writer.failure is not None or (watched and not session.source.alive):
+            session.source.close()
+
+
+COMMAND = Command(
+    usage=(
+        "gputop stream --jsonl [FILE]",
+        "gputop stream --jsonl [flags] [-- CMD ARGS…]",
+    ),
+    description="Print each frame as one line of JSON (docs/json.md), until ^C or until CMD ends.",
+    add_arguments=add_arguments,
+    run=stream,
+    starts=True,
+    check=lambda options: file_or_now("stream", options),
+    only_reads=lambda options: bool(options.file),
+)

@@ -1,0 +1,210 @@
+"""The verdict beside one frame: what ``--once`` prints of it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gputop.documents.frame_schema import VerdictJson
+from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.explain.answer.output import report_to_json
+from gputop.explain.answer.wording import what_if_text
+from gputop.format import (
+    clip,
+    escape_text,
+    fit,
+    format_bytes,
+    format_clock,
+    format_count,
+    width_of,
+)
+from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
+from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
+from gputop.ui.model.table import Column, Context, needed
+from gputop.ui.model.why import ended_text
+
+if TYPE_CHECKING:
+    from gputop.explain.window import Verdict
+
+
+def verdict_json(verdict: Verdict | None) -> VerdictJson:
+    """The key that ``--once --json`` adds to a frame (docs/json.md)."""
+    return {"verdict": report_to_json(verdict.report) if verdict is not None else None}
+
+
+def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, ascii_only: bool = False) -> str:
+    """The sentences above the frame, and an empty line; "" where nothing can be known.
+
+    What has no finding but an advice, a busy GPU, gets that; of several causes what is left without each. Of
+    programs that have ended it says so, by the frame's moment.
+    """
+    if verdict is None:
+        return ""
+    report = verdict.report
+    said = [f"why, {report.duration_ns / 1e9:.1f} s: {report.verdict}"]
+    if verdict.ended is not None:
+        said.append(f"{ended_text(verdict.ended, now_ns)}; no process makes CUDA calls now")
+    if report.diagnosis is not None and not report.findings:
+        said += [f"> {advice}" for advice in report.diagnosis.advice]
+    said += [text for text in (what_if_text(report),) if text]
+    shown = [escape_text(text, ascii_only=ascii_only) for text in said]
+    return "\n".join(textwrap.fill(text, width) if width else text for text in shown) + "\n\n"
+
+
+# One frame as plain text: for a log, a pipe, a bug report. No escape codes, no Textual.
+
+T = TypeVar("T")
+UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
+
+
+def render_text(
+    frame: Frame,
+    *,
+    width: int | None,
+    ascii_only: bool = False,
+    outcome: str = "",
+    output: Sequence[str] = (),
+) -> str:
+    """The frame as lines of text that end in a newline.
+
+    Args:
+        frame: Any frame.
+        width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
+            sentences go on in the next line: they may end in a command to type.
+        ascii_only: Whether to write ASCII only.
+        outcome: How the started command has ended, "" while it runs.
+        output: Its output.
+    """
+    glyphs = ASCII if ascii_only else UNICODE
+    blocks = [
+        _top(frame, glyphs, width),
+        _gpus(frame, glyphs, width),
+        _processes(frame, glyphs, width, processes.waiting(frame, outcome, output)),
+    ]
+    if frame.storms:
+        traced = frame.calls_observed
+        blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
+    for row in frame.processes:
+        blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs), _lines(frame, row, glyphs)]
+    out: list[str] = []
+    for block in blocks:
+        if block:
+            out += [*([""] if out else []), *block]
+    cut = (line if width is None else clip(line, width, glyphs.ellipsis) for line in out)
+    return "".join(line.rstrip() + "\n" for line in cut)
+
+
+def _sentence(text: str, width: int | None, head: str = "") -> list[str]:
+    """A sentence in as many lines as it takes; those after the first stand below its first word."""
+    if width is None:
+        return [head + text]
+    lines = wrap(text, max(width - width_of(head), 1))
+    return [(head if row == 0 else " " * width_of(head)) + line for row, line in enumerate(lines)]
+
+
+def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
+    clock = format_clock(frame.wall_ns, frame.utc_offset_s, millis=True)
+    facts = [
+        f"gputop {clock}",
+        f"window {frame.window_ns / 1e9:.2f}s",
+        f"lost {frame.lost.events}",
+        *([f"{format_count(frame.events_per_second)} events/s"] if frame.calls_observed else []),
+        f"{header.calls_text(frame)} calls/s",
+        f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
+    ]
+    told = [escape_text(text, ascii_only=glyphs.ascii) for text in frame.problems]
+    problems = [line for text in told for line in _sentence(text, width, f"{glyphs.warning} ")]
+    return ["  ".join(facts), *problems]
+
+
+def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned columns, each as wide as its widest cell.
+
+    Args:
+        heads: Title of each column and whether it is aligned right.
+        rows: The cells.
+    """
+    widths = [
+        max([width_of(title), *(width_of(row[place]) for row in rows)])
+        for place, (title, _) in enumerate(heads)
+    ]
+    out = []
+    for row in ([title for title, _ in heads], *rows):
+        cells = [fit(text, widths[i], right=heads[i][1]) for i, text in enumerate(row)]
+        out.append("  ".join(cells).rstrip())
+    return out
+
+
+def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
+    """A line a GPU with the columns that some GPU has, then what they lack, instances and processes."""
+    if not frame.gpus:
+        return _sentence(gpus.no_gpu_sentence(frame), width)
+    columns = [column for column in gpus.COLUMNS if gpus.offered(column, frame.gpus, glyphs)]
+    heads = [("GPU", True), ("NAME", False), ("UTIL", True), *((column.title, True) for column in columns)]
+    rows = []
+    for gpu in frame.gpus:
+        name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+        cells = [str(gpu.index), name, gpu_text.percent_text(gpu.utilization_percent)]
+        rows.append([*cells, *(column.text(gpu, glyphs) for column in columns)])
+    return [*_table(heads, rows), *(line for gpu in frame.gpus for line in _more_of(gpu, glyphs))]
+
+
+def _more_of(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
+    trouble = gpu_text.trouble(gpu, glyphs)
+    said = [trouble[0]] if trouble else []
+    said += [] if gpu.lost else gpu_text.reasons(gpu)
+    lines = [f"GPU {gpu.index} {sentence}" for sentence in said]
+    tables = (("instances", gpu_page.instances(gpu, glyphs)), ("processes", gpu_page.processes(gpu, glyphs)))
+    for title, table in tables if gpu.processes or gpu.mig else ():
+        lines += [f"{title} of GPU {gpu.index}", *(plain(line) for line in table[1:])] if table else []
+    return lines
+
+
+def _listed(
+    columns: Sequence[Column[T]], rows: Sequence[T], context: Context, rank: Callable[[T], Any]
+) -> list[str]:
+    ordered = sorted(rows, key=rank, reverse=True)
+    cells = [[column.cell(row, context, UNLIMITED)[0] for column in columns] for row in ordered]
+    return _table([(column.title, column.right) for column in columns], cells)
+
+
+def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence[str]) -> list[str]:
+    if not frame.processes:
+        return [line for text in nobody for line in _sentence(text, width)]
+    context = processes.context_of(frame, glyphs)
+    rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
+    return _listed(needed(processes.COLUMNS, frame.processes), frame.processes, context, rank)
+
+
+def _who(row: ProcessRow, glyphs: Glyphs) -> str:
+    return f"{row.pid} {escape_text(row.name, ascii_only=glyphs.ascii)}"
+
+
+def _calls(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.calls:
+        return []
+    context = details.call_context(frame, row, glyphs)
+    scale = details.histogram_scale(context)
+    title = f"calls of {_who(row, glyphs)}" + (f", {scale}" if scale else "")
+    rank: Callable[[CallRow], Any] = lambda call: call.sum_ns  # noqa: E731
+    return [title, *_listed(details.CALL_COLUMNS, row.calls, context, rank)]
+
+
+def _threads(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.threads:
+        return []
+    context = details.call_context(frame, None, glyphs)
+    rank: Callable[[ThreadRow], Any] = lambda thread: thread.involuntary_switches  # noqa: E731
+    return [
+        f"threads of {_who(row, glyphs)}",
+        *_listed(details.THREAD_COLUMNS, row.threads, context, rank),
+    ]
+
+
+def _lines(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
+    if not row.lines:
+        return []
+    context = details.call_context(frame, None, glyphs)
+    rank: Callable[[lines.LineUse], Any] = lambda use: use.sum_ns  # noqa: E731
+    return [f"lines of {_who(row, glyphs)}", *_listed(lines.COLUMNS, lines.line_uses(row), context, rank)]

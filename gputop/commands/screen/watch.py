@@ -1,0 +1,299 @@
+"""``gputop``: the live screen, or one frame of it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gputop.commands.command import Command
+from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts, filter_text, shown_gpus
+from gputop.demo.workload import is_workload
+from gputop.errors import USAGE, CommandError
+from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
+from gputop.process.say import put, say, show
+from gputop.process.terminal import require_terminal, terminal_width
+from replay.coding.file_format import SessionError
+
+# `gputop --help` needs none of what observes and draws: that is imported where it is used
+if TYPE_CHECKING:
+    from gputop.commands.observation import Session
+    from gputop.engine.engine import Engine
+    from gputop.engine.frame import Frame
+    from gputop.explain.window import Verdict, Window
+    from gputop.process.outputfile import OutputFile
+    from probes.source import Item
+    from replay.writer import SessionWriter
+
+ONCE_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    add_target(parser)
+    add_screen(parser)
+    add_duration(parser, 86400, "with --once: seconds to observe (2)")
+
+
+def check(options: argparse.Namespace) -> None:
+    """JSON is of one frame, and a duration as well."""
+    options.once |= options.json
+    check_alerts(options)
+    if options.duration is not None and not options.once:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+
+
+def live(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    return _once(options) if options.once else _screen(options)
+
+
+def _once(options: argparse.Namespace) -> int:
+    from gputop.commands.observation import interrupted_after, open_session
+    from gputop.commands.screen.looks import RATE_HZ, draws_ascii
+    from gputop.engine.engine import Engine
+    from gputop.explain.window import Window
+    from gputop.process.outputfile import OutputFile
+    from gputop.ui.model.filter import narrowed, parse_filter
+
+    seconds = options.duration or ONCE_S
+    # the command's output must not run into the frame, nor hold our own output open when it goes on
+    log = OutputFile() if options.command else None
+    if options.lines is None and not options.record:
+        options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
+    with _kept_if_used(log):
+        session = open_session(
+            options,
+            record_to=options.record,
+            output=log.descriptor if log else None,
+            rate_hz=options.rate or RATE_HZ,
+        )
+        header = session.source.header
+        window = Window(header) if not session.reason else None
+        engine = Engine(header, window_ns=int((seconds + 1) * 1e9))
+        began = time.monotonic()
+        with session.answering() as came:
+            failure = _observe(session, seconds, engine, window)
+        seen_s = time.monotonic() - began
+        end_at_once()
+        frame, verdict = engine.frame(), window.verdict() if window is not None else None
+        if came:
+            frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
+        frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
+        outcome = session.child.outcome() if session.child is not None else ""
+        lines = log.reader().read().splitlines() if outcome and log is not None else []
+        plain = draws_ascii(options)
+        print_frame(frame, verdict, as_json=options.json, plain=plain, outcome=outcome, output=lines)
+    _farewell(session, log)
+    if failure is not None:
+        raise CommandError(str(failure))
+    return 128 + came[0] if came else 0
+
+
+def print_frame(
+    frame: Frame,
+    verdict: Verdict | None,
+    *,
+    as_json: bool,
+    plain: bool,
+    outcome: str = "",
+    output: Sequence[str] = (),
+) -> None:
+    """Prints one frame and the verdict beside it; raises as ``say.put``.
+
+    Args:
+        frame: The frame.
+        verdict: Of its moment.
+        as_json: As JSON.
+        plain: With ASCII only.
+        outcome: How the started command has ended, "" while it runs.
+        output: Its output.
+    """
+    from gputop.commands.screen.text import render_text, verdict_json, verdict_text
+    from gputop.engine.frame_json import frame_to_json
+
+    if as_json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+        return
+    width = terminal_width(sys.stdout)
+    text = render_text(frame, width=width, ascii_only=plain, outcome=outcome, output=output)
+    show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
+
+
+class _Recording:
+    """The session file beside the frame, if any: one that cannot be written any more costs nothing else."""
+
+    def __init__(self, writer: SessionWriter | None) -> None:
+        self.failure: SessionError | None = None
+        self._writer = writer
+
+    def write(self, item: Item) -> None:
+        """Takes an item, until the file cannot take any more."""
+        if self._writer is not None and self.failure is None:
+            try:
+                self._writer.write(item)
+            except SessionError as error:
+                self.failure = error
+
+    def close(self) -> None:
+        """Completes the file."""
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except SessionError as error:
+                self.failure = self.failure or error
+
+
+@contextmanager
+def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
+    """Takes the file of the command's output away if what is to be seen fails, unless it holds something."""
+    try:
+        yield
+    except BaseException:
+        if log is not None and log.size == 0:
+            log.remove()
+        raise
+
+
+def _observe(session: Session, seconds: float, engine: Engine, window: Window | None) -> SessionError | None:
+    """Lets the command start and feeds what comes within ``seconds``, or until the command ends.
+
+    Returns:
+        Why the recording could not be written to its end, if there is one.
+
+    Raises:
+        CommandError: The command cannot be executed, or the source cannot go on.
+    """
+    source, recording = session.source, _Recording(session.writer)
+    timer = threading.Timer(seconds, source.close)
+    timer.daemon = True
+    try:
+        session.release()
+        timer.start()
+        for item in session.items():
+            recording.write(item)
+            if window is not None:
+                window.feed(item)
+            closed = engine.feed(item)
+            if closed and session.child is not None and session.child.poll() is not None:
+                source.close()
+    finally:
+        with finishing():
+            timer.cancel()
+            try:
+                source.abandon()
+            finally:
+                recording.close()
+    return recording.failure
+
+
+def _screen(options: argparse.Namespace) -> int:
+    require_terminal()
+    from gputop.commands.observation import open_session
+    from gputop.commands.screen.looks import RATE_HZ, draws_ascii, preferences
+    from gputop.playback.feeds import CommandLog, LiveFeed
+    from gputop.playback.recorder import Recorder
+    from gputop.process.outputfile import OutputFile
+    from gputop.ui.model.config import Asked
+    from gputop.ui.run import run_app
+    from replay.past.history import History
+
+    preferred = preferences()
+    rate_hz = options.rate or preferred.rate_hz or RATE_HZ
+    output = OutputFile() if options.command else None
+    log = CommandLog(output.path, output.reader()) if output else None
+    with _kept_if_used(output):
+        session = open_session(
+            options,
+            record_to=options.record,
+            output=output.descriptor if output else None,
+            rate_hz=rate_hz,
+            lines_later=True,
+            chooses=True,
+            meanwhile=lambda: importlib.import_module("gputop.ui.app"),
+        )
+    recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
+    outcome = session.child.outcome if session.child is not None else None
+    feed = LiveFeed(session.source, log, recorder=recorder, outcome=outcome)
+    refused: list[CommandError] = []
+
+    def fail(error: CommandError) -> None:
+        refused.append(error)
+        feed.fail(str(error))
+
+    try:
+        with heeding(lambda number: None):  # until the screen heeds them, and from its end on
+            feed.start()
+            released = session.release_meanwhile(fail)
+            asked = Asked(
+                rate_hz=rate_hz,
+                ascii=draws_ascii(options, preferred),
+                selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
+                title=getattr(options, "title", " ".join(options.command)),
+                preferences=preferred,
+                readonly=options.readonly,
+                alerts=(*preferred.alerts, *options.alerts),
+                filter=filter_text(options),
+                gpus=shown_gpus(options),
+            )
+            status = run_app(feed, asked)
+    except Interrupted as interrupt:
+        status = interrupt.status
+    finally:
+        with finishing():
+            feed.close()
+            session.source.abandon()
+    released.join()
+    if status == 128 + signal.SIGHUP and session.child is not None:
+        session.child.send(signal.SIGHUP)  # the terminal has gone, and the command is of another session
+    if refused:
+        raise refused[0]
+    _farewell(session, output)
+    if feed.failure():
+        raise CommandError(str(feed.failure()))
+    return status
+
+
+def _farewell(session: Session, log: OutputFile | None) -> None:
+    """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
+    child = session.child
+    if child is None:
+        return
+    if is_workload(child.command):
+        child.send(signal.SIGTERM)
+        if log is not None:
+            log.remove()
+        return
+    output = f"; its output: {log.path}" if log is not None else ""
+    status = child.poll()
+    if status is None:
+        say(f"{child.name} goes on as process {child.pid}{output}")
+    elif log is not None and log.size == 0:
+        log.remove()
+    elif log is not None:
+        say(f"{child.outcome()}{output}")
+
+
+COMMAND = Command(
+    usage=(
+        "gputop [flags] [-- CMD ARGS…]",
+        "gputop FILE",
+        "gputop COMMAND …",
+    ),
+    description="Shows why the GPU is idle: CUDA calls, context switches and GPU activity of each "
+    "process, live, and the causes of idle time. Programs are observed from outside, by "
+    "eBPF uprobes and scheduler tracepoints; they are not changed or restarted.",
+    add_arguments=add_arguments,
+    run=live,
+    starts=True,
+    check=check,
+    has_screen=lambda options: not options.once,
+)

@@ -1,0 +1,56 @@
+"""Writes a recording in a form that other tools read."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Final
+
+from gputop.api.reading import Progress
+from gputop.api.session import Session
+from gputop.exchange.csv_files import CsvFile
+from gputop.exchange.parquet_files import ParquetFile
+from gputop.exchange.perfetto import write_perfetto
+from gputop.exchange.session_tables import COLUMNS, tables
+from gputop.exchange.speedscope import write_speedscope
+from gputop.files.output_files import new_file, new_folder
+
+FORMATS: Final = ("perfetto", "parquet", "csv", "speedscope")
+
+
+def export(
+    session: Session, path: str, to: str, progress: Progress | None = None, *, force: bool = False
+) -> None:
+    """Writes a file, or for tables a folder with a file each.
+
+    Args:
+        session: The recording.
+        path: Where to.
+        to: One of ``FORMATS``.
+        progress: Is told how far the work is.
+        force: Takes the place of what is there, once it is whole.
+
+    Raises:
+        GputopError: It cannot be read or written, or a package that the format needs is not installed.
+    """
+    if to == "perfetto":
+        with new_file(path, force=force) as file:
+            write_perfetto(session, file, progress)
+    elif to == "speedscope":
+        with new_file(path, force=force) as file:
+            write_speedscope(session, file, os.path.basename(session.path), progress)
+    else:
+        _tables(session, path, to, progress, force=force)
+
+
+def _tables(session: Session, path: str, to: str, progress: Progress | None, *, force: bool) -> None:
+    kind = ParquetFile if to == "parquet" else CsvFile
+    with new_folder(path, force=force, ending=f".{to}") as folder, ExitStack() as stack:
+        files: dict[str, CsvFile | ParquetFile] = {}
+        for table in COLUMNS:
+            files[table] = kind(table, stack.enter_context(new_file(os.path.join(folder, f"{table}.{to}"))))
+            stack.callback(files[table].let_go)
+        for rows in tables(session, progress):
+            files[rows.table].add(rows)
+        for one in files.values():
+            one.close()

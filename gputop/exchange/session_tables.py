@@ -1,0 +1,330 @@
+"""A recording as tables with documented columns (docs/exchange.md), a batch of rows at a time.
+
+Times are int64 nanoseconds since the start of the recording, whose wall clock is in ``sessions``. What is not
+known is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gputop.api.reading import Progress, understood
+from gputop.api.session import Session, reader_of
+from gputop.engine.facts import Facts
+from gputop.engine.stats import Stats
+from gputop.exchange.explained import explained
+from gputop.exchange.launches import kernel_names, shapes_of, size_columns
+from gputop.explain.answer.report import Report
+from probes.activities import TEXTS, activity_rows
+from probes.proc.syscalls import name as syscall_name
+from probes.samples import ActivityData, FramesData, listed_gpus, told
+from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
+from probes.source import ACTIVITY, FRAMES, GPUS, MARK, Sample
+
+INT, REAL, TEXT, BOOL = "int64", "double", "string", "bool"
+VERSION: Final = 1
+
+# table -> column -> type; the meaning of each is in docs/exchange.md
+COLUMNS: dict[str, dict[str, str]] = {
+    "sessions": {
+        "source": TEXT, "recorder": TEXT, "start_wall_ns": INT, "start_mono_ns": INT, "duration_ns": INT,
+        "host": TEXT, "kernel": TEXT, "driver": TEXT, "private": BOOL, "calls_observed": BOOL,
+        "events": INT, "lost_events": INT, "verdict": TEXT, "class": TEXT, "gpu_span_ns": INT,
+        "idle_lower_ns": INT, "idle_upper_ns": INT, "idle_estimate_ns": INT,
+    },
+    "processes": {"pid": INT, "name": TEXT, "command": TEXT, "exited": BOOL},
+    "threads": {
+        "pid": INT, "tid": INT, "name": TEXT, "voluntary_switches": INT, "involuntary_switches": INT,
+        "on_cpu_ns": INT, "runnable_ns": INT, "blocked_ns": INT,
+    },
+    "calls": {
+        "start_ns": INT, "duration_ns": INT, "pid": INT, "tid": INT, "cpu": INT, "api": TEXT, "layer": TEXT,
+        "depth": INT, "nested": BOOL, "within": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT,
+        "bytes": INT, "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT,
+        "kernel": TEXT, "grid_x": INT, "grid_y": INT, "grid_z": INT, "block_x": INT, "block_y": INT,
+        "block_z": INT, "shared_bytes": INT,
+    },
+    "slices": {
+        "start_ns": INT, "duration_ns": INT, "runnable_ns": INT, "pid": INT, "tid": INT, "cpu": INT,
+        "state": INT, "involuntary": BOOL, "syscall": TEXT, "waker_pid": INT, "waker_tid": INT,
+        "next_pid": INT, "next_tid": INT, "stack_id": INT,
+    },
+    "stacks": {"stack_id": INT, "pid": INT, "depth": INT, "file": TEXT, "line": INT, "function": TEXT},
+    "gpu_samples": {
+        "time_ns": INT, "gpu": INT, "uuid": TEXT, "utilization_percent": INT, "memory_used_bytes": INT,
+        "sm_active_percent": REAL, "power_milliwatts": INT, "sm_clock_mhz": INT, "temperature_celsius": INT,
+    },
+    "gaps": {
+        "gpu": TEXT, "start_ns": INT, "end_ns": INT, "cause": TEXT, "title": TEXT, "level": TEXT, "pid": INT,
+        "tid": INT,
+    },
+    "activities": {
+        "what": TEXT, "name": TEXT, "start_ns": INT, "end_ns": INT, "pid": INT, "tid": INT, "device": INT,
+        "stream": INT, "bytes": INT, "detail": TEXT, "direction": INT, "memory": INT, "graph": INT,
+    },
+    "findings": {
+        "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT, "loss_lower_ns": INT,
+        "loss_upper_ns": INT, "loss_estimate_ns": INT, "per_step_ns": INT, "max_gain_ns": INT, "gaps": INT,
+        "pid": INT, "tid": INT, "api": TEXT, "file": TEXT, "line": INT, "function": TEXT, "evidence": TEXT,
+        "advice": TEXT,
+    },
+}  # fmt: skip
+
+_ACTIVITY_NUMBERS = ("pid", "tid", "device", "stream", "bytes", "direction", "memory", "graph")
+
+Batch = Mapping[str, Any]  # column -> values, all equally long
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a table."""
+
+    table: str
+    columns: Batch
+
+
+def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]:
+    """All rows of all tables; memory is needed for a tick of records and for what the explanation holds.
+
+    Raises:
+        GputopError: It cannot be read or understood.
+    """
+    totals = session.totals(progress)
+    report = None
+    if session.calls_observed:
+        known = explained(session, progress)
+        report = known.report
+        yield _gaps(session, known.idle)
+        yield _findings(report)
+    yield _session(session, totals, report)
+    yield from _totals(totals)
+    if progress is not None:
+        progress.goes_on("writing")
+    reader = reader_of(session)
+    with understood(session.path):
+        items = reader.items()
+        yield from _Items(session).through(progress.through(items, len(reader.marks)) if progress else items)
+
+
+def _session(session: Session, totals: Stats, report: Report | None) -> Rows:
+    header = session.header
+    machine = header.get("machine")
+    machine = machine if isinstance(machine, Mapping) else {}
+    row = {
+        "source": str(header.get("source", "gputop")),
+        "recorder": header.get("gputop"),
+        "start_wall_ns": totals.start_wall_ns,
+        "start_mono_ns": session.start_ns,
+        "duration_ns": totals.duration_ns,
+        "host": machine.get("host"),
+        "kernel": machine.get("kernel"),
+        "driver": header.get("driver"),
+        "private": bool(header.get("private")),
+        "calls_observed": session.calls_observed,
+        "events": totals.events,
+        "lost_events": totals.lost.events,
+        "verdict": report.verdict if report else None,
+        "class": report.diagnosis.kind if report and report.diagnosis else None,
+        "gpu_span_ns": report.span_ns if report else None,
+        "idle_lower_ns": report.idle.lower if report else None,
+        "idle_upper_ns": report.idle.upper if report else None,
+        "idle_estimate_ns": report.idle.estimate if report else None,
+    }
+    return _rows("sessions", [row])
+
+
+def _rows(table: str, rows: list[dict[str, Any]]) -> Rows:
+    return Rows(table, {name: [row[name] for row in rows] for name in COLUMNS[table]})
+
+
+def _totals(totals: Stats) -> Iterator[Rows]:
+    processes = totals.processes
+    yield _rows(
+        "processes",
+        [
+            {"pid": one.pid, "name": one.name, "command": one.command, "exited": one.exited}
+            for one in processes
+        ],
+    )
+    threads = [
+        {"pid": process.pid, **{name: getattr(thread, name) for name in COLUMNS["threads"] if name != "pid"}}
+        for process in processes
+        for thread in process.threads
+    ]
+    yield _rows("threads", threads)
+
+
+def _gaps(session: Session, idle: Any) -> Rows:
+    columns = {
+        "gpu": idle.gpu,
+        "start_ns": idle.begin - session.start_ns,
+        "end_ns": idle.end - session.start_ns,
+        "cause": idle.cause,
+        "title": idle.title,
+        "level": idle.level,
+        "pid": idle.pid,
+        "tid": idle.tid,
+    }
+    return Rows("gaps", columns)
+
+
+def _findings(report: Report) -> Rows:
+    rows = [
+        {
+            "number": number,
+            "cause": one.cause,
+            "kind": one.kind,
+            "title": one.title,
+            "level": str(one.level),
+            "idle_level": str(one.idle_level),
+            "name_level": str(one.name_level),
+            "loss_lower_ns": one.loss.lower,
+            "loss_upper_ns": one.loss.upper,
+            "loss_estimate_ns": one.loss.estimate,
+            "per_step_ns": one.per_step_ns,
+            "max_gain_ns": one.max_gain_ns,
+            "gaps": one.gaps,
+            "pid": one.pid,
+            "tid": one.tid,
+            "api": one.api,
+            "file": one.line.file if one.line else None,
+            "line": one.line.line if one.line else None,
+            "function": one.line.function if one.line else None,
+            "evidence": "; ".join(one.evidence),
+            "advice": "; ".join(one.advice),
+        }
+        for number, one in enumerate(report.findings, 1)
+    ]
+    return _rows("findings", rows)
+
+
+class _Items:
+    """Turns items into rows, a tick at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self._start = session.start_ns
+        self._facts = Facts()
+        self._held: list[Records] = []
+        self._told: set[int] = set()
+        machine = session.header.get("machine")
+        self._machine = (
+            str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+        )
+
+    def through(self, items: Any) -> Iterator[Rows]:
+        """The rows of these items."""
+        for item in items:
+            if not isinstance(item, Sample):
+                self._held.append(item)
+                continue
+            self._facts.take(item)
+            if (frames := told(item, FRAMES)) is not None:
+                yield self._stacks(frames)
+            elif item.kind == GPUS:
+                yield self._gpus(item)
+            elif (activities := told(item, ACTIVITY)) is not None:
+                yield self._activities(activities)
+            elif item.kind == MARK:
+                yield from self._flush()
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[Rows]:
+        if not self._held:
+            return
+        records, self._held = join(self._held), []
+        yield self._calls(select(records, records["kind"] == Kind.CALL))
+        yield self._slices(select(records, records["kind"] == Kind.OFFCPU).view(ALIASED))
+
+    def _times(self, records: Records) -> dict[str, Any]:
+        end = np.minimum(records["t_end"], np.uint64(1 << 62)).astype(np.int64)
+        duration = np.minimum(records["duration"], np.uint64(1 << 62)).astype(np.int64)
+        return {"start_ns": end - duration - self._start, "duration_ns": duration}
+
+    def _calls(self, calls: Records) -> Rows:
+        flags = calls["flags"]
+        names = _each(calls["op"], lambda op: self._facts.api(op))
+        columns = {
+            **self._times(calls),
+            **_plain(calls, "pid", "tid", "cpu", "depth", "ret", "nvcsw", "nivcsw"),
+            "api": [name for name, _ in names],
+            "layer": [layer for _, layer in names],
+            "nested": (flags & CallFlag.NESTED) != 0,
+            "within": (flags & CallFlag.WITHIN) != 0,
+            "abandoned": (flags & CallFlag.ABANDONED) != 0,
+            "direction": (flags >> COPY_SHIFT).astype(np.int64),
+            "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)).astype(np.int64),
+            "stream": _each(calls["stream"], hex),
+            "run_delay_ns": np.where(flags & CallFlag.COUNTERS, calls["run_delay"], 0).astype(np.int64),
+            "stack_id": calls["stack"].view(np.int64),
+            "kernel": kernel_names(calls, self._facts),
+            **size_columns(shapes_of(calls, self._facts)),
+        }
+        return Rows("calls", columns)
+
+    def _slices(self, rows: Records) -> Rows:
+        columns = {
+            **self._times(rows),
+            **_plain(rows, "pid", "tid", "cpu", "waker_pid", "waker_tid", "next_pid", "next_tid"),
+            "runnable_ns": np.minimum(rows["runnable"], np.uint64(1 << 62)).astype(np.int64),
+            "state": rows["ret"].astype(np.int64),
+            "involuntary": (rows["flags"] & OffFlag.INVOLUNTARY) != 0,
+            "syscall": _each(rows["op"], self._syscall),
+            "stack_id": np.ascontiguousarray(rows["stack"]).view(np.int64),
+        }
+        return Rows("slices", columns)
+
+    def _syscall(self, number: int) -> str | None:
+        return None if number == NO_SYSCALL else syscall_name(number, self._machine) or str(number)
+
+    def _stacks(self, data: FramesData) -> Rows:
+        rows = []
+        for pid, stack in zip(data.get("pid", ()), data.get("stack", ()), strict=False):
+            number = int(np.uint64(stack).view(np.int64))
+            if number in self._told:
+                continue
+            self._told.add(number)
+            for depth, frame in enumerate(self._facts.stacks.frames(stack)):
+                rows.append({"stack_id": number, "pid": pid, "depth": depth, **frame.to_json()})
+        return _rows("stacks", rows)
+
+    def _activities(self, data: ActivityData) -> Rows:
+        rows, texts = activity_rows(data)
+        columns = {
+            **{key: [texts[number] for number in rows[key].tolist()] for key in TEXTS},
+            "start_ns": (rows["begin"] - self._start).tolist(),
+            "end_ns": (rows["end"] - self._start).tolist(),
+            **{key: _known(rows[key].tolist()) for key in _ACTIVITY_NUMBERS},
+        }
+        return Rows("activities", columns)
+
+    def _gpus(self, sample: Sample) -> Rows:
+        figures = [name for name in COLUMNS["gpu_samples"] if name not in ("time_ns", "gpu", "uuid")]
+        rows = [
+            {
+                "time_ns": sample.time_ns - self._start,
+                "gpu": gpu.get("index"),
+                "uuid": gpu.get("uuid"),
+                **{name: gpu.get(name) for name in figures},
+            }
+            for gpu in listed_gpus(sample)
+        ]
+        return _rows("gpu_samples", rows)
+
+
+def _known(values: Sequence[int]) -> list[int | None]:
+    return [value if value >= 0 else None for value in values]
+
+
+def _plain(records: Records, *names: str) -> dict[str, Any]:
+    return {name: records[name].astype(np.int64) for name in names}
+
+
+def _each(values: Any, what: Callable[[int], Any]) -> list[Any]:
+    """What each value stands for, asked once for equal ones."""
+    different, place = np.unique(values, return_inverse=True)
+    known = [what(value) for value in different.tolist()]
+    return [known[row] for row in place.reshape(-1).tolist()]

@@ -1,0 +1,308 @@
+"""What a worker does with one recording: its rows, a few kB; nothing of the recording itself comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from gputop.api.functions import explain
+from gputop.api.holes import unkept_of
+from gputop.api.recording_evidence import examined
+from gputop.api.session import Session, open_session
+from gputop.api.stretches import fits
+from gputop.errors import (
+    GputopError,
+    OutsideSessionError,
+    SessionNotFoundError,
+    SessionTooNewError,
+    SessionUnreadableError,
+)
+from gputop.explain.answer.report import Finding, Report
+from gputop.explain.evidence.memory import give_back, keep_freed
+from gputop.fleet.lake.lake_tables import COLUMNS, VERSION, Row
+from gputop.fleet.lake.urls import fetched, shown
+from gputop.fleet.ranks.collective_rows import NOBODY, Collectives
+from gputop.fleet.ranks.communicator_ranks import Memberships
+from gputop.parts.mapreduce import use_processors
+from probes.samples import ProcessData, told
+from probes.source import PROCESS
+from replay.folders import opened
+from replay.segments import segment_names
+
+_IN_PARTS = "its recording was explained in parts, which number no collectives"
+_ONLY_SUMS = "only sums were kept of its calls (record --detail summary), so why its GPU waits is not known"
+MEMORY = 256 << 20  # bytes for one explanation; a recording that does not fit is explained in parts
+WORKER_MEMORY = 500_000_000  # bytes for a worker, the explanation and Python itself
+_ONE = threading.Lock()  # a worker of others may have several threads, and memory for one explanation
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a worker is given: names, never what is in a file.
+
+    Attributes:
+        path: The recording: a file, a folder of segments, or the URL of one.
+        session_id: Hash of its content; None of a URL: who fetches it finds out.
+        version: What the storage of a URL says that it is; None of a file.
+        segments: URLs of its parts.
+    """
+
+    path: str
+    session_id: str | None = None
+    version: str | None = None
+    segments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one recording came to.
+
+    Attributes:
+        rows: By table; ``sessions`` is empty where it cannot be explained.
+        session_id: Hash of its content; None where it is to be tried again.
+    """
+
+    rows: Mapping[str, tuple[Row, ...]]
+    session_id: str | None = None
+
+
+def content_hash(path: str) -> str:
+    """SHA-256 of what is in a file, or of the segments of a folder, in hex.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    known = hashlib.sha256()
+    parts = [os.path.join(path, name) for name in segment_names(path)] if os.path.isdir(path) else [path]
+    for part in parts:
+        with os.fdopen(opened(part, follow=part is path), "rb") as file:
+            while piece := file.read(1 << 20):
+                known.update(piece)
+    return known.hexdigest()
+
+
+def look_at_all(tasks: Sequence[Task], version: str) -> list[Outcome] | str:
+    """Explains some recordings, one behind the other.
+
+    Args:
+        tasks: Which.
+        version: The gputop of whoever asks: another one would explain otherwise.
+
+    Returns:
+        What each came to; or a sentence, when this worker has another gputop. Nothing is raised: Dask's
+        client waits for ever for an error that it cannot read.
+    """
+    if version != (own := installed()):
+        return f"the worker on {socket.gethostname()} has gputop {own}, this is {version}: install the same"
+    with _ONE:
+        use_processors(1)
+        keep_freed()  # Dask has the C library give back each array at once: that doubles the CPU time
+        found = [look_at(task) for task in tasks]
+        give_back()
+        return found
+
+
+def look_at(task: Task) -> Outcome:
+    """Explains one recording.
+
+    Returns:
+        Its rows; what is wrong with it is a row of ``problems``, never an exception: the others go on.
+    """
+    name = shown(task.path)
+    try:
+        if task.session_id is not None:
+            return _looked_at(task.path, name, task.session_id)
+        with fetched(task.path, task.segments) as path:
+            return _looked_at(path, name, content_hash(path))
+    except GputopError as error:
+        return _nothing(unreadable(name, str(error), None))
+    except Exception as error:
+        _LOG.exception("%s", name)
+        where = f"on {socket.gethostname()}: {type(error).__name__}: {shown(str(error))}"
+        text = f"gputop failed on it {where}; please report it"
+        if isinstance(error, MemoryError):
+            text = f"its explanation takes more memory than a worker has ({where})"
+        return _nothing(unreadable(name, text, None))
+
+
+def installed() -> str:
+    """Which gputop this is, as far as a lake is concerned."""
+    try:
+        return f"{metadata.version('gputop')} (lake {VERSION})"
+    except metadata.PackageNotFoundError:
+        return f"unknown (lake {VERSION})"
+
+
+def _looked_at(path: str, name: str, session_id: str) -> Outcome:
+    """Of a local file, which is called by its name in the rows."""
+    problems: list[Row] = []
+    try:
+        with open_session(path) as session:
+            processes, members = _told(session)
+            report, found = _explained(session, session_id, processes, members)
+            row = _session(session, report, session_id, processes) | {"path": name}
+            torn = [text.replace(path, name) for text in session.problems]
+            problems += [_problem(name, "torn", text, session_id) for text in torn]
+            same = content_hash(path) == session_id
+    except SessionNotFoundError as error:
+        where = f"on {socket.gethostname()}, where it was to be explained"
+        return _nothing(unreadable(name, f"{error} ({where}: workers need a shared folder)", None))
+    except (SessionUnreadableError, SessionTooNewError, OSError) as error:
+        return _nothing(unreadable(name, str(error), None))  # may be read another time
+    except GputopError as error:
+        return _nothing(unreadable(name, str(error).replace(path, name), session_id))
+    if not same:
+        return _nothing(unreadable(name, "it changed while it was read: ingest it when it is done", None))
+    if row["lost_events"]:
+        lost = f"{row['lost_events']} records were lost while it was recorded"
+        problems.append(_problem(name, "lossy", f"{lost}: gaps without them are not counted", session_id))
+    findings = [
+        _finding(number, one, processes.get(one.pid, {}), session_id)
+        for number, one in enumerate(report.findings if report else (), 1)
+    ]
+    return Outcome(
+        {"sessions": (row,), "findings": tuple(findings), "problems": tuple(problems)}
+        | {table: tuple(rows) for table, rows in found.items()},
+        session_id,
+    )
+
+
+def _nothing(problem: Row) -> Outcome:
+    return Outcome(dict.fromkeys(COLUMNS, ()) | {"problems": (problem,)}, problem["session_id"])
+
+
+def unreadable(path: str, text: str, session_id: str | None) -> Row:
+    """The row of a file of which nothing is known; without a hash it is tried again."""
+    return _problem(path, "unreadable", text, session_id)
+
+
+def _problem(path: str, what: str, text: str, session_id: str | None) -> Row:
+    return {"session_id": session_id, "path": path, "what": what, "text": text}
+
+
+def _told(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
+    """What was told of each process, later facts added to earlier ones; and who was which rank."""
+    known: dict[int, ProcessData] = {}
+    members = Memberships()
+    for item in session.items():
+        members.take(item)
+        data = told(item, PROCESS)
+        if data is not None and isinstance(pid := data.get("pid"), int):
+            known.setdefault(pid, {}).update(data)
+    return known, members
+
+
+def _explained(
+    session: Session, session_id: str, processes: Mapping[int, ProcessData], members: Memberships
+) -> tuple[Report | None, dict[str, list[Row]]]:
+    """The report, None where only sums were kept of all of it; and rows of the tables about collectives."""
+    unkept = unkept_of(session)
+    if unkept or not fits(session, MEMORY):
+        rest = {"session_id": session_id, "clock": None, "process": None, "job": None, "why": _IN_PARTS}
+        rows: list[dict[str, Any]] = [
+            NOBODY | rest | {"communicator": one.id, "rank": one.rank, "ranks": one.ranks, "pid": one.pid}
+            for one in members.all()
+        ]
+        try:
+            return explain(session, memory_bytes=MEMORY), {"communicators": [*rows]}
+        except OutsideSessionError:
+            if not unkept:
+                raise
+            return None, {"communicators": [row | {"why": _ONLY_SUMS} for row in rows]}
+    report, scene, outcome = examined(session)
+    machine = session.header.get("machine")
+    boot = machine.get("boot") if isinstance(machine, Mapping) else None
+    collectives = Collectives(scene, outcome, members.all(), members.blind_ns)
+    return report, collectives.rows(session_id, _text(boot) or session_id, processes)
+
+
+def _session(
+    session: Session, report: Report | None, session_id: str, processes: Mapping[int, ProcessData]
+) -> dict[str, Any]:
+    machine, totals = session.header.get("machine"), session.totals()
+    host = machine.get("host") if isinstance(machine, Mapping) else None
+    jobs = {_text(process.get("job_id")) for process in processes.values()} - {None}
+    row = dict.fromkeys(COLUMNS["sessions"]) | {
+        "session_id": session_id,
+        "path": session.path,
+        "host": _text(host),
+        "start_wall_ns": totals.start_wall_ns,
+        "duration_ns": session.duration_ns,
+        "verdict": _ONLY_SUMS,
+        "lost_events": totals.lost.events,
+        "session_job": jobs.pop() if len(jobs) == 1 else None,
+        "calls": sum(call.count for process in totals.processes for call in process.calls if not call.nested),
+        "unkept_ns": sum(until - since for since, until in unkept_of(session)),
+        # no columns: the list of a piece has them
+        "recording": _recording(session.header, os.path.isdir(session.path)),
+        "until_ns": session.start_ns + session.duration_ns,
+    }
+    if report is None:
+        return row
+    return row | {
+        "class": report.diagnosis.kind if report.diagnosis else None,
+        "verdict": report.verdict,
+        "gpu_span_ns": report.span_ns,
+        "idle_lower_ns": report.idle.lower,
+        "idle_upper_ns": report.idle.upper,
+        "idle_estimate_ns": report.idle.estimate,
+        "small_ns": report.small_ns,
+        "unexplained_ns": report.unexplained_ns,
+        "unknown_ns": report.unknown_ns,
+        "lost_events": report.lost_events,
+    }
+
+
+def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
+    """What stays the same of a recording while it goes on; None where that may be the same of another one.
+
+    The first segments of a folder may be gone when it is looked at again; what all of them are of stays.
+    """
+    machine, segment = header.get("machine"), header.get("segment")
+    boot, recorder = machine.get("boot") if isinstance(machine, Mapping) else None, header.get("own_pid")
+    if not boot or not recorder:  # private, imported, merged
+        return None
+    if in_segments and isinstance(segment, Mapping):
+        begin = [segment.get("of")]
+    else:
+        begin = [header.get("start_ns"), segment, header.get("cut")]
+    told = json.dumps([boot, recorder, *begin], sort_keys=True, default=repr)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _finding(number: int, one: Finding, process: ProcessData, session_id: str) -> Row:
+    rank = process.get("rank")
+    return {
+        "session_id": session_id,
+        "number": number,
+        "cause": one.cause,
+        "title": one.title,
+        "kind": one.kind,
+        "level": str(one.level),
+        "loss_lower_ns": one.loss.lower,
+        "loss_upper_ns": one.loss.upper,
+        "loss_ns": one.loss.middle,
+        "max_gain_ns": one.max_gain_ns,
+        "pid": one.pid,
+        "process": _text(process.get("name")),
+        "user": _text(process.get("user")),
+        "job": _text(process.get("job_id")),
+        "rank": rank if isinstance(rank, int) else None,
+        "api": one.api,
+        "file": one.line.file if one.line else None,
+        "line": one.line.line if one.line else None,
+        "function": one.line.function if one.line else None,
+    }
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value else None

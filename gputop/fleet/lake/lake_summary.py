@@ -1,0 +1,75 @@
+"""A lake as a whole, for who looks at all of it: sums, tables cut to what a person reads, late ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gputop.fleet.lake.questions import COVERAGE, FINDINGS, GROUPS, PROBLEMS, SESSIONS, overview
+from gputop.fleet.ranks.stragglers import TABLES as OF_RANKS
+from gputop.fleet.ranks.stragglers import Stragglers, stragglers
+from gputop.query.database import Answer, LockedDatabase
+
+TABLES: Final = (*OF_RANKS, "problems")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The first rows of an answer, and how many there are in all."""
+
+    answer: Answer
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a lake tells.
+
+    Attributes:
+        coverage: The row of ``COVERAGE``, by column.
+        overviews: GPU hours, by each of ``GROUPS``.
+        findings, sessions, problems: The dearest first; problems by kind.
+        wrong: Problems by kind.
+        ranks: Late ranks first, then communicators without one.
+    """
+
+    coverage: Mapping[str, Any]
+    overviews: Mapping[str, Part]
+    findings: Part
+    sessions: Part
+    problems: Part
+    wrong: Mapping[str, int]
+    ranks: Stragglers
+
+
+def summed(database: LockedDatabase, rows: int, seconds: float) -> Summary:
+    """Asks all of it.
+
+    Args:
+        database: The lake's, with ``TABLES``.
+        rows: So many of each table at most.
+        seconds: A query is given up after this long.
+
+    Raises:
+        GputopError: A query takes too much time or memory.
+    """
+
+    def part(text: str) -> Part:
+        answer = database.query(text, rows, seconds)
+        total = len(answer.rows)
+        if answer.more:
+            ((total,),) = database.query(f"SELECT count(*) FROM ({text})", 1, seconds).rows
+        return Part(answer, total)
+
+    sums = database.query(COVERAGE, 1, seconds)
+    kinds = database.query("SELECT what, count(*) FROM problems GROUP BY what", rows, seconds)
+    return Summary(
+        coverage=dict(zip(sums.columns, sums.rows[0], strict=True)),
+        overviews={by: part(overview(by)) for by in GROUPS},
+        findings=part(FINDINGS),
+        sessions=part(SESSIONS),
+        problems=part(PROBLEMS),
+        wrong={str(what): int(count) for what, count in kinds.rows},
+        ranks=stragglers(database, seconds, rest=True, limit=2 * rows),
+    )

@@ -1,0 +1,127 @@
+"""Files of object storage by their URLs, through fsspec: found, fetched, and named without credentials."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from gputop.errors import GputopError, install_command
+
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_LOGIN: Final = re.compile(r"(?<=://)(?:[^/@\s:]*|[^/@\s:]+:\S*)@")  # a password may have anything in it
+_QUERY: Final = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")  # signed URLs have their signature there
+_SECRETS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_WRITTEN: Final = ("LastModified", "mtime", "updated", "created")  # each storage has a word of its own
+_S3: Final = ("s3", "s3a")
+
+
+def is_url(name: str) -> bool:
+    """Whether it is the URL of something that is no local file."""
+    return bool(_URL.match(name)) and not name.lower().startswith("file://")
+
+
+def local_name(name: str) -> str:
+    """A local file as it is opened; ``file://`` is taken off."""
+    return name[len("file://") :] if name.lower().startswith("file://") else name
+
+
+def shown(text: str) -> str:
+    """A URL, or a text that holds some, without what is to stay secret."""
+    text = _QUERY.sub(r"\1", _LOGIN.sub("", text))
+    for name in _SECRETS:
+        secret = os.environ.get(name)
+        text = text.replace(secret, "***") if secret else text
+    return text
+
+
+def called(place: str) -> str:
+    """The last part of the name of a folder or URL, without what is to stay secret."""
+    return (
+        shown(place).rstrip("/").rpartition("/")[2]
+        if is_url(place)
+        else os.path.basename(os.path.abspath(local_name(place)))
+    )
+
+
+def opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and what it is called there.
+
+    Raises:
+        GputopError: fsspec, or what it needs for this storage, is not installed, or there is no such storage.
+    """
+    try:
+        fsspec: Any = import_module("fsspec")
+    except ImportError as error:
+        raise GputopError(
+            f"fsspec is not installed, which reads {shown(url)}: {install_command('storage')}"
+        ) from error
+    with asking(url, "opened"):
+        try:
+            # what others have written meanwhile is to be seen
+            filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        except ImportError as error:
+            known = url.lower().partition("://")[0] in _S3
+            more = install_command("storage") if known else f"install what fsspec says: {error}"
+            raise GputopError(f"{shown(url)} cannot be opened without another package: {more}") from error
+    return filesystem, str(path)
+
+
+@contextmanager
+def asking(url: str, what: str) -> Iterator[None]:
+    """Turns whatever a storage answers into a sentence without credentials.
+
+    Args:
+        url: Of what.
+        what: That it cannot be: ``read``, ``written``.
+
+    Raises:
+        GputopError: The storage refused.
+    """
+    try:
+        yield
+    except GputopError:
+        raise
+    except Exception as error:  # each storage has kinds of its own
+        text = " ".join(shown(str(error)).split()) or type(error).__name__
+        raise GputopError(
+            f"{shown(url)} cannot be {what}: {text}; is the name right, and may you use it? Credentials and "
+            "address come from the storage's own variables and files (AWS_…)"
+        ) from None
+
+
+def version_of(name: str, facts: Mapping[str, Any]) -> str:
+    """What changes when a file changes, as its storage lists it: a hash of the content, or when it came."""
+    for key in ("ETag", "etag", "md5Hash", "content_md5"):
+        if facts.get(key):
+            return f"{facts[key]} {facts.get('size')}".replace('"', "")
+    return f"{shown(name)} {facts.get('size')} {written(facts)}"
+
+
+def written(facts: Mapping[str, Any]) -> Any:
+    """When a file was written, as its storage lists it; None where it does not."""
+    return next(
+        (facts[key] for key in ("LastModified", "mtime", "updated", "created") if facts.get(key)), None
+    )
+
+
+@contextmanager
+def fetched(url: str, segments: Sequence[str] = ()) -> Iterator[str]:
+    """A recording of a storage as a local file, or as a folder of its segments, for a while.
+
+    Raises:
+        GputopError: It cannot be had.
+    """
+    filesystem, path = opened(url)
+    with TemporaryDirectory(prefix="gputop-fleet-") as folder, asking(url, "read"):
+        place = os.path.join(folder, "session")
+        if segments:
+            os.mkdir(place)
+        for one in segments or (path,):
+            name = one.rpartition("/")[2]
+            filesystem.get_file(one, os.path.join(place, name) if segments else place)
+        yield place

@@ -1,0 +1,155 @@
+"""Which rank the others wait for: the one that waits least, collective after collective; pure arithmetic.
+
+A collective ends for all ranks at once, so who comes last waits least in it. Wall time of steps says nothing:
+collectives make it equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gputop.explain.evidence.ranges import Floats, Ints, Mask
+from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN, Alignment, align
+
+USUALLY: Final = 0.75  # a rank that comes last this often is late
+COVERS: Final = 0.8  # causes must cover this much of the time
+_WORTH: Final = 0.1  # of the time, for a cause to be named
+_UNUSUAL: Final = 3.0  # so many times as much, or as little, says nothing of what it is as a rule
+LEAST_SHARE: Final = 0.02  # of the time between two collectives: less is not worth a word
+_HIDES: Final = 0.05  # the same: clocks that may be off by so much could hide a late rank
+_BLURRED: Final = "the error of the clocks exceeds the lateness"
+_AGAINST: Final = 0.05  # of the collectives that would begin at one rank after they ended at another
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """Collectives of one communicator: a row a collective, a column a rank; times of each rank's own clock.
+
+    Attributes:
+        begin: When a rank's host called it, ns; UNKNOWN: that was not seen.
+        end: When it had ended for certain there, ns; UNKNOWN: nobody waited for it.
+        slack: From its call to the one that waited for it, ns.
+        idle: For how long the rank's GPU had nothing to do since the wait before it, ns.
+        drained: Whether its GPU is proved to have had nothing to do when the call began.
+        clock: The clock of each rank, a number.
+        period_ns: The time from one wait for collectives to the next.
+    """
+
+    begin: Ints
+    end: Ints
+    slack: Ints
+    idle: Ints
+    drained: Mask
+    clock: Ints
+    period_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who is late, or why nobody is said to be.
+
+    Attributes:
+        used: Collectives that all ranks were seen to begin.
+        late: Column of the rank; None: see ``why``.
+        late_ns: How far it comes behind the middle of the others, the median of the collectives.
+        last: Share of the collectives in which it comes last.
+        share: ``late_ns`` of the time from one wait for collectives to the next.
+        error_ns: How far the clocks may be off.
+        healthy: No rank is late; else it is not known whether one is.
+        why: Why no rank is named, in words.
+    """
+
+    used: int
+    late: int | None = None
+    late_ns: int = 0
+    last: float = 0.0
+    share: float = 0.0
+    error_ns: int = 0
+    healthy: bool = False
+    why: str = ""
+
+
+def judge(meetings: Meetings) -> Verdict:
+    """Finds the rank that the others wait for.
+
+    It is the one that comes last as a rule, later than the others by more than the clocks may be off, and
+    whose GPU waits for its host: a host that is behind while its GPU has work keeps nobody waiting.
+    """
+    all_seen = (meetings.begin != UNKNOWN).all(axis=1)
+    used = int(np.count_nonzero(all_seen))
+    if meetings.begin.shape[1] < 2:
+        return Verdict(used, why="only one of its ranks was recorded")
+    if used < FEWEST:
+        return Verdict(used, why=f"{used} collectives with all ranks were recorded, {FEWEST} are needed")
+    aligned = align(meetings.begin, meetings.end, meetings.slack, meetings.clock)
+    if isinstance(aligned, str):
+        return Verdict(used, why=aligned)
+    error = int(aligned.error_ns.max())
+    if _contradicted(meetings, aligned, all_seen) > _AGAINST:
+        why = "collectives would end before all ranks began them: these are not the same ones"
+        return Verdict(used, error_ns=error, why=why)
+    arrived = (meetings.begin + aligned.later_ns)[all_seen]
+    comes_last = np.bincount(arrived.argmax(axis=1), minlength=arrived.shape[1])
+    late = int(comes_last.argmax())
+    last = float(comes_last[late] / used)
+    apart = int(np.median(behind(arrived, late)))
+    share = apart / meetings.period_ns if meetings.period_ns > 0 else 0.0
+    found = Verdict(used, late, apart, last, share, error)
+    if last < USUALLY or share < LEAST_SHARE:
+        if error > _HIDES * meetings.period_ns:
+            return Verdict(used, error_ns=error, why=_BLURRED)
+        return Verdict(used, error_ns=error, healthy=True, why="no rank is usually late")
+    if apart <= error:
+        return Verdict(used, error_ns=error, why=_BLURRED)
+    if not _keeps_waiting(meetings, all_seen, late, apart):
+        why = "a rank calls late while its GPU has work: whether the others wait for it is not known"
+        return Verdict(used, error_ns=error, why=why)
+    return found
+
+
+def behind(values: Ints, rank: int) -> Floats:
+    """By how much each row of one column exceeds the middle of the others'."""
+    others = np.median(np.delete(values, rank, axis=1), axis=1)
+    found: Floats = values[:, rank] - others
+    return found
+
+
+def blamed(causes: Mapping[str, Ints], late: int, late_ns: int) -> list[tuple[str, float]]:
+    """The causes that explain why a rank is late, with the share of it that each takes, the largest first.
+
+    Only what it has more of than the middle of the others counts. Nothing is blamed where all of them
+    together cover too little of the lateness.
+
+    Args:
+        causes: For each cause, the idle time of each rank's GPU (columns) before each collective (rows), ns.
+        late: Column of the rank.
+        late_ns: How late it is.
+    """
+    excess = {cause: behind(times, late) for cause, times in causes.items()}
+    if not excess or late_ns <= 0:
+        return []
+    together = np.sum(list(excess.values()), axis=0)
+    if np.median(together) < COVERS * late_ns:
+        return []
+    usual = (together > late_ns / _UNUSUAL) & (together < late_ns * _UNUSUAL)  # not the first one, say
+    shares = {cause: float(np.mean(times[usual]) / late_ns) for cause, times in excess.items()}
+    named = [(cause, share) for cause, share in shares.items() if share >= _WORTH]
+    return sorted(named, key=lambda one: -one[1])
+
+
+def _contradicted(meetings: Meetings, aligned: Alignment, rows: Mask) -> float:
+    """Share of the collectives that begin somewhere after they have ended elsewhere."""
+    begin = (meetings.begin + aligned.later_ns)[rows]
+    end = np.where(meetings.end == UNKNOWN, np.iinfo(np.int64).max, meetings.end + aligned.later_ns)[rows]
+    slack = 2 * aligned.error_ns.max()
+    return float(np.mean(begin.max(axis=1) - slack > end.min(axis=1)))
+
+
+def _keeps_waiting(meetings: Meetings, rows: Mask, late: int, late_ns: int) -> bool:
+    if np.mean(meetings.drained[rows, late]) >= USUALLY:
+        return True
+    return float(np.median(behind(meetings.idle[rows], late))) >= COVERS * late_ns

@@ -1,0 +1,92 @@
+"""Runs a query in a fork of this process, which can be ended at any point, and bounds its memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar, cast
+
+MORE_BYTES = 4 << 30
+
+
+def bound_memory(more_bytes: int = MORE_BYTES) -> None:
+    """From now on this process gets so much more memory for its data and no more.
+
+    DuckDB counts the memory of its tables, not that of one long text which a function makes: without this
+    bound ``repeat('x', 3000000000)`` takes 6 GB. With it the query fails, and nothing else. What is only
+    reserved, as by threads for their heaps, does not count.
+    """
+    with open("/proc/self/statm", encoding="ascii") as file:
+        now = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    known = [limit for limit in (now + more_bytes, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+
+
+# Asks in a fork of this process, which can be ended whatever it is at: a database heeds it now and then.
+
+_T = TypeVar("_T")
+_GONE = "the process that computed it has ended (for want of memory?)"
+
+
+def in_child(ask: Callable[[], _T], seconds: float) -> _T:
+    """What a fork finds, or raises.
+
+    Args:
+        ask: Uses nothing that another thread may hold now.
+        seconds: It is ended after this long.
+
+    Raises:
+        TimeoutError: It took longer.
+        MemoryError: It has ended without an answer.
+    """
+    end, begin = os.pipe2(os.O_CLOEXEC)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not there in the fork
+        child = os.fork()
+    if child == 0:
+        _answer(ask, begin)
+    os.close(begin)
+    try:
+        good, found = pickle.loads(_heard(end, time.monotonic() + seconds))
+    except EOFError:
+        raise MemoryError(_GONE) from None
+    finally:
+        os.close(end)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if not good:
+        raise found
+    return cast("_T", found)
+
+
+def _answer(ask: Callable[[], object], pipe: int) -> None:
+    """In the fork: it ends here."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            said = True, ask()
+        except Exception as error:
+            said = False, error.with_traceback(None)
+        data = pickle.dumps(said)
+        while data:
+            data = data[os.write(pipe, data) :]
+    finally:
+        os._exit(0)
+
+
+def _heard(pipe: int, until: float) -> bytes:
+    parts: list[bytes] = []
+    while select.select([pipe], [], [], max(until - time.monotonic(), 0))[0]:
+        if not (data := os.read(pipe, 1 << 20)):
+            return b"".join(parts)
+        parts.append(data)
+    raise TimeoutError

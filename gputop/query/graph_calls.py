@@ -1,0 +1,226 @@
+"""Calls that make and launch CUDA graphs, as a recording holds them: captures, launches by executable.
+
+A record holds the handle of the executable that a function made or was given. So it is known which one was
+made and launched, and not which graph it was made of, nor when one was destroyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.api.reading import understood
+from gputop.api.session import Session, reader_of
+from gputop.engine.facts import Facts
+from probes import api
+from probes.api_semantics import Role
+from probes.schema import CallFlag, Kind, Records, select
+from probes.source import Sample
+
+
+class Part(IntEnum):
+    """What a call does to a graph."""
+
+    NONE = 0
+    BEGIN = 1  # of a capture
+    END = 2
+    INSTANTIATE = 3
+    UPDATE = 4  # of an executable
+    UPLOAD = 5
+    LAUNCH = 6
+
+
+_PARTS: Final = (("Launch", Part.LAUNCH), ("Upload", Part.UPLOAD), ("ExecUpdate", Part.UPDATE))
+# ``handle`` is the executable's, at INSTANTIATE in older recordings the graph's, at a capture 0;
+# times are CLOCK_MONOTONIC, ns
+ROW: Final = np.dtype(
+    [
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("pid", np.int64),
+        ("tid", np.int64),
+        ("part", np.uint8),
+        ("ret", np.int64),
+        ("stream", np.uint64),
+        ("handle", np.uint64),
+    ]
+)
+Rows = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A stream from the begin of its capture to the end.
+
+    Attributes:
+        begin: Row of the call that began it; None: that was not seen.
+        end: Row of the call that ended it; None: likewise.
+        calls: Outermost calls that gave the stream work meanwhile; None: not known.
+    """
+
+    begin: Any
+    end: Any
+    calls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """Launches of one handle.
+
+    Attributes:
+        rows: Of the launches that the driver took, by time.
+        failed: How many it refused.
+    """
+
+    handle: int
+    rows: Rows
+    failed: int
+
+    @property
+    def per_s(self) -> float | None:
+        """Launches a second, from the first to the last; None: there are no two moments."""
+        span = int(self.rows["begin"][-1] - self.rows["begin"][0]) if len(self.rows) else 0
+        return (len(self.rows) - 1) * 1e9 / span if span > 0 else None
+
+    @property
+    def usual_ns(self) -> float | None:
+        """From one launch to the next, the median; None: there is one launch at most."""
+        return float(np.median(np.diff(self.rows["begin"]))) if len(self.rows) > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCalls:
+    """All of a recording.
+
+    Attributes:
+        start_ns: Of the recording, CLOCK_MONOTONIC.
+        rows: Of dtype ``ROW``, by begin; outermost calls only.
+        names: Of processes that make such calls.
+        captures: By process, in the order in which they end.
+    """
+
+    start_ns: int
+    rows: Rows
+    names: dict[int, str]
+    captures: dict[int, tuple[Capture, ...]]
+
+
+def graph_calls(session: Session) -> GraphCalls:
+    """Reads them: the file once, and once more where streams were captured.
+
+    Raises:
+        GputopError: It cannot be read or understood.
+    """
+    facts = Facts()
+    held = [np.zeros(0, ROW)]
+    with understood(session.path):
+        for calls in _calls(session, facts):
+            parts = _of_ops(calls, facts, _part)
+            chosen = parts != Part.NONE
+            if chosen.any():
+                held.append(_rows(select(calls, chosen), parts[chosen]))
+        rows = np.concatenate(held)
+        rows = rows[np.argsort(rows["begin"], kind="stable")]
+        pids = [int(pid) for pid in np.unique(rows["pid"])]
+        spans = {pid: _captured(rows[rows["pid"] == pid]) for pid in pids}
+        counts = _given(session, [span for one in spans.values() for span in one])
+    numbers = iter(counts)
+    captures = {
+        pid: tuple(Capture(begin, end, next(numbers)) for begin, end in some) for pid, some in spans.items()
+    }
+    return GraphCalls(session.start_ns, rows, {pid: facts.process_name(pid) for pid in pids}, captures)
+
+
+def executables(rows: Rows) -> list[Executable]:
+    """Launches by handle, those that are launched most first."""
+    launches = rows[rows["part"] == Part.LAUNCH]
+    found = []
+    for handle in np.unique(launches["handle"]).tolist():
+        mine = launches[launches["handle"] == handle]
+        taken = mine[mine["ret"] == 0]
+        found.append(Executable(int(handle), taken, len(mine) - len(taken)))
+    return sorted(found, key=lambda one: (-len(one.rows), one.handle))
+
+
+def _calls(session: Session, facts: Facts) -> Iterator[Records]:
+    """Outermost calls, a batch at a time; what samples tell goes to ``facts``."""
+    for item in reader_of(session).items():
+        if isinstance(item, Sample):
+            facts.take(item)
+            continue
+        yield select(item, (item["kind"] == Kind.CALL) & (item["flags"] & np.uint16(CallFlag.NESTED) == 0))
+
+
+def _of_ops(calls: Records, facts: Facts, what: Any) -> npt.NDArray[np.int64]:
+    """What each call's function is, asked once for equal ones."""
+    ops, place = np.unique(calls["op"], return_inverse=True)
+    known = np.array([what(facts.api(int(op))[0]) for op in ops.tolist()], np.int64)
+    return known[place.reshape(-1)] if len(known) else np.zeros(0, np.int64)
+
+
+def _part(name: str) -> int:
+    known = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
+    if known is None:
+        return Part.NONE
+    if known.role in (Role.CAPTURE_BEGIN, Role.CAPTURE_END):
+        return Part.BEGIN if known.role == Role.CAPTURE_BEGIN else Part.END
+    if known.group != "graph":
+        return Part.NONE
+    return next((part for end, part in _PARTS if name.endswith(end)), Part.INSTANTIATE)
+
+
+def _gives_work(name: str) -> int:
+    return int(name in api.OP_OF and api.BY_OP[api.OP_OF[name]].role in (Role.ENQUEUE, Role.COPY_SYNC))
+
+
+def _rows(calls: Records, parts: npt.NDArray[np.int64]) -> Rows:
+    made = np.zeros(len(calls), ROW)
+    made["end"] = np.minimum(calls["t_end"], np.uint64(1 << 62))
+    made["begin"] = made["end"] - np.minimum(calls["duration"], np.uint64(1 << 62)).astype(np.int64)
+    made["part"] = parts
+    for name in ("pid", "tid", "ret", "stream"):
+        made[name] = calls[name]
+    # what the end of a capture was given is the place for the graph's handle
+    made["handle"] = np.where(parts >= Part.INSTANTIATE, calls["aux"], 0)
+    return made
+
+
+def _captured(rows: Rows) -> list[tuple[Any, Any]]:
+    """(begin, end) of the captures of one process, by stream."""
+    waiting: dict[int, Any] = {}
+    found: list[tuple[Any, Any]] = []
+    for row in rows[(rows["part"] == Part.BEGIN) | (rows["part"] == Part.END)]:
+        stream = int(row["stream"])
+        if row["part"] == Part.END:
+            found.append((waiting.pop(stream, None), row))
+        elif row["ret"] == 0:
+            if stream in waiting:  # its end is not in the recording
+                found.append((waiting[stream], None))
+            waiting[stream] = row
+    return found + [(row, None) for row in waiting.values()]
+
+
+def _given(session: Session, spans: Sequence[tuple[Any, Any]]) -> list[int | None]:
+    """How many calls gave each captured stream work; None where its begin or end is not known."""
+    counts = [None if begin is None or end is None else 0 for begin, end in spans]
+    whole = [(number, *spans[number]) for number, count in enumerate(counts) if count is not None]
+    if not whole:
+        return counts
+    facts = Facts()
+    for calls in _calls(session, facts):
+        given = select(calls, (_of_ops(calls, facts, _gives_work) > 0) & (calls["ret"] == 0))
+        if not len(given):
+            continue
+        first, last = int(given["t_end"].min()), int(given["t_end"].max())
+        for number, begin, end in whole:
+            if begin["end"] > last or end["begin"] < first:
+                continue
+            mine = (given["pid"] == begin["pid"]) & (given["stream"] == begin["stream"])
+            inside = (given["t_end"] >= begin["end"]) & (given["t_end"] <= end["begin"])
+            counts[number] = (counts[number] or 0) + int((mine & inside).sum())
+    return counts

@@ -1,0 +1,80 @@
+"""What the tables of a recording hold: for whoever writes SQL over them, and for docs/exchange.md."""
+
+from __future__ import annotations
+
+from gputop.exchange.session_tables import COLUMNS
+
+# table -> what it has a row for
+ROWS: dict[str, str] = {
+    "sessions": "the recording",
+    "processes": "each watched process",
+    "threads": "each thread of them",
+    "calls": "each call",
+    "slices": "each stay off the CPU",
+    "stacks": "each frame of a stack",
+    "gpu_samples": "each GPU at each sample of NVML",
+    "gaps": "each piece of idle time of a GPU",
+    "activities": "each thing that another tool measured, in a file that was imported",
+    "findings": "each finding, as gputop.explain/1",
+}
+
+# table -> column -> what its name does not say
+MEANINGS: dict[str, dict[str, str]] = {
+    "sessions": {
+        "source": "gputop, or whose file was imported",
+        "recorder": "its version",
+        "start_wall_ns": "since the epoch",
+        "start_mono_ns": "CLOCK_MONOTONIC",
+        "idle_estimate_ns": "as gputop.explain/1",
+    },
+    "threads": {
+        "runnable_ns": "wanted a CPU",
+    },
+    "calls": {
+        "nested": "made by another traced call, in whose time its own lies",
+        "within": "a launch nested in another, whose times and code it has: its own were not taken",
+        "abandoned": "never returned",
+        "direction": "cudaMemcpyKind",
+        "nivcsw": "run-queue time and switches during it, where counted",
+        "stack_id": "below 4: no line was looked for, or found",
+        "kernel": "that is launched",
+        "shared_bytes": "grid, block and dynamic shared memory of a launch, null: not known",
+    },
+    "slices": {
+        "runnable_ns": "its end, spent in a run queue",
+        "cpu": "where it came back",
+        "state": "of the task when it left",
+        "waker_tid": "0: an interrupt, or not known",
+        "next_tid": "who took the CPU",
+    },
+    "stacks": {
+        "depth": "0: innermost",
+        "line": "0: native code",
+    },
+    "gaps": {
+        "cause": "empty: not explained",
+        "level": "proved, strong, estimated",
+        "tid": "the thread at the end of its chain",
+    },
+    "activities": {
+        "what": "kernel, copy, fill, graph (on the GPU); operator, range, python, span; GPU range; wait; "
+        "os call; off the CPU; overhead; block_read, …",
+        "detail": "shapes of an operator's inputs",
+        "direction": "of a copy: cudaMemcpyKind",
+        "memory": "of the host, in a copy: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed",
+        "graph": "CUDA graph that ran it",
+    },
+}
+
+
+def described() -> str:
+    """All tables with their columns and types, a table a paragraph."""
+    parts = []
+    for table, columns in COLUMNS.items():
+        known = MEANINGS.get(table, {})
+        told = (
+            f"{name} {kind}" + (f" ({known[name]})" if name in known else "")
+            for name, kind in columns.items()
+        )
+        parts.append(f"{table}: a row for {ROWS[table]}\n  {', '.join(told)}")
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,123 @@
+"""A tick whose records are not written: its sums and histograms, in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.cuda_errors import NOT_READY
+from gputop.engine.packing import packed
+from gputop.engine.switches import OpenThreads, SwitchTick
+from gputop.engine.tally import STATES, Tally
+from probes import api
+from probes.api_semantics import Role
+from probes.samples import told
+from probes.schema import Kind, Records, select
+from probes.source import MARK, OPEN, SUMS, Item, Sample
+
+# few, and what is known of threads and of memory rests on them, as on which GPU a thread chose
+_WRITTEN = np.zeros(256, np.bool_)
+_WRITTEN[[Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME, Kind.COMMUNICATOR, Kind.OOM]] = True
+_ANEW = np.zeros(256, np.bool_)  # of a thread with this number nothing is known then
+_ANEW[[Kind.FORK, Kind.EXEC, Kind.EXIT]] = True
+_OF_MEMORY = np.array([*(row.memory not in ("", "room") for row in api.BY_OP), False])
+_CHOOSES = np.array([*(row.role == Role.SET_DEVICE for row in api.BY_OP), False])
+_MOST_THREADS = 1 << 16  # whose choice is remembered; then it is told again
+
+
+class Reducer:
+    """Makes of whole ticks what is written of them; each tick ends with its mark."""
+
+    def __init__(self, start_ns: int) -> None:
+        """Start before the first tick."""
+        self._since_ns = start_ns
+        self._alive: frozenset[int] = frozenset()
+        self._chosen: dict[int, int] = {}  # thread -> the GPU that it chose last
+
+    def whole(self, items: Iterable[Item]) -> Iterator[Item]:
+        """A tick as it is."""
+        for item in items:
+            self._follow(item)
+            if not isinstance(item, Sample):
+                self._other_choices(item)
+            yield item
+
+    def reduced(self, items: Iterable[Item]) -> Iterator[Item]:
+        """A tick with its sums in place of its records; what ``_written`` names stays."""
+        sums, switches, still_open = Tally(), SwitchTick(self._since_ns), OpenThreads()
+        rest: list[Item] = []
+        for item in items:
+            if isinstance(item, Sample):
+                rest.append(item)
+                if (threads := told(item, OPEN)) is not None:
+                    still_open = OpenThreads.from_sample(threads)
+                continue
+            switches.add(item)
+            written = _written(item)
+            written[self._other_choices(item)] = True
+            sums.take(select(item, ~written) if written.any() else item)
+            if written.any():
+                rest.append(select(item, written))
+        marks = [item for item in rest if isinstance(item, Sample) and item.kind == MARK]
+        mark_ns = marks[0].time_ns if marks else self._since_ns
+        switches.close(mark_ns, still_open, self._alive)
+        states = [
+            (tid, one.pid, *(getattr(one, name) for name in STATES)) for tid, one in switches.threads.items()
+        ]
+        added = {name: value for name, value in sums.told().items() if name != "failed"}  # those are written
+        yield Sample(SUMS, mark_ns, {**added, "states": packed(states), "choices": True})
+        for item in rest:
+            self._follow(item)
+            yield item
+
+    def _other_choices(self, records: Records) -> list[int]:
+        """Which rows choose another GPU than their thread had chosen; some choose before every call."""
+        kinds = records["kind"]
+        for tid in records["tid"][_ANEW[kinds]].tolist():
+            self._chosen.pop(tid, None)
+        calls = kinds == np.uint8(Kind.CALL)
+        rows = np.flatnonzero(calls & (records["ret"] == 0) & _CHOOSES.take(records["op"], mode="clip"))
+        if not len(rows):
+            return []
+        rows = rows[np.lexsort((records["t_end"][rows], records["tid"][rows]))]
+        tids = records["tid"][rows].astype(np.int64)
+        devices = (records["aux"][rows] & np.uint64(0xFF)).astype(np.int64)
+        first = np.append(True, tids[1:] != tids[:-1])
+        other = first | np.append(True, devices[1:] != devices[:-1])
+        found = [
+            row
+            for row, tid, device, of_first in zip(
+                *(column[other].tolist() for column in (rows, tids, devices, first)), strict=True
+            )
+            if not of_first or self._chosen.get(tid) != device
+        ]
+        last = np.append(first[1:], True)
+        if len(self._chosen) > _MOST_THREADS:
+            self._chosen.clear()
+        self._chosen.update(zip(tids[last].tolist(), devices[last].tolist(), strict=True))
+        return found
+
+    def _follow(self, item: Item) -> None:
+        if not isinstance(item, Sample):
+            return
+        if (threads := told(item, OPEN)) is not None:
+            self._alive = frozenset(OpenThreads.from_sample(threads).tid)
+        elif item.kind == MARK:
+            self._since_ns = item.time_ns
+
+
+def _written(records: Records) -> npt.NDArray[np.bool_]:
+    """Births, ends and names of threads; calls that take or free memory, and those that failed."""
+    calls = records["kind"] == np.uint8(Kind.CALL)
+    failed = (records["ret"] != 0) & (records["ret"] != NOT_READY)
+    kept = calls & (failed | _OF_MEMORY.take(records["op"], mode="clip"))
+    written: npt.NDArray[np.bool_] = _WRITTEN[records["kind"]] | kept
+    return written
+
+
+def copied(records: Records) -> Records:
+    """Records that stay what they are, whatever becomes of the array that they came in."""
+    same: Records = records.copy()
+    return same

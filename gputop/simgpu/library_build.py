@@ -1,0 +1,300 @@
+"""Builds the simulated libraries at first use, into a cache keyed by everything that goes into them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gputop.process.path_trust import trusted_path, weak_part
+from gputop.simgpu import codegen, codegen_math
+
+_HERE = Path(__file__).resolve().parent
+ROOT_CACHE = Path("/var/cache/gputop")
+_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-omit-frame-pointer",
+    "-fno-strict-aliasing",
+    "-Wall",
+)
+_DRIVER_SOURCES = ("cu_*.c", "sg_*.c")
+_NVML_SOURCES = ("nvml_*.c", "sg_*.c")
+_NCCL_SOURCES = ("nccl_*.c", "sg_process.c")
+_BLAS_SOURCES = ("math_*.c", "blas_*.c")
+_LT_SOURCES = ("math_*.c", "blas_*.c", "lt_*.c")
+_DNN_SOURCES = ("math_*.c", "dnn_*.c")
+_CUPTI_SOURCES = ("cupti_*.c", "sg_process.c", "math_refuse.c")
+
+
+class SimGpuError(RuntimeError):
+    """The simulated GPU cannot be built or used; the message names the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    soname: str
+    symbols: str
+    sources: tuple[str, ...]
+    major: int = 0
+    versioned: bool = False
+    refusal: int = 0  # of a mathematical library: what its functions return that are not simulated
+
+
+_LIBRARIES = (
+    _Library("libcuda.so.1", "cuda.txt", _DRIVER_SOURCES),
+    _Library("libcudart.so.12", "cudart12.txt", ("rt_*.c",), major=12, versioned=True),
+    _Library("libcudart.so.13", "cudart13.txt", ("rt_*.c",), major=13, versioned=True),
+    _Library("libnvidia-ml.so.1", "nvml.txt", _NVML_SOURCES),
+    _Library("libnccl.so.2", "nccl.txt", _NCCL_SOURCES),
+    _Library("libcublas.so.12", "cublas12.txt", _BLAS_SOURCES, 12, versioned=True, refusal=15),
+    _Library("libcublas.so.13", "cublas13.txt", _BLAS_SOURCES, 13, versioned=True, refusal=15),
+    _Library("libcublasLt.so.12", "cublasLt12.txt", _LT_SOURCES, 12, versioned=True, refusal=15),
+    _Library("libcublasLt.so.13", "cublasLt13.txt", _LT_SOURCES, 13, versioned=True, refusal=15),
+    _Library("libcupti.so.11.8", "cupti.txt", _CUPTI_SOURCES, 11, versioned=True, refusal=27),
+    _Library("libcupti.so.12", "cupti.txt", _CUPTI_SOURCES, 12, versioned=True, refusal=27),
+    _Library("libcupti.so.13", "cupti.txt", _CUPTI_SOURCES, 13, versioned=True, refusal=27),
+    _Library("libcudnn.so.9", "cudnn9.txt", _DNN_SOURCES, 9, versioned=True, refusal=3000),
+)
+AUDIT = "libgputop-simgpu-audit.so"
+
+
+def symbols(name: str) -> list[str]:
+    """Returns one of the symbol lists, for instance ``cudart13.txt``, in the order of its bytes."""
+    return sorted((_HERE / "symbols" / name).read_text(encoding="utf-8").split())
+
+
+def _sources(patterns: tuple[str, ...]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in _HERE.glob(pattern))
+
+
+def _compiler() -> str:
+    if platform.machine() != "x86_64":
+        raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
+    path = shutil.which("cc", path=search_path())
+    if path is None or (os.geteuid() == 0 and weak_part(path)):
+        raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
+    return path
+
+
+def search_path() -> str:
+    """Where the compiler and what it starts are looked for: root's not where others could have put them."""
+    folders = os.environ.get("PATH", os.defpath)
+    return trusted_path(folders) if os.geteuid() == 0 else folders
+
+
+@lru_cache(maxsize=2)
+def _key(*, endbr: bool) -> str:
+    """Names a build. The compiler is not part of it: what was built goes on working without one."""
+    digest = hashlib.sha256(f"{_FLAGS}\0{endbr}".encode())
+    files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
+    for path in sorted([*files, _HERE / "kernel_rules.txt", Path(__file__), *_HERE.glob("codegen*.py")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def cache_root() -> Path:
+    """Where what is built is kept: root's in one place for everybody, each user's own elsewhere."""
+    if os.geteuid() == 0:
+        return ROOT_CACHE
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
+
+
+def check_owner(directory: Path) -> None:
+    """Refuses a place where somebody else could put code that this user then loads."""
+    trusted = {0, os.geteuid()}
+    directory = directory.resolve()
+    insists = os.geteuid() == 0  # a user's own groups, and where home lies, are that user's business
+    parents = directory.parents if insists else ()
+    for path in (directory, *parents, *directory.iterdir()):
+        info = path.lstat()
+        # in a sticky folder above nobody can replace what is ours; one of libraries must not grow either
+        sticky = path in parents and info.st_mode & stat.S_ISVTX
+        others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
+        if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):
+            raise SimGpuError(
+                f"{path} is not safe to load code from: it or its place can be changed by others. "
+                f"Remove {directory}, and let its parents belong to root."
+            )
+
+
+def _run(command: list[str]) -> None:
+    # of root's environment a compiler would take further programs and headers
+    environment = {"PATH": search_path()} if os.geteuid() == 0 else None
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        error = " | ".join(result.stderr.strip()[-2000:].splitlines())
+        raise SimGpuError(
+            f"The simulated GPU does not build; is the C library's development part there "
+            f"(apt-get install gcc libc6-dev)? It said: {error}"
+        )
+
+
+def _layout(library: _Library) -> codegen.LogLayout:
+    """The log line of a library; runtime, driver and NCCL share the driver's."""
+    if library.symbols == "nvml.txt":
+        return codegen.log_layout("nvml", symbols("nvml.txt"), ())
+    files = ("cudart12.txt", "cudart13.txt", "cuda.txt")
+    names = {*codegen.own_names(symbols("nccl.txt")), *(name for file in files for name in symbols(file))}
+    return codegen.log_layout("cuda", sorted(names), codegen.CUDA_TOTALS)
+
+
+def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool) -> None:
+    sources = _sources(library.sources)
+    definitions = codegen.read_definitions(sources)
+    generated = work / f"gen-{library.soname}"
+    generated.mkdir()
+    write = _write_math if library.refusal else _write_counted
+    units = [*sources, generated / "exports.S", *write(library, generated, definitions, endbr=endbr)]
+    protection = "branch" if endbr else "none"
+    command = [compiler, *_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
+    command += [f"-DSG_REFUSAL={library.refusal}"]
+    if library.versioned:
+        script = generated / "exports.map"
+        script.write_text(codegen.version_map(library.soname, symbols(library.symbols)), encoding="utf-8")
+        command.append(f"-Wl,--version-script={script}")
+    output = work / "out" / library.soname
+    command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
+    _run([*command, "-o", str(output), *map(str, units), "-ldl"])
+    output.chmod(0o755)
+
+
+def _write_math(
+    library: _Library, generated: Path, definitions: codegen.Definitions, *, endbr: bool
+) -> list[Path]:
+    assembly = codegen_math.math_exports(symbols(library.symbols), definitions, endbr=endbr)
+    (generated / "exports.S").write_text(assembly, encoding="utf-8")
+    return []
+
+
+def _write_counted(
+    library: _Library, generated: Path, definitions: codegen.Definitions, *, endbr: bool
+) -> list[Path]:
+    """Writes what a library needs whose calls are in the log; returns further C files of it."""
+    names = symbols(library.symbols)
+    layout = _layout(library)
+    if library.symbols == "nvml.txt":
+        assembly = codegen.nvml_exports(names, definitions, endbr=endbr)
+    elif library.symbols == "nccl.txt":
+        assembly = codegen.nccl_exports(names, layout, definitions, endbr=endbr)
+    else:
+        assembly = codegen.cuda_exports(names, layout, definitions, endbr=endbr)
+    (generated / "log_layout.h").write_text(codegen.layout_header(layout), encoding="utf-8")
+    (generated / "exports.S").write_text(assembly, encoding="utf-8")
+    if not library.versioned:
+        return _export_table(library, generated, layout, definitions)
+    table = codegen.driver_table(definitions.driver_calls, symbols("cuda.txt"))
+    (generated / "drv_table.h").write_text(table, encoding="utf-8")
+    return []
+
+
+def _build_audit(compiler: str, work: Path) -> None:
+    """Builds what makes the simulated libraries win over those that a wheel finds by its RPATH."""
+    names = ",".join(f'"{library.soname}"' for library in _LIBRARIES)
+    output = work / "out" / AUDIT
+    flags = [
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O2",
+        "-fPIC",
+        "-Wall",
+        "-fno-builtin",
+        "-fno-stack-protector",
+        "-nostdlib",
+    ]
+    _run([compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")])
+    output.chmod(0o755)
+
+
+def _export_table(
+    library: _Library, generated: Path, layout: codegen.LogLayout, definitions: codegen.Definitions
+) -> list[Path]:
+    """Writes the table that the driver and NVML look names up in; NCCL needs none."""
+    if library.symbols == "nccl.txt":
+        return []
+    text = '#include "sg_common.h"\n'
+    text += codegen.export_table(symbols(library.symbols), layout, definitions)
+    if library.symbols == "cuda.txt":
+        versions = (_HERE / "symbols" / "cuda_versions.txt").read_text(encoding="utf-8").splitlines()
+        text += codegen.version_table(versions, symbols("cuda.txt"))
+        rules = (_HERE / "kernel_rules.txt").read_text(encoding="utf-8")
+        text += codegen.text_constant("sg_default_rules", rules)
+    (generated / "exports.c").write_text(text, encoding="utf-8")
+    return [generated / "exports.c"]
+
+
+def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:
+    """Builds beside the target and renames, so that nobody ever sees half of it."""
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o755)
+    check_owner(root)
+    with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
+        work = Path(name)
+        (work / "out").mkdir()
+        (work / "out").chmod(0o755)
+        for library in _LIBRARIES:
+            _build_library(compiler, library, work, endbr=endbr)
+        _build_audit(compiler, work)
+        try:
+            (work / "out").rename(target)
+        except OSError:
+            if not target.is_dir():  # otherwise another process was faster
+                raise
+
+
+def ensure_built(*, endbr: bool = False) -> Path:
+    """Builds the libraries unless they are there, and returns their directory.
+
+    Args:
+        endbr: Build the variant whose functions start with ``endbr64``.
+
+    Raises:
+        SimGpuError: No compiler, or no safe place.
+    """
+    root = cache_root()
+    name = f"simgpu-{_key(endbr=endbr)}"
+    if os.geteuid() != 0 and (ROOT_CACHE / name).is_dir():
+        root = ROOT_CACHE  # root's build serves everybody
+    target = root / name
+    try:
+        if not target.is_dir():
+            _build(_compiler(), root, target, endbr=endbr)
+        check_owner(target)
+    except OSError as error:
+        raise SimGpuError(
+            f"The simulated GPU cannot be kept in {root}: {error}. Make it writable."
+        ) from error
+    return target
+
+
+def nvml_path() -> Path:
+    """Returns the path of the simulated NVML library.
+
+    A process that loads it by this path before it imports pynvml uses it: the loader knows it by its name.
+    """
+    return ensure_built() / "libnvidia-ml.so.1"
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Returns a copy of an environment in which programs find the simulated libraries first.
+
+    By LD_LIBRARY_PATH; and by LD_AUDIT, for wheels whose RPATH names NVIDIA's own.
+    """
+    result = dict(base)
+    directory = ensure_built()
+    for name, first in (("LD_LIBRARY_PATH", directory), ("LD_AUDIT", directory / AUDIT)):
+        result[name] = os.pathsep.join([str(first), *filter(None, [base.get(name, "")])])
+    return result

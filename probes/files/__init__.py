@@ -1,0 +1,1 @@
+"""Files of other users: read by a child without rights, within bounds."""

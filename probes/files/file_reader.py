@@ -1,0 +1,402 @@
+"""What a process is about: whether it computes, waits or is stopped."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack  # type: ignore[import-untyped, unused-ignore]
+
+from probes.files.given_up import GivenUp, Key
+from probes.files.reader_protocol import NUMBER_BYTES, Patience, found_in, let_go, received, unpacked
+from probes.files.reader_protocol import EndedError as EndedError
+from probes.files.reader_protocol import UnreadableError as UnreadableError
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def at_work(pid: int) -> tuple[str, float]:
+    """(its state as /proc says, CPU seconds that it has used); X and none where it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), (int(fields[11]) + int(fields[12])) * _TICK_S
+    except (OSError, IndexError, ValueError):
+        return "X", 0.0
+
+
+# Asks a child process about files of others: it opens and reads them, and is given up when it is too slow.
+
+BUDGET_S = 2.0  # of one question, as Patience counts them
+_START_S = 10.0  # an interpreter starts, on a busy machine
+_MOST_KEPT = 4096
+_MOST_AHEAD = 256  # answers that nobody has asked for yet
+_MOST_SAID = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
+TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
+TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
+NO_END = "the process that read it did not end"
+UNKNOWN = -1  # whose a file is
+_PACKAGES = Path(__file__).resolve().parents[2]
+
+
+class Program(Protocol):
+    """The module ``reader_child``."""
+
+    __file__: str | None
+
+    def detach(self, channel: int) -> None:
+        """Releases everything of the parent's, in a fork."""
+
+    def answer_all(self, questions: socket.socket, budget_s: float) -> None:
+        """Answers until nobody asks any more."""
+
+
+class Reader:
+    """The child that starts a process for each question. Any thread may ask.
+
+    It neither reads nor opens anything itself, so it never has to be waited for.
+
+    Attributes:
+        problems: Sentences about files that were given up, to be told.
+        places: Where files lie that were asked for: path, device and inode, by what a list of mappings says.
+        owners: Whose files are, by device and inode.
+        given_up: What is left alone.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.problems: deque[str] = deque(maxlen=64)
+        self.places: dict[Key, tuple[Path, Key]] = {}
+        self.owners: dict[Key, int] = {}
+        self.given_up = GivenUp(self.problems.append)
+        self._ahead: dict[tuple[str, Key, str], tuple[Any, int]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._ready = False
+        self._pid = -1
+        self._fork()
+
+    def _fork(self) -> None:
+        """The first child: by a fork, since an interpreter of its own takes as long as all else."""
+        self._channel, theirs = self._channels()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                self._program.detach(theirs.fileno())
+                self._program.answer_all(theirs, BUDGET_S)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def _spawn(self) -> None:
+        """Another one: by now there are threads, which a fork would tear out of their work."""
+        self._channel, theirs = self._channels()
+        with theirs:
+            self._child = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    str(self._program.__file__),
+                    str(_PACKAGES),
+                    str(theirs.fileno()),
+                    str(BUDGET_S),
+                ],
+                executable="/proc/self/exe",  # the way to our Python may be closed to who was root
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"OPENBLAS_NUM_THREADS": "1"},  # threads do not survive a fork
+                cwd="/",
+                start_new_session=True,  # the terminal's signals mean us, not it
+            )
+        self._pid = self._child.pid
+
+    def _channels(self) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_START_S)
+        self._ready = False
+        return ours, theirs
+
+    @property
+    def pid(self) -> int:
+        """The child's number."""
+        return self._pid
+
+    def ask(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1, owner: int | None = None
+    ) -> tuple[Any, int]:
+        """The answer to a question, and a descriptor that came with it, or -1.
+
+        Args:
+            job: One of those in ``reader_child.py``, behind ``open `` where the file is to be opened.
+            what: Plain data that belong to it.
+            key: The file that it is about.
+            shown: The file's path, for sentences.
+            descriptor: The file, where it is open.
+            owner: Who is to blame for it, where it is not known whose it is.
+
+        Raises:
+            UnreadableError: It is no such file.
+            OSError: What became of reading it; ETIMEDOUT where it did not come to an end, or had not before.
+        """
+        if (ready := self._ahead.pop((job, key, shown), None)) is not None:
+            return ready
+        whose = self.owners.get(key, UNKNOWN if owner is None else owner)
+        for _ in range(2):  # somebody may have ended or stopped who answers: it is not the file's fault yet
+            answer, found = self._answered(job, what, key, shown, descriptor, whose)
+            if answer is not None:
+                break
+        else:
+            raise self.give_up(key, whose, shown, NO_END)
+        try:
+            said = found_in(answer, shown)
+        except BaseException:
+            let_go(found)
+            raise
+        if job != "open ":
+            self.given_up.answered(key, whose)
+        return said, found
+
+    def _answered(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int
+    ) -> tuple[list[Any] | None, int]:
+        """What a process says, None where it does not; a descriptor that came with it. Raises OSError."""
+        channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_STREAM)
+        found = -1
+        with channel:
+            if (worker := self._begun(channel)) is None:
+                return None, -1
+            try:
+                data, found = received(channel, Patience(BUDGET_S))
+                return unpacked(data), found
+            except TimeoutError:
+                if (error := self.late(worker, key, owner, shown)) is not None:
+                    raise error from None
+                return None, -1
+            except ValueError:
+                let_go(found)
+                return None, -1
+
+    def _begun(self, channel: socket.socket) -> int | None:
+        """The process that answers; None where there is none, for which the file cannot be blamed."""
+        try:
+            Patience(BUDGET_S).wait(channel)
+            number = channel.recv(NUMBER_BYTES)
+        except TimeoutError:
+            with self._lock:  # it is stopped, or hangs itself: the next question has another one
+                self._end()
+            return None
+        except ConnectionResetError:
+            return None
+        return int.from_bytes(number, "little") or None
+
+    def late(self, worker: int, key: Key, owner: int, shown: str) -> OSError | None:
+        """A process has not answered in time: what to raise, None where the file has no part in it."""
+        state, cpu_s = at_work(worker)
+        if cpu_s >= BUDGET_S / 2:
+            return self.give_up(key, owner, shown, TOO_MUCH)
+        if state in "TtZX":  # somebody has stopped or ended it
+            return None
+        return self.give_up(
+            key, owner, shown, TOO_SLOW, hangs=state != "R"
+        )  # else others have the processors
+
+    def place(self, path: str, identity: Key) -> tuple[tuple[int, int], int]:
+        """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.
+
+        Raises:
+            OSError: As ``ask``.
+        """
+        (facts, _answer), descriptor = self.ask("open ", [path, list(identity), None], identity, path)
+        try:
+            size, owner = facts
+            if descriptor < 0 or not isinstance(size, int) or not isinstance(owner, int):
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+            self.owners[identity] = owner
+        except (OSError, TypeError, ValueError):
+            let_go(descriptor)
+            raise
+        return (size, owner), descriptor
+
+    def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
+        """A process that goes on answering about one file, until it is closed. Raises as ``ask``."""
+        owner = self.owners.get(key, UNKNOWN)
+        for _ in range(2):
+            channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_SEQPACKET)
+            if (worker := self._begun(channel)) is not None:
+                return Talk(self, channel, worker, key, owner, shown)
+            channel.close()
+        raise self.give_up(key, owner, shown, NO_END)
+
+    def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
+        """Opens a file and asks about it at once: who asks the same next has the answers."""
+        if ("open ", key, path) in self._ahead:
+            return
+        if len(self._ahead) >= _MOST_AHEAD:
+            self._forget_ahead()
+        with suppress(OSError, UnreadableError, TypeError, ValueError):  # told to who asks next
+            (facts, answer), descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            self.owners[key] = int(facts[1])
+            self._ahead["open ", key, path] = [facts, None], descriptor
+            self._ahead[job, key, shown] = answer, -1
+
+    def _posed(
+        self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int, kind: socket.SocketKind
+    ) -> socket.socket:
+        """Asks; returns where the answer comes. Raises OSError."""
+        if (before := self.given_up.refusal(key, owner, shown)) is not None:
+            raise OSError(errno.ETIMEDOUT, before, shown)
+        for kept in (self.places, self.owners):
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        ours.settimeout(BUDGET_S)  # for what is sent: who asks again may not be read any more
+        try:
+            with theirs:
+                sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
+                self._send(msgpack.packb([job, what]), sent)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        """Hands a question over, to another child where the last has ended."""
+        with self._lock:
+            for last in (False, True):
+                if self._closed:
+                    raise OSError(errno.ESHUTDOWN, "gputop ends")
+                try:
+                    assert self._channel is not None
+                    if not self._ready and self._channel.recv(1) != b"r":
+                        raise ConnectionResetError
+                    self._ready = True
+                    socket.send_fds(self._channel, [data], descriptors)
+                    return
+                except OSError:
+                    if last:
+                        raise
+                    self._end()
+                    self._spawn()
+
+    def give_up(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
+        """For a while nobody asks about a file; what to raise. ``hangs``: its file system did not answer."""
+        self.given_up.add(key, owner, shown, why, hangs=hangs)
+        return OSError(errno.ETIMEDOUT, why, shown)
+
+    def _end(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._pid > 0:  # not waited for yet: the number is still its own
+            with suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+        self._pid = -1
+
+    def close(self) -> None:
+        """Ends the child. Who hangs in a file system stays until that answers."""
+        with self._lock:
+            self._closed = True
+            self._end()
+        self._forget_ahead()
+
+    def _forget_ahead(self) -> None:
+        for question in list(self._ahead):
+            _answer, descriptor = self._ahead.pop(question, (None, -1))
+            let_go(descriptor)
+
+
+class Talk:
+    """A process that has read a file and answers about it, one question after the other, by one thread.
+
+    Attributes:
+        first: What it said of the file.
+
+    Raises:
+        UnreadableError, OSError: As ``Reader.ask``.
+    """
+
+    def __init__(
+        self, asked: Reader, channel: socket.socket, worker: int, key: Key, owner: int, shown: str
+    ) -> None:
+        self._asked, self._channel, self._worker = asked, channel, worker
+        self._key, self._owner, self._shown = key, owner, shown
+        self._answered = 0
+        try:
+            self.first = self._heard()
+        except BaseException:
+            channel.close()
+            raise
+
+    def ask(self, question: Any) -> Any:
+        """The answer to one more question.
+
+        Raises:
+            EndedError: The process had ended before, maybe for the time that it took in all: ask another one.
+            UnreadableError, OSError: As ``Reader.ask``.
+        """
+        try:
+            self._channel.send(msgpack.packb(question))
+        except OSError as error:
+            raise EndedError from error
+        return self._heard()
+
+    def _heard(self) -> Any:
+        try:
+            Patience(BUDGET_S).wait(self._channel)
+            data = self._channel.recv(_MOST_SAID)
+            if not data and self._answered:
+                raise EndedError
+            answer = unpacked(data)
+        except TimeoutError:
+            late = self._asked.late(self._worker, self._key, self._owner, self._shown)
+            raise late or EndedError() from None
+        except ConnectionResetError:
+            raise EndedError from None
+        except ValueError:
+            raise self._asked.give_up(self._key, self._owner, self._shown, NO_END) from None
+        self._answered += 1
+        return found_in(answer, self._shown)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._channel.close()
+
+
+_reader: Reader | None = None
+
+
+def start(program: Program) -> Reader:
+    """From now on files of others are read by a child of this process, until ``stop``. Raises OSError.
+
+    To be called before there are threads: the child is forked.
+    """
+    global _reader
+    stop()
+    _reader = Reader(program)
+    return _reader
+
+
+def stop() -> None:
+    """From now on this process reads them itself."""
+    global _reader
+    before, _reader = _reader, None
+    if before is not None:
+        before.close()
+
+
+def current() -> Reader | None:
+    """Whom to ask; None where this process reads by itself."""
+    return _reader

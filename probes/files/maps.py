@@ -1,0 +1,99 @@
+"""What a process has mapped, by /proc/PID/maps; of a list that is endless, its beginning.
+
+A process can have as many mappings as the kernel allows (vm.max_map_count, 65,530 unless it was raised), each
+with a path of any length. So a list is read line by line, and no more of it than ``MOST_LINES`` and
+``MOST_BYTES``; and of those that were asked for, ``MOST_TAKEN`` are handed out. Whose list was longer is
+remembered until somebody tells it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from probes.files.mmap_events import Mapped
+
+MOST_LINES = 70_000  # more than a kernel allows by itself
+MOST_BYTES = 16 << 20
+MOST_TAKEN = 4096  # a program has a few hundred libraries
+_LONGEST_LINE = 4096 + 128  # with a path that can be opened
+_TOLD = 64  # processes; gputop's user does not read more sentences of one kind
+
+_cut: deque[int] = deque(maxlen=_TOLD)
+_told: set[int] = set()
+
+
+def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
+    """The mappings of a process, in the order of their addresses; none when it has ended.
+
+    Args:
+        pid: The process.
+        wanted: Which of them, by their rights (``r-xp``) and path (``""`` where there is none): of most
+            processes nothing else has to be understood.
+    """
+    paths: dict[str, str] = {}  # the same text for all mappings of a file
+    taken = 0
+    for line in _lines(pid):
+        columns = line.split(" ", 5)
+        if len(columns) < 6 or not wanted(columns[1], path := columns[5].lstrip(" ")):
+            continue
+        if taken >= MOST_TAKEN:
+            _note(pid)
+            return
+        taken += 1
+        try:
+            start, end = (int(address, 16) for address in columns[0].split("-"))
+            major, minor = (int(number, 16) for number in columns[3].split(":"))
+            file = os.makedev(major, minor), int(columns[4])
+            offset = int(columns[2], 16)
+        except (ValueError, OverflowError):  # not as Linux writes it; the others may be
+            _note(pid)
+            continue
+        yield Mapped(pid, (start, end), file, paths.setdefault(path, path), offset)
+
+
+def executable(pid: int) -> list[Mapped]:
+    """The mappings whose code can be run."""
+    return list(read(pid, lambda rights, _path: "x" in rights))
+
+
+def cut() -> Iterator[int]:
+    """Processes whose list was longer than what was read of it, each once."""
+    while _cut:
+        pid = _cut.popleft()
+        if pid not in _told and len(_told) < _TOLD:
+            _told.add(pid)
+            yield pid
+
+
+def _note(pid: int) -> None:
+    if pid not in _told and pid not in _cut:
+        _cut.append(pid)
+
+
+def _lines(pid: int) -> Iterator[str]:
+    """The lines that are whole, without their ends."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            yield from _whole_lines(pid, file)
+    except OSError:
+        return
+
+
+def _whole_lines(pid: int, file: BinaryIO) -> Iterator[str]:
+    left, inside = MOST_BYTES, False
+    for _ in range(MOST_LINES):
+        line = file.readline(_LONGEST_LINE)  # a file may be called anything: only a line's end is escaped
+        left -= len(line)
+        if not line:
+            return
+        if left < 0:
+            break
+        begun, inside = inside, not line.endswith(b"\n")
+        if begun or inside:
+            _note(pid)  # a part of a line whose path is too long to be opened
+        else:
+            yield line[:-1].decode(errors="surrogateescape")
+    _note(pid)

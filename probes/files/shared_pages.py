@@ -1,0 +1,135 @@
+"""Whether two paths are one file to the kernel, where device and inode say otherwise: overlayfs.
+
+Two containers of one image show one library with two devices. Probes belong to the file below, so attaching
+through both would count each call twice. A page of that file is in memory once, whichever way it is mapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.files import file_reader
+from probes.files.untrusted_files import File
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
+_PRESENT = 1 << 63
+_NUMBER = (1 << 32) - 1  # bits of an inode's number that are the same where overlayfs shows the file
+_MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
+
+
+class Own:
+    """This process's memory, and where its pages are. Raises OSError.
+
+    To be made with CAP_SYS_ADMIN, without which the kernel hides frames: the right of whoever has opened
+    pagemap counts, so it may be given up afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        self.memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Lets go of them."""
+        os.close(self.pagemap)
+        os.close(self.memory)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A file, and what its beginning holds as soon as that was needed; None: it is not known."""
+
+    file: File
+    digest: int | None = None
+
+
+class SharedPages:
+    """Files seen so far, known again by the page frame of their beginning.
+
+    They stay open, since a page that was evicted comes back elsewhere, for all. So they keep what they are
+    on mounted, as the probes do. Only files that may be one are looked at: of one length, on two devices, and
+    with the same beginning, which is read once; first those whose numbers are as overlayfs shows them. Where
+    a child reads the files of others it looks, in a process for each: a page may never come.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list[_Seen]] = {}  # by length
+        self._own: Own | None = None
+        with contextlib.suppress(OSError):
+            self._own = None if file_reader.current() is not None else Own()
+
+    def known(self, file: File) -> bool:
+        """Whether the file is another one that was asked about before; remembers it otherwise.
+
+        Never true where frames are not shown.
+        """
+        device, inode = file.identity
+        alike = self._seen.setdefault(file.size, [])
+        if any(one.file.identity == file.identity for one in alike):
+            return False
+        others = [one for one in alike if one.file.identity[0] != device]
+        others.sort(key=lambda one: (one.file.identity[1] ^ inode) & _NUMBER != 0)
+        frame, digest = self._look(file) if others else (0, None)
+        for one in others[:_MOST_LOOKED_AT] if frame else ():
+            if one.digest is None:
+                one.digest = self._look(one.file)[1]
+            if one.digest == digest and self._look(one.file)[0] == frame:
+                return True
+        with contextlib.suppress(OSError):  # out of descriptors: then it may be probed twice
+            alike.append(_Seen(file.again(), digest))
+        return False
+
+    def forget(self, identity: tuple[int, int]) -> None:
+        """Lets go of a file, if it is one of these."""
+        for alike in self._seen.values():
+            for one in [one for one in alike if one.file.identity == identity]:
+                alike.remove(one)
+                one.file.close()
+        self._seen = {size: alike for size, alike in self._seen.items() if alike}
+
+    def close(self) -> None:
+        """Forgets all."""
+        seen, self._seen = self._seen, {}
+        for alike in seen.values():
+            for one in alike:
+                one.file.close()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
+
+    def _look(self, file: File) -> tuple[int, int | None]:
+        """Number of the page frame of a file's beginning, 0 where it is not told; what it holds."""
+        with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
+            if (asked := file_reader.current()) is not None:
+                found, _ = asked.ask("frame", None, file.identity, str(file.path), file.descriptor)
+                frame, digest = map(int, found)
+                return (frame, digest) if 0 < frame <= _FRAME else (0, None)
+            if self._own is not None:
+                return frame_of(file.descriptor, self._own)
+        return 0, None
+
+
+def frame_of(descriptor: int, own: Own) -> tuple[int, int]:
+    """Number of the page frame of a file's beginning, 0 where the kernel does not tell it; the page's digest.
+
+    The page is mapped for a moment and touched by the kernel alone: where its owner has just made the file
+    shorter, that is an error of a read and no signal. Raises OSError.
+    """
+    try:
+        page = mmap.mmap(descriptor, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ)
+    except ValueError as error:  # it is shorter than a page
+        raise OSError(errno.ENODATA, os.strerror(errno.ENODATA)) from error
+    with page:
+        address = np.frombuffer(page, np.uint8).ctypes.data
+        digest = zlib.crc32(os.pread(own.memory, _PAGE, address))
+        data = os.pread(own.pagemap, 8, address // _PAGE * 8)
+    entry: int = struct.unpack("<Q", data)[0] if len(data) == 8 else 0
+    return (entry & _FRAME if entry & _PRESENT else 0), digest

@@ -1,0 +1,375 @@
+"""Finds the libraries of programs that come later, and attaches to them while gputop runs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from probes import api
+from probes.code import interpreter, libraries, parsing
+from probes.code.libraries import Runtime, Target
+from probes.ebpf.attacher import Attachments
+from probes.ebpf.quota import Quota
+from probes.files import file_reader, untrusted_files
+from probes.files.mmap_events import Mapped, MmapEvents
+from probes.files.shared_pages import SharedPages
+from probes.observe.fair_queue import Turns
+from probes.proc import procfs
+from probes.process import realtime, users
+from probes.process.realtime import Latch
+from probes.source import NOTE, PROBLEM, Sample
+from probes.stacks.line_tracker import Lines
+
+_LOG = logging.getLogger(__name__)
+PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
+_WAIT_S = 0.25  # at most, so that the end of the session is noticed
+# A fork or an exit wakes us as well, and says nothing: hundreds a second, by anybody on the machine, are
+# heard together.
+EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
+POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
+_FULL_SCAN = 10  # every which time all processes are looked at again then
+_GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
+_MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
+# a user has a few environments with three libraries each; whoever has more names files as if they were some
+MOST_OF_ONE_USER = 64
+# each takes descriptors and time to attach to, also where somebody builds them by the hundred
+MOST_OF_ROOT = 512
+AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
+_SWEEP_S, _SWEPT = 5.0, 16  # so often it is seen of so many libraries whether they are removed
+FEW = 16  # libraries, of which that is not asked: most machines have no more
+_SLICE_S = 0.1  # of work, before what has come meanwhile is heard
+_BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Some mappings of a process, callers first, and whether its program is looked at as well."""
+
+    pid: int
+    found: tuple[Mapped, ...]
+    drives: bool
+
+
+class Scanner:
+    """Attaches to the libraries of processes, now and as they are mapped.
+
+    Args:
+        attachments: What attaches.
+        lines: What makes lines of Python known; None where they are not asked for.
+        wanted: Whether a process may be one whose libraries count.
+        watched: Processes that are watched now.
+        everyone: Whether ``wanted`` is every process.
+        tell: Takes what is to be told, from whichever thread.
+        pages: Knows files again; one that was made before rights were given up.
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        lines: Lines | None,
+        wanted: Callable[[int], bool],
+        watched: Callable[[], Iterable[int]],
+        tell: Callable[[Sample], None],
+        *,
+        everyone: bool,
+        pages: SharedPages | None = None,
+    ) -> None:
+        self._attachments = attachments
+        self._lines = lines
+        self._wanted = wanted
+        self._watched = watched
+        self._everyone = everyone
+        self._tell = tell
+        self._events: MmapEvents | None = None
+        self._identities: set[tuple[int, int]] = set()
+        self._gone: set[tuple[int, int]] = set()  # files that were not there any more when they were opened
+        self._pages = pages or SharedPages()
+        self._quota = Quota(
+            "libraries",
+            MOST_OF_ONE_USER,
+            MOST_OF_ROOT,
+            lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
+        )
+        self._turns: Turns[_Work] = Turns()
+        self._swept_s, self._sweep_at = time.monotonic(), 0
+        self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
+        self._executables: dict[int, tuple[str, Target | None]] = {}
+        self._blind: set[int] = set()
+        self._scans = 0
+        self._behind, self._next_scan = False, 0.0  # maps are to be read, but not all the time
+        self._scanned: set[int] = set()
+        self._empty_wakes: deque[float] = deque(maxlen=EMPTY_WAKES)
+
+    def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
+        """Attaches to what is there: libraries that will be found, then those that are mapped."""
+        try:
+            self._events = self._listen(cpus)  # before the first look, so that nothing falls between
+        except OSError as error:
+            text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
+            self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
+        self._attach(sorted(installed, key=lambda target: libraries.calling_order(target.layer)))
+        if command is not None and (target := libraries.program(command)) is not None:
+            self._look_into(target, 0)
+        self._scan(libraries.all_pids())
+        self._work(_BEGIN_S)
+
+    def _listen(self, cpus: int) -> MmapEvents:
+        events = MmapEvents(cpus, self._lines)
+        if self._lines is not None:
+            self._lines.listen(events.hear)
+        return events
+
+    def run(self, stop: Latch) -> None:
+        """Goes on until ``stop``; for a thread of its own. What fails is told, and it goes on."""
+        realtime.hurry()
+        while not stop.is_set():
+            try:
+                self._turn(stop)
+            except Exception as error:  # a program that we have not thought of must not end the search
+                _LOG.exception("a program could not be inspected")
+                text = f"a program could not be inspected: {type(error).__name__}: {error}"
+                self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+                stop.wait(POLL_S)
+        if self._events is not None:
+            self._events.close()
+        self._pages.close()
+
+    def _turn(self, stop: Latch) -> None:
+        late = self._lines is not None and self._lines.turn(libraries.all_pids)
+        self._work(_SLICE_S)
+        if not self._turns and time.monotonic() >= self._swept_s + _SWEEP_S:
+            self._swept_s = time.monotonic()
+            self.sweep()
+        asked = file_reader.current()
+        self._behind |= asked is not None and asked.given_up.is_due()
+        if self._events is None:
+            if not self._turns and not stop.wait(_WAIT_S if late else POLL_S):
+                self._poll()
+            return
+        found, lost = self._events.wait(0.0 if self._turns else PAUSE_S if late else _WAIT_S)
+        if found:
+            self._notice(found)
+        self._behind |= lost
+        if self._behind and time.monotonic() >= self._next_scan:
+            self._behind, self._next_scan = False, time.monotonic() + POLL_S
+            self._scan(libraries.all_pids() if self._everyone else self._watched())
+        if not self._turns and (found or self._often_for_nothing()):
+            stop.wait(PAUSE_S)
+
+    def _often_for_nothing(self) -> bool:
+        """Whether we woke up without a mapping, as often before in a short time."""
+        now = time.monotonic()
+        often = len(self._empty_wakes) == EMPTY_WAKES and now - self._empty_wakes[0] < EMPTY_WITHIN_S
+        self._empty_wakes.append(now)
+        return often
+
+    # -- by the kernel's records ------------------------------------------------------------
+
+    def _notice(self, found: list[Mapped]) -> None:
+        of: dict[int, list[Mapped]] = {}
+        other = []
+        for mapping in found:
+            if libraries.layer(mapping) or interpreter.may_be(libraries.file_name(mapping.path)):
+                of.setdefault(mapping.pid, []).append(mapping)
+            else:
+                other.append(mapping)
+        if self._lines is not None:
+            self._lines.notice(other)
+        for pid, mappings in of.items():
+            self._put(pid, mappings)
+        for pid in {mapping.pid for mapping in other}.intersection(self._watched()):
+            if pid not in of:
+                self._put(pid, ())
+
+    def _put(self, pid: int, found: Iterable[Mapped]) -> None:
+        """Has a process looked at when its user's turn comes, some mappings at a time."""
+        if not self._wanted(pid):
+            return
+        user, rest = users.of(pid), sorted(found, key=_calling_order)
+        drives = any(libraries.layer(mapping) == api.DRIVER for mapping in rest)
+        for first in range(0, max(len(rest), 1), AT_ONCE):
+            part = tuple(rest[first : first + AT_ONCE])
+            self._turns.put(user, _Work(pid, part, drives and first + AT_ONCE >= len(rest)))
+
+    # -- whose turn it is -------------------------------------------------------------------
+
+    def _work(self, seconds: float) -> None:
+        """Does what waits, for so long; who has had least goes first."""
+        until = time.monotonic() + seconds
+        while (taken := self._turns.take()) is not None:
+            user, work = taken
+            began = time.monotonic()
+            try:
+                self._serve(user, work)
+            finally:
+                now = time.monotonic()
+                self._behind |= self._turns.charge(user, now - began)
+            if now >= until:
+                return
+
+    def _serve(self, user: int, work: _Work) -> None:
+        if self._quota.admits(user):
+            self._attach(filter(None, map(libraries.reach, work.found)), user)
+        if self._lines is not None:
+            self._lines.notice(work.found)
+        if work.drives or work.pid in self._watched():
+            self._look_at(work.pid, drives=work.drives)
+
+    # -- by the maps of processes -----------------------------------------------------------
+
+    def _poll(self) -> None:
+        self._scans += 1
+        watched = set(self._watched())
+        if not self._everyone:
+            self._scan(watched)
+            return
+        everyone = set(libraries.all_pids())
+        # who was looked at before is looked at again every tenth time: maps of a thousand processes cost
+        fresh = everyone if self._scans % _FULL_SCAN == 0 else everyone - self._scanned
+        self._scanned = everyone
+        self._scan(fresh | watched)
+
+    def _scan(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            if found := list(libraries.mappings((pid,))):
+                self._put(pid, found)
+        for pid in self._watched():
+            self._look_at(pid, drives=False)
+            if self._lines is not None:
+                self._lines.look_at(pid)
+
+    # -- programs with the runtime inside ---------------------------------------------------
+
+    def _look_at(self, pid: int, *, drives: bool) -> None:
+        target = self._executable(pid)
+        if target is None:
+            return
+        runtime = self._look_into(target, users.of(pid))
+        if runtime is not Runtime.STRIPPED or not drives or pid in self._blind:
+            return
+        if not any(libraries.layer(mapping) == api.RUNTIME for mapping in libraries.mappings((pid,))):
+            self._blind.add(pid)
+            facts = procfs.process_facts(pid)
+            name = facts["name"] if facts else os.path.basename(target.shown)
+            text = (
+                f"runtime layer blind in process {pid} ({name}): the CUDA runtime is linked into "
+                f"{target.shown}, whose symbols are stripped; its calls are seen in the driver only"
+            )
+            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+
+    def _executable(self, pid: int) -> Target | None:
+        """A process's program; asked again only where the process runs another one."""
+        try:
+            shown = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            self._executables.pop(pid, None)
+            return None
+        if self._executables.get(pid, ("", None))[0] != shown:
+            if len(self._executables) >= _MOST_FILES:
+                self._executables.clear()
+            self._executables[pid] = shown, libraries.executable(pid)
+        return self._executables[pid][1]
+
+    def _look_into(self, target: Target, user: int) -> Runtime:
+        if target.identity in self._programs:
+            return self._programs[target.identity]
+        runtime = parsing.linked_runtime(target)
+        if runtime is None:  # not now
+            return Runtime.ABSENT
+        if len(self._programs) >= _MOST_FILES:
+            self._programs.clear()
+        self._programs[target.identity] = runtime
+        if runtime is Runtime.VISIBLE:
+            self._attach([target], user)
+        return runtime
+
+    # -- both -------------------------------------------------------------------------------
+
+    def _attach(self, targets: Iterable[Target], user: int = 0) -> None:
+        """Attaches to files that a program of a user has mapped, or that are installed."""
+        known = len(self._attachments.refusals)
+        now = time.monotonic_ns()
+        fresh = self._attachments.attach(self._distinct(targets, user))
+        self._identities -= self._attachments.put_off
+        self._attachments.put_off.clear()
+        if fresh and self._lines is not None:
+            self._lines.name_kernels()
+        for entry in fresh:
+            text = f"{entry.symbols} functions of {entry.target.shown} are traced"
+            _LOG.info("%s", text)
+            self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
+        for text in self._attachments.refusals[known:]:
+            _LOG.warning("%s", text)
+            self._tell(Sample(PROBLEM, now, {"text": text}))
+
+    def _distinct(self, targets: Iterable[Target], user: int) -> Iterator[Target]:
+        """Each file once, also one that several containers show under devices of their own."""
+        for target in targets:
+            identity = target.identity
+            if identity in self._identities or not self._quota.admits(user, identity):
+                continue
+            parsing.look_ahead_at(target)
+            try:
+                file = untrusted_files.opened(target.path, identity)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise  # it is not the file's fault: told, and it goes on with the others
+                # what went with a process is not one that cannot be probed, for processes to come
+                # and of one that kept the reader waiting it is told already
+                if error.errno in (errno.ENOENT, errno.ESTALE):
+                    self._look_again(target)
+                elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):
+                    self._quota.take(user, identity)
+                    yield target
+                continue
+            with file:
+                if len(self._identities) >= _MOST_FILES:
+                    self._identities.clear()
+                self._identities.add(identity)
+                self._quota.take(user, identity)
+                if not self._pages.known(file):
+                    yield replace(target, path=file.path)
+
+    def sweep(self) -> None:
+        """Lets go of libraries that are removed and that nobody maps: else each takes descriptors for ever.
+
+        Some at a time, since each is asked for, and in turn.
+        """
+        held = self._attachments.files()
+        if len(held) <= FEW:
+            return
+        self._sweep_at = (self._sweep_at + _SWEPT) % len(held)
+        some = (held + held)[self._sweep_at : self._sweep_at + min(_SWEPT, len(held))]
+        removed = [target for target, file in some if parsing.is_removed(file)]
+        if not removed:
+            return
+        mapped = list(libraries.mappings(libraries.all_pids()))
+        inodes, paths = {one.file[1] for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
+        for target in removed:  # devices may be told differently
+            if target.identity[1] not in inodes and target.shown.removesuffix(_GONE) not in paths:
+                _LOG.info("%s was removed, and is not traced any more", target.shown)
+                self._attachments.release(target.identity)
+                self._pages.forget(target.identity)
+                self._quota.give_back(target.identity)
+                self._identities.discard(target.identity)
+                libraries.forget(target.identity)
+
+    def _look_again(self, target: Target) -> None:
+        """A file was taken away between two looks: once more, by its mapping, if that is still there."""
+        if target.identity in self._gone:
+            return
+        if len(self._gone) >= _MOST_FILES:
+            self._gone.clear()
+        self._gone.add(target.identity)
+        libraries.forget(target.identity)
+        self._behind = True
+
+
+def _calling_order(mapping: Mapped) -> int:
+    return libraries.calling_order(libraries.layer(mapping))

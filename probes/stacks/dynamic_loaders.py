@@ -1,0 +1,53 @@
+"""Probes dynamic loaders where they tell debuggers of a change: addresses may mean other code then."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+
+from probes.code import elf, libraries, parsing
+from probes.ebpf.quota import Quota
+from probes.files import untrusted_files
+from probes.files.mmap_events import Mapped
+from probes.process import users
+
+_NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
+MOST_OF_ONE_USER, MOST_OF_ROOT = 16, 128  # each image of a container has its own, and links on it are bounded
+_TELLS = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
+
+Identity = tuple[int, int]
+
+
+class Loaders:
+    """Each loader's file is probed once.
+
+    Args:
+        attach: Attaches the probe at a place of a file; may raise OSError.
+        tell: Takes a sentence about a user who has too many.
+    """
+
+    def __init__(
+        self, attach: Callable[[untrusted_files.File, int], None], tell: Callable[[str], None]
+    ) -> None:
+        self._attach = attach
+        self._seen: set[Identity] = set()
+        self._quota = Quota("loaders", MOST_OF_ONE_USER, MOST_OF_ROOT, tell)
+
+    def notice(self, mappings: Iterable[Mapped]) -> None:
+        """Probes those of these files that are loaders."""
+        for mapping in mappings:
+            if mapping.file in self._seen or not _NAME.fullmatch(libraries.file_name(mapping.path)):
+                continue
+            if not self._quota.admits(user := users.of(mapping.pid)):
+                continue
+            found = libraries.file_of(mapping)
+            if found is None:
+                continue  # it may be reached by another process's path
+            self._quota.take(user, mapping.file)
+            with contextlib.suppress(OSError, elf.ElfError):
+                with untrusted_files.opened(*found) as file:
+                    offset = parsing.function_in(file, _TELLS, mapping.path)
+                    if offset is not None:
+                        self._attach(file, offset)
+                self._seen.add(mapping.file)

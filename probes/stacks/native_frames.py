@@ -1,0 +1,127 @@
+"""From addresses of native code to frames that a person reads: the library's file and the function in it.
+
+Every frame is certain: the first address is exact, and each one behind it is where a frame pointer led to
+that its function evidently keeps. Where that ends, or a file is not known, GAP stands for what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probes.code import interpreter
+from probes.code.framepointers import Caller
+from probes.stacks.demangle import demangled
+from probes.stacks.mappings import Mappings, Moment
+from probes.stacks.symbol_lookup import Lookups, NotYet
+
+__all__ = ["GAP", "Frame", "NativeFrames", "NotYet", "Samples"]
+
+Frame = tuple[str, int, str]  # file, line, function
+
+GAP: Frame = ("", 0, "…")  # callers that are not known
+_OUTERMOST = "main"  # what called it is nobody's code
+_NAME_LIMIT = 200  # characters; templates' names may have thousands
+_END = 1 << 63  # of a file
+
+
+class NativeFrames:
+    """Finds functions, by what their files tell.
+
+    Args:
+        mappings: What is mapped where.
+    """
+
+    def __init__(self, mappings: Mappings) -> None:
+        self._mappings = mappings
+        self._lookups = Lookups()
+
+    def frames(
+        self, moment: Moment, addresses: Sequence[int], *, interrupted: bool, under_python: bool
+    ) -> tuple[Frame, ...]:
+        """The frames of a chain of addresses, from the innermost on.
+
+        Args:
+            moment: When and where.
+            addresses: The first one exact, then what frame pointers led to.
+            interrupted: The first one is where a thread was, not where a call returns to.
+            under_python: Frames of Python follow: what lies behind the entry of the interpreter is left out.
+
+        Raises:
+            NotYet: Ask again.
+        """
+        found: list[Frame] = []
+        for place, address in enumerate(addresses):
+            if place == 1 and address == addresses[0] and not interrupted:
+                continue  # Linux 6.11 and later know the caller at a function's first instruction, too
+            frame, caller = self._frame(moment, address, exact=interrupted and place == 0)
+            if frame is None:
+                return (*found, GAP)
+            found.append(frame)
+            if under_python and _is_interpreter(frame[0]):
+                return tuple(found)
+            if caller is Caller.NONE:
+                return tuple(found)
+            if caller is Caller.UNKNOWN:
+                return (*found, GAP)
+        return (*found, GAP)
+
+    def _frame(self, moment: Moment, address: int, *, exact: bool) -> tuple[Frame | None, Caller]:
+        mapping = self._mappings.find(moment, address)
+        if mapping is None or not mapping.file[1]:  # or code that a program made, or the kernel's own
+            return None, Caller.UNKNOWN
+        offset = address - mapping.span[0] + mapping.offset
+        answer = self._lookups.ask(mapping, (offset, exact)) if 0 <= offset < _END else None
+        if answer is None:
+            return None, Caller.UNKNOWN
+        name, begin, place, caller = answer
+        path = mapping.path.removesuffix(" (deleted)")
+        if not name:
+            return (path, 0, f"{path.rpartition('/')[2]}+{place:#x}"), caller
+        if name == _OUTERMOST:
+            caller = Caller.NONE
+        # a timer meets a function anywhere: what counts is which one
+        return (path, 0, readable(name) + ("" if exact else f"+{place - begin:#x}")), caller
+
+    def wait(self, seconds: float) -> None:
+        """Until what is being read is there; no longer than that."""
+        self._lookups.wait(seconds)
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        self._lookups.close()
+
+
+def readable(name: str) -> str:
+    """The name of a function as a person writes it; its end may be cut."""
+    text = demangled(name)
+    return text if len(text) <= _NAME_LIMIT else text[:_NAME_LIMIT] + "…"
+
+
+def _is_interpreter(path: str) -> bool:
+    return interpreter.may_be(path.rpartition("/")[2])
+
+
+class Samples:
+    """Samples of native code that are told under one number: a timer meets all instructions of a function.
+
+    Only so many are known at a time; what comes later keeps its own number.
+    """
+
+    _MOST = 1 << 16
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, tuple[Frame, ...]], int] = {}
+        self._number: dict[int, int] = {}
+
+    def is_new(self, number: int, pid: int, frames: tuple[Frame, ...]) -> bool:
+        """Whether these frames are to be told."""
+        if len(self._number) >= self._MOST:
+            return True
+        first = self._first.setdefault((pid, frames), number)
+        return self._number.setdefault(number, first) == number
+
+    def number(self, number: int) -> int:
+        """The number under which a sample is told."""
+        if len(self._number) >= self._MOST:
+            return self._number.get(number, number)
+        return self._number.setdefault(number, number)  # told so before its frames are known: it stays so

@@ -1,0 +1,1 @@
+"""How records are coded in chunks, and the frame of a session file."""

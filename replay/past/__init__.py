@@ -1,0 +1,1 @@
+"""The live history: the newest minutes of a session on disk."""
