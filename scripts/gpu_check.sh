@@ -29,7 +29,7 @@ unpacked() {
 if ! cmp -s "$here/root.sha256" "$place/root.sha256"; then
 	(cd "$here" && sha256sum --quiet --check root.sha256) || fail "the kit is damaged: copy it again"
 	rm -rf "$place"
-	mkdir -p -m 755 "$place" || fail "$place cannot be made, and nothing else is searched for the loader"
+	{ mkdir -p "$place" && chmod 755 "$place"; } || fail "$place cannot be made, and nothing else is searched for the loader"
 	unpacked "$@" || fail "neither xz nor a Python with lzma is here: name one, --python PATH"
 	cp "$here/root.sha256" "$place/"
 fi
