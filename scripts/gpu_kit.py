@@ -32,6 +32,16 @@ PACKAGES = ("textual", "msgpack", "shtab", "numpy", "nvidia-ml-py")
 OURS = ("gputop", "replay", "probes", "tests/gpu_check")
 PROGRAMS = "tests/gpu_check/programs"  # elsewhere: what lies among Python's packages is no line of a program
 STUBBED = ("libz3.so.4", "libxml2.so.2")
+# parts of the C library that are opened by name, or that the driver's libraries link: others would not fit
+LIBC = (
+    "libc.so.6",
+    "libdl.so.2",
+    "libm.so.6",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+)
 LEFT_OUT = re.compile(
     r"(^|/)(__pycache__|tests?|testing/tests|test_.*|idlelib|lib2to3|ensurepip|tkinter|turtledemo|pydoc_data|f2py"
     r"|config-3[^/]*|include|[^/]*\.(pyi|pxd|a|h|lib|exe)|_ssl\..*|_hashlib\..*|_tkinter\..*|_dbm\..*|_sqlite3\..*)$"
@@ -171,14 +181,10 @@ def _content(root: Path) -> None:
     shutil.move(site / PROGRAMS, root / "programs")
     simulated = ensure_built()
     _copy(simulated, root / "simgpu" / simulated.name)
-    libbcc = (
-        next(path for path in map(Path, sysconfig_libraries()) if (path / "libbcc.so.0").exists())
-        / "libbcc.so.0"
-    )
-    programs = [
-        path for path in root.rglob("*") if path.is_file() and _is_elf(path) and "simgpu" not in path.parts
-    ]
-    libraries = needed([*programs, libbcc]) | {"libbcc.so.0": libbcc}
+    files = [path for path in root.rglob("*") if path.is_file() and "simgpu" not in path.parts]
+    programs = [path for path in files if _is_elf(path)]
+    opened = {name: system_library(name) for name in ("libbcc.so.0", *LIBC)}
+    libraries = needed([*programs, *opened.values()]) | opened
     bundled = {path.name for path in programs}
     for name, path in libraries.items():
         if name not in bundled:  # a package may bring its own, found by its own path
@@ -193,10 +199,14 @@ def _content(root: Path) -> None:
     _output("patchelf", "--force-rpath", "--set-rpath", f"{PLACE}/lib", interpreter)
 
 
-def sysconfig_libraries() -> list[str]:
-    """Folders of the system's libraries."""
+def system_library(name: str) -> Path:
+    """This machine's library of that name."""
     multiarch = sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu"
-    return [f"/usr/lib/{multiarch}", f"/lib/{multiarch}", "/usr/lib64", "/usr/lib"]
+    folders = (f"/usr/lib/{multiarch}", f"/lib/{multiarch}", "/usr/lib64", "/usr/lib")
+    found = next((Path(folder) / name for folder in folders if (Path(folder) / name).exists()), None)
+    if found is None:
+        raise KitError(f"there is no {name}: scripts/setup.sh system")
+    return found
 
 
 def _prefixes(path: Path) -> list[str]:
