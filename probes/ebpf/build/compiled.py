@@ -1,0 +1,165 @@
+"""A text of BPF programs, compiled: taken from the cache, or else by the compiler and into the cache."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from probes.ebpf.build import bpf_cache, compiler
+
+SHIM = Path(__file__).resolve().parent.parent / "shim"
+
+_Parts = tuple[tuple["Map", ...], Mapping[str, bytes]]
+
+_FORM = 1  # of what the compiler hands over
+_NUMBERS = ("type", "key", "value", "entries", "flags")
+_SCRIPT = Path(__file__).resolve().parent / "compiler.py"
+_NOT_CACHED = "this user has no home"
+
+
+class CompileError(Exception):
+    """bcc is missing, or did not compile; ``log`` is what it said."""
+
+    def __init__(self, message: str, log: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """What it takes to make a map."""
+
+    name: str
+    type: int
+    key: int
+    value: int
+    entries: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Programs that are not loaded yet.
+
+    Attributes:
+        maps: The maps that they make.
+        programs: Instructions by name; a map is named by its place in ``maps``, and from
+            ``compiler.OUTSIDE`` on it is another text's.
+        cached: Compiled at an earlier start.
+        folder: Where they are kept, or ``""``.
+        problem: Why they are not kept, in one sentence, or ``""``.
+    """
+
+    maps: tuple[Map, ...]
+    programs: Mapping[str, bytes]
+    cached: bool = field(compare=False)
+    folder: str = field(compare=False)
+    problem: str = field(compare=False)
+
+
+def compiled(text: str, folder: Path | None = None) -> Compiled:
+    """The programs of a text.
+
+    Args:
+        text: The complete program text.
+        folder: Where they are kept, if not where this user's are.
+
+    Raises:
+        CompileError: As it says.
+    """
+    folder = folder or bpf_cache.folder_of(os.geteuid(), os.environ)
+    key, problem = key_of(text), _NOT_CACHED if folder is None else ""
+    if folder is not None:
+        try:
+            found = _kept(folder, key)
+        except bpf_cache.NoCacheError as error:
+            found, problem = None, str(error)
+        if found is not None:
+            return Compiled(*found, cached=True, folder=str(folder), problem="")
+    data = _compile(text)
+    try:
+        made, _ = _understood(data)
+    except ValueError as error:
+        raise CompileError(f"bcc's answer cannot be read: {error}") from error
+    if folder is not None and not problem:
+        try:
+            bpf_cache.write(folder, key, data)
+        except bpf_cache.NoCacheError as error:
+            problem = str(error)
+    return Compiled(*made, cached=False, folder=str(folder or ""), problem=problem)
+
+
+def key_of(text: str) -> str:
+    """What programs are kept under: by all that goes into them, except for the compiler, see ``_kept``."""
+    shim = [part.read_bytes() for part in sorted(SHIM.rglob("*.h"))]
+    facts = (_FORM, *compiler.FLAGS, platform.release(), platform.machine())
+    parts = [*(str(fact).encode() for fact in facts), *shim, text.encode()]
+    return hashlib.sha256(b"".join(b"%d %s" % (len(part), part) for part in parts)).hexdigest()
+
+
+def _kept(folder: Path, key: str) -> _Parts | None:
+    """What is kept, unless the compiler is gone or another one since: its files are named with it.
+
+    Raises:
+        bpf_cache.NoCacheError: As ``bpf_cache.read``.
+    """
+    data = bpf_cache.read(folder, key)
+    if data is None:
+        return None
+    try:
+        made, files = _understood(data)
+        same = all(compiler.identity(path) == [path, *facts] for path, facts in files.items())
+    except (OSError, ValueError):
+        return None
+    return made if same else None
+
+
+def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
+    """Maps and programs, and the compiler's files, from what the compiler's process said.
+
+    Raises:
+        ValueError: That process did not come to its end, or is another version's.
+    """
+    try:
+        said = json.loads(data)
+        maps = tuple(Map(str(one["name"]), *(int(one[key]) for key in _NUMBERS)) for one in said["maps"])
+        programs = {str(name): base64.b64decode(code) for name, code in said["programs"].items()}
+        files = {str(path): [int(size), int(changed)] for path, size, changed in said["files"]}
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return (maps, programs), files
+
+
+def _compile(text: str) -> bytes:
+    """What a new process of the compiler hands over.
+
+    Raises:
+        CompileError: As it says.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(_SCRIPT), str(SHIM)],
+            executable="/proc/self/exe",  # the way to our Python may be closed to who gave up root's rights
+            input=text.encode(),
+            capture_output=True,
+            cwd="/",
+            start_new_session=True,  # the terminal's signals mean us, not it
+            check=False,
+        )
+    except OSError as error:
+        raise CompileError(f"the compiler of the probes cannot be started: {error.strerror}") from error
+    if not done.returncode:
+        return done.stdout
+    log = done.stderr.decode(errors="replace").splitlines()
+    if done.returncode == compiler.NO_BCC and log:
+        raise CompileError(log[-1])
+    errors = [line for line in log if "error" in line] or log or [f"exit status {done.returncode}"]
+    raise CompileError(f"bcc did not compile the probes: {errors[0]}", log)
