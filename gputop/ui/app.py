@@ -61,6 +61,9 @@ class GputopApp(Host):
         Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
         quiet_key("exclamation_mark", "problems", "Problems", "missing data and its reasons, in full"),
         quiet_key("x", "export", "Export", "save the frame as JSON in this directory"),
+        quiet_key(
+            "i", "summary", "Summary", "the selected process: run time, steps, idle time, causes, energy"
+        ),
         quiet_key("S", "picture", "Picture", "save the screen as SVG in this directory"),
         quiet_key("T", "theme", "Theme", "next theme"),
         quiet_key("ctrl+p", "command_palette", "palette", "find an action by its name"),
@@ -119,6 +122,7 @@ class GputopApp(Host):
         self._seen = seen
         self._shown_number: int | None = None
         self._chrome: tuple[Any, ...] = ()
+        self._summarised = False
 
     def get_default_screen(self) -> Screen[Any]:
         """The main screen."""
@@ -186,11 +190,42 @@ class GputopApp(Host):
                 self.say(farewell)
             self._shown_number = frame.number
         chrome = self._poll_chrome()
-        self._alert(present or ((frame, view.explained) if frame is not None else None))
+        seen = present or ((frame, view.explained) if frame is not None else None)
+        if seen is not None:
+            view.runs.take(*seen)
+            self._summarise()
+        self._alert(seen)
         fresh = view.settle() or fresh
         if fresh or chrome != self._chrome:
             self._chrome = chrome
             self.show()
+
+    def _summarise(self) -> None:
+        """Open the summary once the started command has ended, unless another page is being read."""
+        run = self.view.runs.last_ended()
+        if (
+            run is None
+            or not self.view.outcome
+            or self._summarised
+            or not isinstance(self.screen, MainScreen)
+        ):
+            return
+        if self.view.explained.ended is None and self.view.explained.report is not None:
+            return  # the last explanation is still to come
+        self._summarised = True
+        self.action_summary(run.row.pid)
+
+    def action_summary(self, pid: int | None = None) -> None:
+        """What the selected process was, or has been so far."""
+        from gputop.ui.pages import SummaryPage
+
+        row = self.view.selected
+        if pid is None and row is not None:
+            pid = row.pid
+        if pid is None:
+            self.say("no process is selected")
+        else:
+            self.push_screen(SummaryPage(self.view, pid))
 
     def _alert(self, seen: tuple[Frame, Explained] | None) -> None:
         """Rules that fire: the bell, a message, a marker, a line in the log."""
@@ -208,6 +243,7 @@ class GputopApp(Host):
         view, feed, transport = self.view, self.feed, self.feed.transport
         view.failure, view.outcome = feed.failure(), feed.outcome()
         view.recording = state = feed.recording()
+        view.recorded = state.path if state is not None else view.recorded
         if self._native_log is not None:
             view.native_lines = self._native_log.count()
         self._log_index, lines = feed.log_lines(self._log_index)

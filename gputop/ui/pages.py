@@ -16,7 +16,9 @@ from gputop.ui.model import callpage, gpu_page, pages
 from gputop.ui.model.copying import page_text
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.source_page import SourcePage as SourceText
+from gputop.ui.model.summary import summary_lines
 from gputop.ui.model.view import View
+from gputop.ui.model.why import ended_text
 from gputop.ui.pane import Heading, Pane, quiet_key
 from gputop.ui.panes import Banner, Header, TimeBar, TooSmall
 from gputop.ui.time_keys import TimeScreen
@@ -125,6 +127,34 @@ class Page(TimeScreen):
         width = self.query_one("#text").size.width
         text = self.get_selected_text() or page_text([*self.head(width), *self.lines(width)])
         self.app.copy(text)
+
+
+class SummaryPage(Page):
+    """What a process was: run time, steps, idle time, causes, energy, and where its recording is."""
+
+    TITLE = "Summary"
+
+    def __init__(self, view: View, pid: int) -> None:
+        """Of a process."""
+        super().__init__(view)
+        self._pid = pid
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All of it."""
+        view, frame = self.view, self.view.frame
+        if frame is None:
+            return []
+        run, ended = view.runs.of(self._pid), view.explained.ended
+        how = ""
+        if run is not None and run.row.exited_ns is not None:
+            same = ended is not None and ended.pid == self._pid
+            how = (
+                ended_text(ended, frame.time_ns)
+                if same and ended is not None
+                else view.outcome or "it has ended"
+            )
+        recorded = view.recorded or (view.title if view.mode == "replay" else "")
+        return summary_lines(run, frame, how, recorded, width, view.glyphs)
 
 
 class WhyPage(Page):

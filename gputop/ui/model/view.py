@@ -21,6 +21,7 @@ from gputop.ui.model.only_gpus import explained_of_gpus, of_gpus
 from gputop.ui.model.process_history import ProcessHistory, spark_column
 from gputop.ui.model.steady import Steady
 from gputop.ui.model.subject import subject_of
+from gputop.ui.model.summary import Runs
 from gputop.ui.model.table import Table
 from gputop.ui.model.timebar import TransportView
 from gputop.ui.model.timeblocks import Subject, TimeBlocks
@@ -73,6 +74,8 @@ class View:
         self._wanted_pid = asked.selected_pid
         self._detail_pid: int | None = None
         self._steady = Steady()
+        self.runs = Runs()
+        self.recorded = ""  # the file of the newest recording
         self._alerts = Alerts(asked.alerts)
         self._explained_as: Explained | None = None  # what ``explain`` was given last
         self._touched_s = -READING_S

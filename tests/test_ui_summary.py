@@ -1,0 +1,127 @@
+"""The summary of a program that has ended: sums over the whole run, from explanations that overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.explain.answer.picture import OneStep
+from gputop.explain.evidence.ends import End
+from gputop.playback.feed import Explained, RecordingState
+from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
+from gputop.ui.model.summary import MOST_RUNS, Runs, summary_lines
+from tests import fake_frames as fake
+from tests import fake_reports as why
+from tests.screen_support import feed_frame, running, text_of, until
+
+S, MS = fake.S, why.MS
+BASE = fake.frame(processes=1)
+PID = 4242
+
+
+def process(**changes: object) -> ProcessRow:
+    row = replace(BASE.processes[0], pid=PID, start_ns=100 * S, gpus=(0,), watts=200.0)
+    return replace(row, command="python train.py --bs 64", **changes)  # type: ignore[arg-type]
+
+
+def at(second: float, row: ProcessRow, number: int = 0) -> Frame:
+    return replace(BASE, time_ns=int(second * S), processes=(row,), number=number)
+
+
+def told(end_s: int, losing: bool) -> Explained:
+    """The ten seconds before: half idle, by one cause, where the program loses time; else busy."""
+    spans = np.array([(ns, ns + 10 * MS) for ns in range((end_s - 10) * S, end_s * S - S, 20 * MS)], np.int64)
+    step = OneStep(PID, PID, 0, np.zeros(1, np.int64), len(spans), 10 * MS, (), (), spans)
+    lost = (why.finding(ms=5_000),) if losing else ()
+    report = why.report(*lost, told=why.account(5_000 if losing else 0))
+    return Explained(report, end_s * S, (end_s - 10) * S, steps=(step,))
+
+
+def whole_run() -> Runs:
+    """Two minutes, explained every second: the first minute loses half of its time, the second nothing."""
+    runs = Runs()
+    for second in range(110, 221):
+        runs.take(at(second, process()), told(second, losing=second <= 160))
+    runs.take(at(221, process(exited_ns=220 * S)), told(220, losing=False))
+    return runs
+
+
+def test_sums_are_those_of_the_whole_run_though_explanations_overlap() -> None:
+    run = whole_run().of(PID)
+    assert run is not None
+    assert run.explained_ns == pytest.approx(120 * S, rel=0.01)
+    assert run.idle_ns[0] == pytest.approx(30 * S, rel=0.1), "half of the first minute"
+    (loss,) = run.losses.values()
+    assert loss.low == pytest.approx(30 * S, rel=0.1)
+    assert run.steps == pytest.approx(120 / 0.02, rel=0.06), "each step counts once"
+    assert run.step_ns / run.steps == pytest.approx(10 * MS)
+    assert run.joules == pytest.approx(200 * 110, rel=0.02)
+
+
+def test_going_back_and_seeing_it_again_changes_nothing() -> None:
+    runs = whole_run()
+    run = runs.of(PID)
+    assert run is not None
+    before = (run.explained_ns, run.idle_ns, run.steps, run.joules)
+    for second in range(150, 200):
+        runs.take(at(second, process()), told(second, losing=True))
+    assert (run.explained_ns, run.idle_ns, run.steps, run.joules) == before
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_the_page_says_what_it_was(width: int, glyphs: object) -> None:
+    runs = whole_run()
+    lines = summary_lines(
+        runs.of(PID),
+        at(230, process()),
+        "status 0",
+        "/data/s.msgpack",
+        width,
+        glyphs,  # type: ignore[arg-type]
+    )
+    assert all(line_width(line) == width for line in lines)
+    text = " ".join(" ".join(map(plain, lines)).split())
+    for part in ("python train.py --bs 64 (4242)", "120s, status 0", "of 10.0ms each", "25 %", "kJ", "a step",
+                 "/data/s.msgpack: gputop explain"):  # fmt: skip
+        assert part in text or width == 40, (part, text)
+    if width == 120:
+        assert "C02 proved" in text
+
+
+def test_a_day_of_programs_keeps_room_for_the_next_one() -> None:
+    runs = Runs()
+    for number in range(MOST_RUNS + 50):
+        row = replace(process(), pid=10_000 + number, exited_ns=(200 + number) * S)
+        runs.take(at(300 + number, row), Explained())
+    assert runs.of(10_000 + MOST_RUNS + 49) is not None
+    assert runs.of(10_000) is None
+    assert len(runs._runs) == MOST_RUNS
+
+
+@pytest.mark.slow
+async def test_the_end_of_the_command_opens_its_summary_once() -> None:
+    async with running(at(110, process())) as screen:
+        app, feed, pilot = screen
+        feed.state = RecordingState("/data/s.msgpack", 1 << 20, 3.0)
+        feed.why = replace(told(115, losing=True), steps=())
+        await feed_frame(screen, at(116, process(), 1))
+        feed.state = None
+        feed.ended = "python ended with status 0 after 20 s"
+        gone = process(exited_ns=120 * S)
+        end = End(PID, "python", 120 * S, 0, 1)
+        feed.why = replace(told(120, losing=True), ended=end, steps=())
+        await feed_frame(screen, at(121, gone, 2))
+        await until(pilot, lambda: "Summary" in text_of(app), "the summary")
+        shown = text_of(app)
+        assert "python train.py --bs 64 (4242)" in shown
+        assert "/data/s.msgpack: gputop explain" in shown
+        assert "C02 proved" in shown
+        await pilot.press("escape")
+        await feed_frame(screen, at(122, gone, 3))
+        assert "run time" not in text_of(app), "it opens once"
+        await pilot.press("i")
+        assert "run time" in text_of(app), "and is there again with i"
