@@ -9,7 +9,8 @@ import pytest
 from gputop.explain.answer.output import report_to_json, report_to_text
 from gputop.explain.answer.report import Finding, Report
 from gputop.explain.build import ledger_of
-from gputop.explain.causes.c23_straggler import Use, of_lateness, waited
+from gputop.explain.causes.c23_straggler import Use, waited
+from gputop.explain.findings.collectives import of_lateness
 from gputop.explain.ledger import merge, report_of
 from gputop.playback.feed import Explained
 from gputop.ui.details import Details

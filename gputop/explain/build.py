@@ -15,7 +15,6 @@ from gputop.explain.answer.notes import about_ends
 from gputop.explain.answer.ranktimes import RankReport
 from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Report
 from gputop.explain.causes import CAUSES
-from gputop.explain.causes.c23_straggler import STRAGGLER
 from gputop.explain.chains.analysis import analyse
 from gputop.explain.chains.chain import State
 from gputop.explain.chains.scene import Scene
@@ -102,7 +101,7 @@ def ledger_of(
     if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
         for cause in CAUSES:
             # calls alone are no ground beside the kernels themselves
-            if analysis.traced is None or cause is STRAGGLER:
+            if analysis.traced is None or cause.late_rank:
                 findings += cause.assess(scene, scale)
     kinds = kinds_of(scene, outcome, findings)
     at = (stretch[0] - start, stretch[1] - start)

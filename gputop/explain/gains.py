@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from gputop.explain.answer.report import Finding, WhatIf
-from gputop.explain.causes.c05_small_copies import TINY_COPIES
-from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.causes.cause import Cause, Claim
 from gputop.explain.causes.drains import MANY_READS, NEAR, reads_of_short
 from gputop.explain.causes.launch_places import launch_place
@@ -65,7 +63,7 @@ def with_gains(scene: Scene, outcome: Outcome, replays: Replays) -> list[Finding
         if loop is not None:
             gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
             gain = min(int(_most_won(scene, claim, loop, [gone]) * whole_ns), _span_ns(scene, claim))
-            if outcome.claims[place][0] is LAUNCHES and (where := launch_place(claim)) and where.loop:
+            if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
                 gain = min(gain, int(where.host_ns * (1 + MARGIN)))  # what its advice is about
             work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
@@ -188,9 +186,7 @@ def removal(cause: Cause, claim: Claim) -> Removal:
     scene, calls = claim.scene, claim.scene.evidence.calls
     reads = _reads(claim) if "reads" in cause.calls_go else np.zeros(0, np.int64)
     sends = (
-        _sends(claim, every_small=cause is TINY_COPIES)
-        if "sends" in cause.calls_go
-        else np.zeros(0, np.int64)
+        _sends(claim, every_small=cause.relaunched) if "sends" in cause.calls_go else np.zeros(0, np.int64)
     )
     inside = np.concatenate([_inside(cause, claim), cause.gone(claim)])
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
@@ -203,8 +199,8 @@ def removal(cause: Cause, claim: Claim) -> Removal:
         np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1]]),
         np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch; the wait behind it by nothing
-        calls["begin"][copies if cause is TINY_COPIES else copies[:0]],
-        _launch_ns(claim) if cause is TINY_COPIES else 0,
+        calls["begin"][copies if cause.relaunched else copies[:0]],
+        _launch_ns(claim) if cause.relaunched else 0,
     )
 
 
@@ -212,7 +208,7 @@ def _pieces(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
     """(begin, end) of the host's time that goes: of a wait its work, of launches what is idle."""
     if cause.overlaps:
         return cause.works(claim)
-    if cause is not LAUNCHES:
+    if cause.short != "launch":
         return whole_pieces(claim)
     rows = np.flatnonzero(claim.segments)
     return claim.scene.segments.begin[rows], claim.scene.segments.end[rows]
@@ -239,7 +235,7 @@ def _short(cause: Cause, claim: Claim) -> tuple[Ints, Ints]:
     for estimate in scene.analysis.estimates:
         small, sends = estimate.small, ends_with_copy(scene, estimate.small)
         mine = scene.evidence.threads.pid[small.thread] == claim.pid
-        if cause is LAUNCHES:
+        if cause.short == "launch":
             mine &= ~sends & (reads_of_short(scene, small.begin, small.thread) < 0)
         elif "sends" in cause.calls_go and "reads" not in cause.calls_go:
             mine &= sends

@@ -42,8 +42,8 @@ from gputop.explain.answer.report import (
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
 from gputop.explain.answer.wording import TIME, loss_ns
-from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.evidence.power import Energy
+from gputop.explain.findings.collectives import of_lateness
 from gputop.explain.findings.diagnosis import Ground, class_of, class_of_rows
 from gputop.explain.findings.findings import Least, least_of
 from gputop.explain.findings.gapsizes import LEAST_GAPS, NO_SIZES, Sizes, gathered, lonely

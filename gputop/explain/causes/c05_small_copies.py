@@ -110,6 +110,8 @@ TINY_COPIES = register(
         more=_copies,
         culprit="refilled_by",
         calls_go=frozenset({"sends"}),
+        short="copy",
+        relaunched=True,
         titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim)), torch=claim.torch),
         kind=DiagnosisKind.COPY,
         family="C",

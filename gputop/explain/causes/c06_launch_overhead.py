@@ -228,6 +228,7 @@ LAUNCHES = register(
         at=_line,
         told=_told,
         kind=DiagnosisKind.LAUNCH,
+        short="launch",
         family="H",
         rank=240,
     )

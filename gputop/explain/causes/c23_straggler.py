@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,24 +49,6 @@ def stragglers(scene: Scene, span_ns: int) -> list[Finding]:
     if total < max(LEAST_SHARE * span_ns, LEAST_NS) or last[late] < USUAL * len(skew):
         return []
     return [_finding(scene, met, late, skew, total, int(last[late]), sure=sure)]
-
-
-def of_lateness(findings: Sequence[Finding]) -> list[float]:
-    """ns by which each finding weighs more or less than its own loss.
-
-    While the others wait for a rank, its own GPU is idle as a rule: that is what makes it late. So this time
-    counts for the straggler, whose finding says what it costs the whole job, and not once more beside it.
-    """
-    moved = [0.0] * len(findings)
-    for place, straggler in enumerate(findings):
-        left = straggler.loss.middle if straggler.cause == STRAGGLER.number else 0.0
-        for other, finding in enumerate(findings):
-            if finding.pid == straggler.pid and finding.kind == "idle" and left > 0:
-                taken = min(finding.loss.middle, left)
-                moved[other] -= taken
-                moved[place] += taken
-                left -= taken
-    return moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +169,7 @@ STRAGGLER = register(
         "C23",
         "straggler: one rank is late to the collectives",
         assess=stragglers,
+        late_rank=True,
         kind=DiagnosisKind.COMMUNICATION,
     )
 )

@@ -134,6 +134,11 @@ class Cause:
         told: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         beside: The causes whose gaps, with its own, tell how long one usually is.
+        short: What ends the gaps that are its though they are too short to be followed: of launches all, of
+            copies those whose longer ones are no other cause's. Of ``launch`` only idle time goes.
+        relaunched: Whether all small copies go with it, and each is replaced by a launch.
+        late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
+            counts for it, and not once more beside it. It is told beside the kernels of a trace, too.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
     """
 
@@ -152,6 +157,9 @@ class Cause:
     at: Callable[[Claim], Line | None] = lambda _claim: None
     beside: frozenset[str] = frozenset()
     crowded: bool = False
+    short: Literal["launch", "copy", ""] = ""
+    relaunched: bool = False
+    late_rank: bool = False
     fault: bool = True
     told: Callable[[Claim], tuple[str, ...]] = lambda _claim: ()
     titled: Callable[[Claim], str] | None = None

@@ -16,7 +16,6 @@ from gputop.engine.frameworks import Framework
 from gputop.explain.answer.report import Account, Diagnosis, DiagnosisKind, Finding, Level, Range
 from gputop.explain.answer.wording import accounts_for
 from gputop.explain.causes import CATALOGUE, CAUSES
-from gputop.explain.causes.c23_straggler import of_lateness
 from gputop.explain.causes.c26_no_request import idle_client
 from gputop.explain.causes.cause import Claim
 from gputop.explain.causes.launched import elementwise_among, small_among
@@ -25,6 +24,7 @@ from gputop.explain.chains.peers import loader_helpers
 from gputop.explain.chains.places import end_line, waiting_line
 from gputop.explain.chains.scene import Scene
 from gputop.explain.evidence.ranges import Ints
+from gputop.explain.findings.collectives import of_lateness
 from gputop.explain.findings.findings import Outcome
 from gputop.explain.findings.traced_class import class_of_traced
 from gputop.explain.proofs.kernels import KernelTime

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.c05_small_copies import TINY_COPIES
-from gputop.explain.causes.c06_launch_overhead import LAUNCHES
 from gputop.explain.causes.drains import reads_of_short
 from gputop.explain.chains.scene import Scene
 from gputop.explain.estimates.estimate import Small
 from gputop.explain.evidence.apiclass import H2D, Group
 from gputop.explain.evidence.ranges import Ints, Mask
+
+# rows of the catalogue
+_ROWS = {cause.short: row for row, cause in enumerate(CATALOGUE)}
+LAUNCH, COPY = _ROWS["launch"], _ROWS["copy"]
 
 
 def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
@@ -26,7 +28,6 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
         owner: The catalogue's row of the cause that took each segment, -1 for none.
     """
     found: dict[tuple[int, int], int] = {}
-    launches, copies = CATALOGUE.index(LAUNCHES), CATALOGUE.index(TINY_COPIES)
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
@@ -36,19 +37,19 @@ def short_gaps(scene: Scene, owner: Ints) -> dict[tuple[int, int], int]:
             for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
                 _add(found, cause, pid, int(length[mine & (taken == cause)].sum()))
             mine &= taken < 0
-            _add(found, launches, pid, int(length[mine & ~sends].sum()))
+            _add(found, LAUNCH, pid, int(length[mine & ~sends].sum()))
             rest = int(length[mine & sends].sum())
-            for cause, share in _shares(scene, owner, pid, copies):
+            for cause, share in _shares(scene, owner, pid, COPY):
                 _add(found, cause, pid, int(rest * share))
     return found
 
 
 def causes_of_short(scene: Scene, owner: Ints, small: Small) -> Ints:
     """The catalogue's row of the cause that each short gap belongs to, or mostly does."""
-    cause = np.full(len(small.begin), CATALOGUE.index(LAUNCHES), np.int64)
+    cause = np.full(len(small.begin), LAUNCH, np.int64)
     sends, pids = ends_with_copy(scene, small), scene.evidence.threads.pid[small.thread]
     for pid in np.unique(pids[sends]).tolist():
-        shares = _shares(scene, owner, pid, CATALOGUE.index(TINY_COPIES))
+        shares = _shares(scene, owner, pid, COPY)
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
     taken = _of_reads(scene, owner, small)
     return np.where(taken >= 0, taken, cause)

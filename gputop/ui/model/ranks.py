@@ -8,8 +8,6 @@ from gputop.explain.answer.report import Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.look import Glyphs, Line, fit_line
 
-_OF_RANKS = "C23"  # says that a rank is late, not what makes it late
-
 
 def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
     """A heading, and a line for each rank, who is last most often first; those of ``pid`` are marked.
@@ -40,5 +38,7 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
 
 def _finding(report: Report | None, one: RankTimes) -> str:
     """The title of the rank's largest finding."""
+    from gputop.explain.findings.collectives import LATE  # loaded long before there is a report
+
     own = [found for found in report.findings if found.pid == one.pid] if report is not None else []
-    return next((found.title for found in own if found.cause != _OF_RANKS), "")
+    return next((found.title for found in own if found.cause not in LATE), "")
