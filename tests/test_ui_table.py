@@ -16,6 +16,7 @@ from gputop.ui.model.view import TOGGLED
 from gputop.ui.pane import Pane
 from gputop.ui.processes import Processes
 from tests import fake_frames as fake
+from tests import fake_reports as why
 from tests.screen_support import Shown
 
 TRAINER, WORKERS = 4242, (4249, 4256)
@@ -316,6 +317,7 @@ def test_the_last_pane_stays() -> None:
 @pytest.mark.slow
 def test_the_keys_never_go_to_a_hidden_pane() -> None:
     screen = Shown(fake.frame(), "tab", "tab", "enter", "3")
+    screen.explain(why.explained(why.finding()))
     seen = set()
     for _ in range(6):
         screen.press("tab")

@@ -73,14 +73,14 @@ async def test_a_column_says_what_it_means_under_the_pointer() -> None:
 
 async def test_text_that_is_marked_with_the_mouse_is_copied() -> None:
     async with running(fake.frame(), (120, 40)) as (app, _, pilot):
-        x, y = place_of(text_of(app), "train_ddp")
+        x, y = place_of(text_of(app), "alice")
         await pilot.mouse_down(offset=(x, y))
         await pilot.hover(offset=(x + 4, y))
         await pilot.mouse_up(offset=(x + 4, y))
         await pilot.pause()
-        assert app.screen.get_selected_text() == "train"
+        assert app.screen.get_selected_text() == "alice"
         await pilot.press("ctrl+c")
-        assert app.clipboard == "train"
+        assert app.clipboard == "alice"
         assert app.return_value is None, "it copies instead of quitting"
         await pilot.press("ctrl+c")
         assert app.return_value == 0

@@ -17,6 +17,10 @@
       this.addEventListener("message", () => { focus(); addEventListener("focus", focus); }, { once: true });
     }
   };
+  document.addEventListener("DOMContentLoaded", () => {
+    // a phone of 390 px has 48 columns so, of which the screen needs 40
+    if (innerWidth < 600) document.getElementById("terminal").dataset.fontSize = "13";
+  });
   const screen = document.createElement("script");
   screen.src = "/static/js/textual.js";
   document.head.append(screen);

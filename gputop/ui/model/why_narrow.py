@@ -29,6 +29,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
     head = _head(why, width, glyphs, focused=focused)
     lines = [head]
     if not why.gpus:
+        head = (*head, ("? ", "unknown"))
         said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
         most = max(height - 1, 1)  # it takes no more of a small screen than it has to
         said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
@@ -65,7 +66,7 @@ def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
         spans.append((many + idle if whole else idle, "dim" if why.calm else "value"))
     for text, token in (
         *((f"  {glyphs.warning} {doubt}", "warn") for doubt in why.doubts),
-        (f"  {why.when}", "warn" if why.old else "dim"),
+        *([(f"  {why.when}", "warn" if why.old else "dim")] if why.when else []),
     ):
         if line_width(spans) + width_of(text) <= width:
             spans.append((text, token))
