@@ -21,7 +21,8 @@ _CAUSE = re.compile(
     re.M,
 )
 _FIX = re.compile(
-    r"^[│ ]\s?FIX 1 (?P<fix>\S.*?)  +saves up to (?P<figure>[\d.]+) (?P<unit>ms|us|s)(?:/step)?(?:, [\d.]+ k?J)?[ │]*$",
+    r"^[│ ]\s?FIX 1 (?P<fix>\S.*?)  +saves up to (?P<figure>[\d.]+) (?P<unit>ms|us|s)(?:/step)?"
+    r"(?:, [\d.]+ k?J)?[ │]*$",
     re.M,
 )
 _KIND = re.compile(r"^.{0,4}WHY .*?\b(?P<kind>[a-z]+-bound|starved of CPU|GPU shared)\b", re.M)
