@@ -159,6 +159,34 @@ def test_causes_are_named_when_they_cover_the_lateness_and_the_others_have_less_
     assert blamed({}, 3, late_ns) == []
 
 
+def test_a_rank_is_late_once_for_a_burst_of_collectives() -> None:
+    """A step reduces twelve buckets, and each is waited for: it loses 12 ms in all, not each time."""
+    made, buckets = job(29, late=3, late_ms=12).meetings, 12
+    later = np.tile(np.arange(buckets) * MS // 10, len(made.begin))[:, None]
+    wide = {
+        name: np.repeat(getattr(made, name), buckets, axis=0) for name in ("begin", "end", "slack", "idle")
+    }
+    burst = replace(
+        made,
+        begin=wide["begin"] + later,
+        end=np.where(wide["end"] >= 0, wide["end"] + later, -1),
+        slack=wide["slack"],
+        idle=wide["idle"],
+        drained=np.repeat(made.drained, buckets, axis=0),
+        period_ns=made.period_ns / buckets,
+    )
+    one, many = judge(made), judge(burst)
+    assert many.late == one.late == 3
+    assert many.share == pytest.approx(one.share, rel=0.1)
+
+
+def test_shares_of_causes_are_no_more_than_all_of_the_lateness() -> None:
+    """The GPU is idle for longer than the rank is late: it waited before, too."""
+    work = np.zeros((60, 4), np.int64)
+    work[:, 2] = 25 * MS
+    assert dict(blamed({"C28": work}, 2, 10 * MS)) == {"C28": 1.0}
+
+
 def test_several_causes_cover_it_together_the_largest_first_and_what_was_unusual_counts_for_nothing() -> None:
     shape = (60, 4)
     works, starved, little, first = (np.zeros(shape, np.int64) for _ in range(4))

@@ -97,10 +97,11 @@ def judge(meetings: Meetings) -> Verdict:
     late = int(comes_last.argmax())
     last = float(comes_last[late] / used)
     apart = int(np.median(behind(arrived, late)))
-    share = apart / meetings.period_ns if meetings.period_ns > 0 else 0.0
+    period = _period(np.median(arrived, axis=1), apart, meetings.period_ns)
+    share = apart / period if period > 0 else 0.0
     found = Verdict(used, late, apart, last, share, error)
     if last < USUALLY or share < LEAST_SHARE:
-        if error > _HIDES * meetings.period_ns:
+        if error > _HIDES * period:
             return Verdict(used, error_ns=error, why=_BLURRED)
         return Verdict(used, error_ns=error, healthy=True, why="no rank is usually late")
     if apart <= error:
@@ -109,6 +110,16 @@ def judge(meetings: Meetings) -> Verdict:
         why = "a rank calls late while its GPU has work: whether the others wait for it is not known"
         return Verdict(used, error_ns=error, why=why)
     return found
+
+
+def _period(times: Floats, apart: int, waits_ns: float) -> float:
+    """The time from one wait to the next, in which a rank comes late once.
+
+    Collectives that come in bursts, each waited for, are late together: what is nearer than that is one.
+    """
+    at = np.sort(times)
+    bursts = 1 + int(np.count_nonzero(np.diff(at) > apart))
+    return max(waits_ns, float(at[-1] - at[0]) / max(bursts - 1, 1))
 
 
 def behind(values: Ints, rank: int) -> Floats:
@@ -136,7 +147,8 @@ def blamed(causes: Mapping[str, Ints], late: int, late_ns: int) -> list[tuple[st
     if np.median(together) < COVERS * late_ns:
         return []
     usual = (together > late_ns / _UNUSUAL) & (together < late_ns * _UNUSUAL)  # not the first one, say
-    shares = {cause: float(np.mean(times[usual]) / late_ns) for cause, times in excess.items()}
+    whole_ns = max(late_ns, float(np.mean(together[usual])))  # who is late by bursts is idle for longer
+    shares = {cause: float(np.mean(times[usual])) / whole_ns for cause, times in excess.items()}
     named = [(cause, share) for cause, share in shares.items() if share >= _WORTH]
     return sorted(named, key=lambda one: -one[1])
 
