@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gputop.api.functions import explain
 from gputop.explain.answer.markdown import report_to_markdown
 from gputop.explain.answer.output import report_to_text
 from gputop.explain.answer.report import Finding, Report
 from gputop.explain.causes import CATALOGUE, CAUSES
-from gputop.library.answers import explain
 from tests.cause_stories import STORIES
 
 RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob("*.msgpack"))
