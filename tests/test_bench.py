@@ -21,6 +21,7 @@ _LONG = (
     "jump",
     "slowdown",
     "explanation",
+    "births",
     "crowd",
     "hour",
     "lines",

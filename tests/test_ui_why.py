@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gputop.engine.lines import Line as SourceLine
-from gputop.explain.answer.report import GpuSpan, Range, Report
+from gputop.explain.answer.report import DiagnosisKind, GpuSpan, Range, Report
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.why import GpuIdle, Why, why_of
@@ -334,3 +334,19 @@ def test_of_a_long_file_name_the_line_is_not_cut() -> None:
     rows = text(told(explained), 80, 3)
     assert "a_name_of_more_than_th…:1234" in rows[1]
     assert all(len(row) == 80 for row in rows)
+
+
+def test_a_long_sentence_about_a_gpu_without_a_fault_goes_on_in_the_next_line() -> None:
+    """At 80 columns beside the GPU there is room for a third of it."""
+    said = (
+        "thread python (10734) of its process sends no work, it sleeps at 22_queue_and_sleep.py:14 in client(); "
+        "accounts for 77 % of the time, waiting at 22_queue_and_sleep.py:17 in worker()"
+    )
+    asked = made.diagnosis(DiagnosisKind.UNASKED, "no work requested", lead=None, evidence=(said,))
+    why = told(made.explained(diagnosis=asked))
+    for height in (3, 5):
+        rows = text(why, 80, height)
+        assert all(len(row) <= 80 for row in rows)
+        shown = " ".join(" ".join(rows).split())
+        assert "it sleeps at 22_queue_and_sleep.py:14 in client(); accounts for 77 %" in shown
+        assert "idle" in shown

@@ -41,7 +41,7 @@ from gputop.explain.answer.report import (
 )
 from gputop.explain.answer.sentence import verdict
 from gputop.explain.answer.sums import added, counted
-from gputop.explain.answer.wording import TIME, loss_ns
+from gputop.explain.answer.wording import ACCOUNTS, TIME, loss_ns
 from gputop.explain.evidence.power import Energy
 from gputop.explain.findings.collectives import of_lateness
 from gputop.explain.findings.diagnosis import Ground, class_of, class_of_rows
@@ -453,8 +453,9 @@ def _diagnosis(
         return found
     # the share is that of all parts, where it waited is known of one
     known, (said, *more) = ground.diagnosis, ground.diagnosis.evidence
-    where = said.partition(TIME)[2]
-    return replace(found, evidence=(found.evidence[0] + where, *more), advice=known.advice, line=known.line)
+    client, _, share = said.partition(ACCOUNTS)
+    said = client + found.evidence[0] + share.partition(TIME)[2]
+    return replace(found, evidence=(said, *more), advice=known.advice, line=known.line)
 
 
 def _is_busy(diagnosis: Diagnosis | None) -> bool:

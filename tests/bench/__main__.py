@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.bench import (
+    births,
     bystanders,
     calls,
     crowd,
@@ -50,6 +51,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "start": start.rows,
     "hour": hour.rows,
     "explanation": why.rows,
+    "births": births.rows,
     "explain": explain.rows,
     "fleet": fleet.rows,
     "long": long.rows,

@@ -88,7 +88,7 @@ class Told(Judged):
             return True
         if not self.first:
             said = re.findall(rf"{re.escape(story.program.name)}:(\d+)", self.answer.report["verdict"])
-            return bool(said) and int(said[-1]) in story.ends
+            return bool(said) and int(said[0]) in story.ends
         if story.python == "native":
             functions = [one.removesuffix("()") for one in story.end.split(" | ")]
             return line is not None and any(one in line["function"] for one in functions)
@@ -139,6 +139,10 @@ def panel_right(story: Story, screen: FirstScreen, *, disturbed: bool = False) -
         return False
     if disturbed and screen.number in STARVATION:
         return True
+    if not screen.number:  # of what is no fault a sentence tells, which may go on in the next line
+        sentence = " ".join(screen.text.split())
+        lines = re.findall(rf"{re.escape(story.program.name)}:(\d+)", sentence)
+        return bool(lines) and int(lines[0]) in story.ends and bool(re.search(story.what, sentence))
     file, _, line = screen.place.rpartition(":")
     named = bool(file) and story.program.name.startswith(file.removesuffix("…"))
     placed = named and int(line) in story.ends

@@ -92,8 +92,9 @@ class Verdict(Judged):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Those that are right."""
-        return (*self.run.story.classes, *(("cpu",) if self.starved else ()))
+        """Those that are right. Ranks that wait for CPUs wait for one another."""
+        late = ("communication",) if len(self.run.clocks) > 1 else ()
+        return (*self.run.story.classes, *(("cpu", *late) if self.starved else ()))
 
     @property
     def causes(self) -> tuple[str, ...]:

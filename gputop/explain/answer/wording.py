@@ -25,6 +25,7 @@ LEVELS = {
     "hint": "fits, but something else could fit too",
 }
 TIME = "% of the time"
+ACCOUNTS = "accounts for"
 NO_FINDING = "No finding: no recurring loss of GPU time."
 
 
@@ -70,7 +71,7 @@ def share_text(loss: Range, span_ns: int, dash: str = "–") -> str:
 
 def accounts_for(loss: Range, span_ns: int) -> str:
     """The ground of a class: ``accounts for 47–72 % of the time``."""
-    return f"accounts for {share_text(loss, span_ns)} {TIME}"
+    return f"{ACCOUNTS} {share_text(loss, span_ns)} {TIME}"
 
 
 def percent_text(low: float, high: float, dash: str = "–") -> str:

@@ -132,7 +132,8 @@ def _where_unasked(scene: Scene, outcome: Outcome, found: Diagnosis) -> Diagnosi
         chosen[asleep] = True
         gaps = np.flatnonzero(scene.gap_ns(chosen))
         client, where = who(Claim(scene, chosen, gaps)), end_line(scene, asleep)
-        said += f"; {client} sends none, it sleeps{f' at {where.text()}' if where is not None else ''}"
+        asleep_at = f" at {where.text()}" if where is not None else ""
+        said = f"{client} sends no work, it sleeps{asleep_at}; {said}"  # the end of the chain comes first
         line = where or line
     polls = (scene.polling & scene.own)[rows]
     if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():

@@ -43,7 +43,8 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
     if not why.gpus:
         return _sentence(why.said, width, height, glyphs, titled=titled)
     room = height - titled
-    merge = titled and room < 3 and bool(why.causes)  # the GPUs move into the heading
+    long = not why.causes and not _fits_beside(why, width, glyphs)
+    merge = titled and room < 3 and (bool(why.causes) or long)  # the GPUs move into the heading
     lines: list[Line] = []
     if titled and not merge:
         lines.append(_heading_line(why, width, glyphs))
@@ -94,7 +95,9 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
     fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
         said = paragraph(why.said, "dim", width, glyphs)
-        if len(why.gpus) == 1:
+        if not with_gpus:
+            return said[:room]
+        if _fits_beside(why, width, glyphs) or (len(why.gpus) == 1 and room < 2):
             return [_calm_line(why, width, glyphs)][:room]
         return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *said][:room]
     gpus: list[Line] = []
@@ -103,6 +106,12 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
         gpus = _gpu_rows(why, width, rows, glyphs, legend=True)
     shown = why.causes[: max(room - len(gpus) - len(fix), 0)]
     return [*gpus, *_cause_lines(shown, width, glyphs, calm=why.calm), *fix][: max(room, 0)]
+
+
+def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
+    """Whether what is said has room beside the one GPU."""
+    said = width_of(_shown(why.said, glyphs)) + 2
+    return len(why.gpus) == 1 and said + _cell_least(why.gpus) <= width
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
