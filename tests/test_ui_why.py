@@ -339,8 +339,8 @@ def test_of_a_long_file_name_the_line_is_not_cut() -> None:
 def test_a_long_sentence_about_a_gpu_without_a_fault_goes_on_in_the_next_line() -> None:
     """At 80 columns beside the GPU there is room for a third of it."""
     said = (
-        "thread python (10734) of its process sends no work, it sleeps at 22_queue_and_sleep.py:14 in client(); "
-        "accounts for 77 % of the time, waiting at 22_queue_and_sleep.py:17 in worker()"
+        "thread python (10734) of its process sends no work, it sleeps at 22_queue_and_sleep.py:14 in "
+        "client(); accounts for 77 % of the time, waiting at 22_queue_and_sleep.py:17 in worker()"
     )
     asked = made.diagnosis(DiagnosisKind.UNASKED, "no work requested", lead=None, evidence=(said,))
     why = told(made.explained(diagnosis=asked))
