@@ -98,11 +98,10 @@ recordings: dev
 	@$(MAKE) --no-print-directory shown
 
 # after a change of what gputop prints: the outputs in README.md, recordings/README.md, docs/commands.md, docs/causes/ and the
-# notebook; the JSON Schemas, and what docs/library.md says of each name
+# notebook; what docs/library.md says of each name
 shown: dev
 	@.venv/bin/python scripts/shown.py
 	@.venv/bin/python -m scripts.cause_pages
-	@.venv/bin/python scripts/schemas.py
 	@.venv/bin/python scripts/library_page.py
 	@.venv/bin/python scripts/notebook.py
 

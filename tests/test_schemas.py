@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 import gputop
 from gputop.commands import cli
 from gputop.commands.overview import TABLE
-from scripts import schemas
+from gputop.documents.json_schema import DOCUMENTS
 from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid
 
@@ -32,24 +32,19 @@ def printed(capfd: pytest.CaptureFixture[str], *words: str) -> list[Any]:
 
 def test_every_document_of_the_page_has_a_schema_and_every_schema_a_document() -> None:
     page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    assert {f"gputop.{name.replace('-', '/')}" for name in schemas.DOCUMENTS} == set(
-        re.findall(r"^## (\S+)$", page, re.MULTILINE)
-    )
-    assert {file.stem for file in schemas.FOLDER.iterdir()} == set(schemas.DOCUMENTS)
-    assert all(f"(../gputop/schemas/{name}.json)" in page for name in schemas.DOCUMENTS)
+    assert set(DOCUMENTS) == set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
+    for name in DOCUMENTS:
+        types = f"gputop/documents/{name.removeprefix('gputop.').removesuffix('/1')}_schema.py"
+        assert f"(../{types})" in page
+        assert (ROOT / types).is_file()
 
 
-@pytest.mark.parametrize("name", schemas.DOCUMENTS)
-def test_a_schema_is_what_its_types_say(name: str) -> None:
-    """``make shown`` writes it again."""
-    text = (schemas.FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    assert text == schemas.text_of(name)
-    Draft202012Validator.check_schema(json.loads(text))
-
-
-@pytest.mark.parametrize("name", schemas.DOCUMENTS)
-def test_no_object_of_a_schema_takes_a_key_that_it_does_not_name(name: str) -> None:
-    schema = gputop.schema(f"gputop.{name.replace('-', '/')}")
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_schema_is_valid_names_its_document_and_takes_no_other_key(name: str) -> None:
+    schema = gputop.schema(name)
+    Draft202012Validator.check_schema(schema)
+    assert json.loads(json.dumps(schema)) == schema
+    assert (schema["title"], schema["properties"]["schema"]) == (name, {"const": name})
     named = [one for one in (schema, *schema["$defs"].values()) if "properties" in one]
     assert len(named) == 1 + len(schema["$defs"])
     assert all(one["additionalProperties"] is False for one in named)

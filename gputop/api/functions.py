@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, overload
 
 from gputop.api.holes import about_holes, unkept_of
@@ -228,12 +226,11 @@ def schema(name: str) -> dict[str, Any]:
         >>> schema("gputop.stats/1")["properties"]["duration_ns"]
         {'type': 'integer'}
     """
-    folder = files("gputop") / "schemas"
-    known = {f"gputop.{file.name.removesuffix('.json').replace('-', '/')}": file for file in folder.iterdir()}
-    if name not in known:
-        raise GputopError(f"there is no schema {name!r}: use one of {', '.join(sorted(known))}")
-    found: dict[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
-    return found
+    from gputop.documents.json_schema import DOCUMENTS, schema_of
+
+    if name not in DOCUMENTS:
+        raise GputopError(f"there is no schema {name!r}: use one of {', '.join(sorted(DOCUMENTS))}")
+    return schema_of(name)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What gputop prints as JSON, one definition a document: the schemas in gputop/schemas are made from them."""
+"""What gputop prints as JSON, one definition a document, of which its JSON Schema is made."""

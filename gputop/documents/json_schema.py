@@ -1,12 +1,9 @@
-#!/usr/bin/env python3
-"""Writes gputop/schemas/*.json from the types in gputop/documents, which are what gputop's code prints."""
+"""JSON Schemas, made of the types that gputop's code prints: no schema can say anything else."""
 
 from __future__ import annotations
 
-import json
 import types
 import typing
-from pathlib import Path
 from typing import Any
 
 from gputop.documents.check_schema import CheckDocument
@@ -17,14 +14,13 @@ from gputop.documents.inspect_schema import InspectDocument
 from gputop.documents.shared_schema import OneOf
 from gputop.documents.stats_schema import StatsDocument
 
-FOLDER = Path(__file__).resolve().parent.parent / "gputop" / "schemas"
-DOCUMENTS = {
-    "frame-1": FrameDocument,
-    "explain-1": ExplainDocument,
-    "stats-1": StatsDocument,
-    "diff-1": DiffDocument,
-    "check-1": CheckDocument,
-    "inspect-1": InspectDocument,
+DOCUMENTS: dict[str, type] = {
+    "gputop.frame/1": FrameDocument,
+    "gputop.explain/1": ExplainDocument,
+    "gputop.stats/1": StatsDocument,
+    "gputop.diff/1": DiffDocument,
+    "gputop.check/1": CheckDocument,
+    "gputop.inspect/1": InspectDocument,
 }
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
@@ -36,15 +32,10 @@ def schema_of(name: str) -> dict[str, Any]:
     top = _object(document, found)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:gputop:{name.replace('-', ':')}",
-        "title": f"gputop.{name.replace('-', '/')}",
+        "$id": f"urn:{name.replace('.', ':').replace('/', ':')}",
+        "title": name,
     }
     return head | top | {"$defs": dict(sorted(found.items()))}
-
-
-def text_of(name: str) -> str:
-    """The file of a document."""
-    return json.dumps(schema_of(name), indent=1) + "\n"
 
 
 def _object(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -85,14 +76,3 @@ def _either(choices: list[dict[str, Any]]) -> dict[str, Any]:
     if all(set(one) == {"type"} for one in choices):
         return {"type": [one["type"] for one in choices]}
     return {"anyOf": choices}
-
-
-def main() -> None:
-    """Writes all files."""
-    FOLDER.mkdir(exist_ok=True)
-    for name in DOCUMENTS:
-        (FOLDER / f"{name}.json").write_text(text_of(name), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
