@@ -20,6 +20,8 @@ pytestmark = pytest.mark.ebpf
 
 Frame = tuple[str, int, str]
 GAP: Frame = ("", 0, "…")
+ROUNDS = 3000
+AGAIN = 64  # SITE_AGAIN of native.c: how seldom a place that was met before is walked again
 KEPT, OMITTED = "-fno-omit-frame-pointer", "-fomit-frame-pointer"
 
 
@@ -81,6 +83,7 @@ class Built:
         compile_program("native_lines.c", self.folder, KEPT, "-rdynamic", output="plain")
         debug = compile_program("native_lines.c", self.folder, OMITTED, "-g", output="debug")
         subprocess.run(["strip", "-o", self.stripped, debug], check=True)
+        compile_program("native_sites.c", self.folder, KEPT, "-fno-optimize-sibling-calls", output="sites")
         for name in ("alpha", "beta"):
             _swap(self.folder, f"lib{name}.so", f"-DWORKER={name}", "-shared", "-fPIC")
         for name in ("third", "fourth"):
@@ -102,6 +105,7 @@ def runs(built: Built) -> dict[str, Recorded]:
     programs = {
         "plain": [str(built.plain), "200", "1000"],
         "stripped": [str(built.stripped), "200"],
+        "sites": [str(built.folder / "sites"), str(ROUNDS)],
         "swapped": [built.programs[0], "10", built.programs[1], *built.libraries, *built.libraries],
         "mixed": [sys.executable, str(PROGRAMS / "mixed.py"), str(built.mixed), "20"],
     }
@@ -144,6 +148,30 @@ def test_without_frame_pointers_and_symbols_the_caller_is_exact_and_nothing_behi
     assert found == said["made"]
     calls = [frames for frames in stacks(run).values() if frames[0][2].startswith("stripped+")]
     assert {tuple(frames[1:]) for frames in calls} == {(GAP,)}
+
+
+def test_calls_of_a_place_that_was_met_before_have_the_callers_that_they_come_from(
+    runs: dict[str, Recorded],
+) -> None:
+    """What tells them apart lies further out than what a place is known by: it is found out soon."""
+    run = runs["sites"]
+    (said,) = run.said
+    known, calls = stacks(run), run.records(Kind.CALL)
+    made = Counter(
+        known.get(number, ()) and tuple(frame[2].partition("+0x")[0] for frame in known[number])
+        for number in calls["stack"][calls["pid"] == said["pid"]].tolist()
+    )
+    made.pop((), None)
+    found: dict[str, Counter[str]] = {"in_turns": Counter(), "one_after_the_other": Counter()}
+    for names, count in made.items():
+        (who,), (when,) = ({"alpha", "beta"} & set(names), found.keys() & set(names))
+        found[when][who] += count
+    layers = found["in_turns"]["alpha"] // ROUNDS
+    assert layers >= 1
+    assert found["in_turns"] == {"alpha": layers * ROUNDS, "beta": layers * ROUNDS}
+    late = found["one_after_the_other"]
+    assert late.total() == 2 * layers * ROUNDS
+    assert late["alpha"] - layers * ROUNDS <= layers * AGAIN
 
 
 def _addr2line(program: Path, address: str) -> str:

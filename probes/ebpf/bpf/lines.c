@@ -142,11 +142,19 @@ int on_line(struct pt_regs *ctx)
 	if (!t)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
+	u64 site = pythons.lookup(&pid) ? 0 : site_of(pid, RETURN_ADDRESS, REG_SP, REG_FP), known = known_stack(site);
+	if (known) {
+		f->stack = known;
+		f->start = bpf_ktime_get_ns();
+		return 0;
+	}
 	struct stack_head natives = {.pid = pid};
 	u64 chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
 	u64 stack = mixed_stack(pid, tid, REG_SP, 0, chain ? &natives : 0, chain);
 	if (stack == NO_PYTHON && chain)
 		stack = native_stack(&natives, chain, 0);
+	if (site && stack >= FIRST_STACK)
+		keep_stack(site, stack);
 	f->stack = stack;
 	f->start = bpf_ktime_get_ns();
 	return 0;

@@ -91,3 +91,64 @@ static __always_inline u64 native_stack(struct stack_head *h, u64 chain, u64 loo
 	told.update(&id, &one);
 	return id;
 }
+
+/* A place that calls from was met before: the same return address at the same depth of the same thread's stack, under
+ * the same callers. It has the stack that was walked then, so none is walked. What lies further out is not looked
+ * at, so the first calls of a place are walked all the same, and one in SITE_AGAIN later; a place that was once found
+ * with another stack is walked always. Programs with Python have no use for it: their lines differ where this is the
+ * same. */
+#define SITE_CALLERS 3 /* one of them may be the kernel's page for returns, in place of a function that is traced */
+#define SITE_FIRST 16
+#define SITE_AGAIN 64
+
+struct site {
+	u64 stack;
+	u32 calls;
+	u32 ambiguous;
+};
+
+BPF_TABLE("lru_hash", u64, struct site, sites, 8192);
+
+struct frame_words {
+	u64 next;
+	u64 caller;
+};
+
+/* What a place is known by; 0 for a process that is not known yet. */
+static __always_inline u64 site_of(u32 pid, u64 caller, u64 sp, u64 fp)
+{
+	struct native *p = natives.lookup(&pid);
+	if (!p)
+		return 0;
+	u64 key = mix(mix(mix(p->serial, p->generation), caller), sp);
+#pragma unroll
+	for (int i = 0; i < SITE_CALLERS; i++) {
+		struct frame_words words = {};
+		/* else the register holds anything: its code keeps no frame pointer */
+		if (fp - sp >= STACK_SPAN || bpf_probe_read_user(&words, sizeof(words), (void *)fp))
+			break;
+		key = mix(mix(key, fp), words.caller);
+		fp = words.next;
+	}
+	return key;
+}
+
+/* The stack of a place that needs no walk; 0 for one that does. */
+static __always_inline u64 known_stack(u64 key)
+{
+	struct site *s = key ? sites.lookup(&key) : 0;
+	if (!s || s->ambiguous)
+		return 0;
+	u32 calls = s->calls++;
+	return calls < SITE_FIRST || !(calls % SITE_AGAIN) ? 0 : s->stack;
+}
+
+/* What a walk found at a place. */
+static __always_inline void keep_stack(u64 key, u64 stack)
+{
+	struct site *s = sites.lookup(&key), made = {.stack = stack};
+	if (!s)
+		sites.update(&key, &made);
+	else if (s->stack != stack)
+		s->ambiguous = 1;
+}

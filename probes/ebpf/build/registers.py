@@ -16,6 +16,7 @@ _X86_64: dict[str, str] = {
     "REG_6": "0",
     "REG_7": "0",
     "REG_SP": "ctx->sp",
+    "REG_FP": "ctx->bp",
     "REG_IP": "ctx->ip",
     "REG_RETURN": "ctx->ax",
     "RETURN_POPS": "8",
@@ -42,6 +43,7 @@ _X86_64: dict[str, str] = {
 _AARCH64: dict[str, str] = {
     **{f"REG_{row}": f"ctx->regs[{row}]" for row in range(8)},
     "REG_SP": "ctx->sp",
+    "REG_FP": "ctx->regs[29]",
     "REG_IP": "ctx->pc",
     "REG_RETURN": "ctx->regs[0]",
     "RETURN_POPS": "0",
