@@ -57,6 +57,20 @@ def watts_of(gpus: Iterable[GpuRow]) -> dict[int, float]:
     return watts
 
 
+def summed_use(rows: Iterable[GpuData]) -> dict[int, Use]:
+    """The same from NVML's rows: of processes that hold memory of a GPU, by the numbers that NVML has."""
+    sums: dict[int, Use] = {}
+    for row in rows:
+        use = _use_by_pid(row.get("process_utilization"))
+        for client in row.get("clients") or ():
+            pid = int(client["pid"])
+            one = None if use is None else use.get(pid, dict.fromkeys(_USE, 0))
+            before = sums.get(pid, (None, None))
+            if one is not None:
+                sums[pid] = _plus(before[0], one["sm_percent"]), _plus(before[1], one["memory_percent"])
+    return sums
+
+
 def _plus(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
 

@@ -7,7 +7,7 @@ gputop_process_info``. GPUs have the labels of NVIDIA's dcgm-exporter, ``gpu`` a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,21 @@ from probes.samples import ProcessData
 
 BOUNDS = tuple(range(10, 35, 2))  # powers of two, ns: from 1 µs to 17 s; histograms' buckets end there
 _SECOND = 1e9
+# by the names that processes' figures have in frames: name, what it is, what is taken for one
+FIGURES = {
+    "rss_bytes": ("gputop_process_resident_memory_bytes", "Resident memory of the process.", 1),
+    "gpu_memory_bytes": ("gputop_process_gpu_memory_bytes", "GPU memory of the process, by NVML.", 1),
+    "sm_percent": (
+        "gputop_process_gpu_sm_ratio",
+        "Time in which a kernel of the process ran, by NVML; 1 is one GPU all the time.",
+        100,
+    ),
+    "memory_percent": (
+        "gputop_process_gpu_memory_access_ratio",
+        "Time in which the process read or wrote GPU memory, by NVML.",
+        100,
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,7 @@ class Now:
         processes: Facts of those that are watched.
         build: Labels of ``gputop_build_info``.
         sent: How often metrics were sent by OTLP, and how often in vain; None where nobody asked for that.
+        figures: By process, what is known of its figures under the names that frames have (``FIGURES``).
     """
 
     lost: dict[str, int]
@@ -62,6 +78,7 @@ class Now:
     processes: dict[int, ProcessData]
     build: dict[str, str]
     sent: tuple[int, int] | None = None
+    figures: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 class GputopCollector(Collector):
@@ -86,6 +103,7 @@ class GputopCollector(Collector):
             yield _of_steps(self._idle)
         yield from _of_gputop(now)
         yield _of_processes(now)
+        yield from _of_figures(now)
 
 
 def _name(pid: int) -> str:
@@ -261,3 +279,13 @@ def _of_processes(now: Now) -> Metric:
         data: dict[str, Any] = dict(facts)
         info.add_metric((str(pid),), {key: str(data[key]) for key in told if data.get(key) not in (None, "")})
     return info
+
+
+def _of_figures(now: Now) -> Iterator[Metric]:
+    """Gauges; a process of which a figure is not known has none."""
+    for key, (name, about, whole) in FIGURES.items():
+        gauge = GaugeMetricFamily(name, about, labels=("pid",))
+        for pid, figures in sorted(now.figures.items()):
+            if key in figures:
+                gauge.add_metric((str(pid),), figures[key] / whole)
+        yield gauge

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from probes.samples import ProcessData, merged, process_data, told
-from probes.source import GPUS, Item, Sample
+from gputop.engine.gpu_processes import summed_use
+from gputop.engine.gpus import usage
+from gputop.engine.host import HostWindow
+from probes.samples import ProcessData, listed_gpus, merged, process_data, told
+from probes.source import GPUS, STALE_NS, Item, Sample
 
 
 class People:
@@ -19,14 +22,36 @@ class People:
         self.known: dict[int, ProcessData] = {}
         self.uuids: dict[int, str] = {}
         self._next: dict[int, ProcessData] = {}
+        self._gpus: Sample | None = None
+        self._host = HostWindow()
 
     def take(self, item: Item) -> None:
         """Takes one item in."""
         if (gpus := told(item, GPUS)) is not None:
+            assert isinstance(item, Sample)
+            self._gpus = item
             rows = gpus.get("gpus", [])
             self.uuids = {int(row["index"]): str(row.get("uuid", "")) for row in rows if "index" in row}
         elif isinstance(item, Sample) and (data := process_data(item)) is not None and data.get("watched"):
             self._next[data["pid"]] = merged(self._next.get(data["pid"]), data)
+        elif isinstance(item, Sample):
+            self._host.take(item)
+
+    def figures(self, now_ns: int) -> dict[int, dict[str, int]]:
+        """By process that is counted: its figures that are known now, under the names that frames have."""
+        found: dict[int, dict[str, int]] = {pid: {} for pid in self.known}
+        for pid, size in self._host.resident(now_ns).items():
+            if pid in found:
+                found[pid]["rss_bytes"] = size
+        if self._gpus is not None and now_ns - self._gpus.time_ns <= STALE_NS:
+            rows = listed_gpus(self._gpus)
+            held, use = usage(self._gpus) or {}, summed_use(rows)
+            for pid, figures in found.items():
+                if pid in held:
+                    figures["gpu_memory_bytes"] = sum(held[pid].values())
+                    known = zip(("sm_percent", "memory_percent"), use.get(pid, (None, None)), strict=True)
+                    figures |= {key: value for key, value in known if value is not None}
+        return found
 
     def forget(self, counted: set[int]) -> None:
         """At a mark: keeps who is counted; what it learnt is told from now on."""

@@ -286,6 +286,7 @@ class Service:
             budget_step=int(self._budget.reach) if self._budget is not None else 0,
             uuids=self._people.uuids,
             processes=self._people.known,
+            figures=self._people.figures(time.monotonic_ns()),
             sent=(self._sender.sent, self._sender.failed) if self._sender is not None else None,
             build={
                 "version": self._settings.version,
