@@ -57,6 +57,10 @@ class ProcessData(ClientData, total=False):
     exited_ns: int | None
     exit_code: int
     oom_ns: int
+    inside_from_ns: int  # from then on CUPTI tells what it gave a GPU (``--inside``)
+    inside_until_ns: int
+    inside_refused: str  # why it does not
+    inside_error_ns: int  # of CUPTI's times on CLOCK_MONOTONIC
     called: bool
     cuda_visible_devices: str | None
     cuda_device_order: str | None

@@ -245,6 +245,7 @@ class Window:
         self._rows = sum(tick.rows for tick in gatherer.ticks[:-1])
         gatherer.lives = [_living(np.concatenate(gatherer.lives), boundary)] if gatherer.lives else []
         gatherer.losses.forget(boundary)
+        gatherer.activities.drop(boundary)
         gatherer.unkept = [one for one in gatherer.unkept if one[1] > boundary]
         self._keep_samples(boundary)
         self._folded_ns = boundary

@@ -159,7 +159,9 @@ class Inside:
             process.lost += process.state == State.ON  # by exec: what the program before had is not known
             self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
         elif state == State.ENDED:
-            self._tell(Sample(PROCESS, now, {"pid": pid, "inside_until_ns": now}))
+            error = max((int(one["error"].max()) for one in process.moments), default=process.error_ns)
+            until = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
+            self._tell(Sample(PROCESS, now, {"pid": pid, **until}))
         elif state in (State.REFUSED, State.TAKEN):
             why = "starts without" if state == State.REFUSED else "goes on without"
             text = f"process {pid} {why} --inside's exact kernels: {sentence}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,14 @@ import pytest
 from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
+from gputop.explain.proofs.kernels import held_kernels
 from gputop.inside.build import environment
 from gputop.simgpu.trace import read_trace
 from probes.activities import Table
 from probes.samples import told
 from probes.source import PROBLEM
 from replay.reader import SessionReader
+from tests import inside
 from tests.ebpf.recording import Recorded, Workshop
 from tests.waiting import wait_until
 
@@ -200,3 +204,50 @@ def test_without_a_probe_the_library_does_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", body], env=made, capture_output=True, text=True, check=True)
     assert "python" in done.stdout
     assert "gputop-inside" not in done.stdout
+
+
+def test_the_explanation_proves_all_idle_time(tmp_path: Path) -> None:
+    run, trace = record(tmp_path, "work", STEPS="100")
+    report = json.loads(inside.run("explain", str(run.path), "--json").stdout)
+    real = read_trace(trace)
+    first, last = int(real.rows["start"].min()), int(real.rows["end"].max())
+    gaps = real.idle_intervals(None, 0, first, last, work_from="start")
+    idle = report["gpu_idle_ns"]
+    assert (
+        idle["lower"]
+        == idle["upper"]
+        == pytest.approx((gaps[:, 1] - gaps[:, 0]).sum(), abs=ERROR_NS * len(gaps))
+    )
+    assert report["coverage"]
+    levels = {finding["level"] for finding in report["findings"] if finding["kind"] == "idle"}
+    assert levels == {"proved"}
+
+
+@long
+def test_each_named_kernels_time_is_that_of_the_trace(tmp_path: Path) -> None:
+    kernels, trace = tmp_path / "kernels", tmp_path / "trace"
+    program = Path(PROGRAM).with_name("mixtures.py")
+    env = {"SIMGPU_KERNELS": str(kernels), "SIMGPU_TRACE": str(trace)}
+    run = Workshop(tmp_path, lines="slow").record(
+        sys.executable, str(program), "5", "60", "same", flags=FLAGS, env=env
+    )
+    names = [line.split(" ")[1] for line in kernels.read_text().splitlines()]
+    rows = read_trace(trace).of(kinds={"kernel"}).tolist()
+    took: Counter[str] = Counter()
+    for name, (_pid, _device, _stream, start, end, *_rest) in zip(names, rows, strict=True):
+        took[name] += end - start
+    told_rows = json.loads(inside.run("explain", str(run.path), "--json").stdout)["kernels"]
+    times = {row["name"]: row["gpu_ns"]["estimate"] for row in told_rows}
+    assert times == pytest.approx(dict(took), rel=1e-3)
+
+
+def test_beside_a_process_that_refuses_nothing_is_said_of_kernels(tmp_path: Path) -> None:
+    """What the one gave is missing: idle time is proved by calls, as without ``--inside``."""
+    work = f"{sys.executable} {PROGRAM} work"
+    half = f"SIMGPU_CUPTI_FAULT=subscribe:39 {work} & {work}; wait"
+    trace = tmp_path / "trace"
+    run = Workshop(tmp_path).record("sh", "-c", half, flags=FLAGS, env={"SIMGPU_TRACE": str(trace)})
+    evidence, problems = evidence_of(run.path)
+    assert len(problems) == 1
+    assert len(ran(evidence))
+    assert not held_kernels(evidence)

@@ -76,7 +76,9 @@ def _text(report: KernelReport, row: KernelLaunches) -> str:
 
 
 def gpu_text(time: GpuTimeOf) -> str:
-    """``about 1.2s, give or take 40ms``."""
+    """``about 1.2s, give or take 40ms``; ``1.2s`` where the GPU's own clock tells it."""
+    if not time.error_ns:
+        return format_ns(time.ns)
     return f"about {format_ns(time.ns)}, give or take {format_ns(time.error_ns)}"
 
 

@@ -71,6 +71,10 @@ class ActivityGatherer:
         self._parts.append(rows)
         return len(rows)
 
+    def drop(self, before_ns: int) -> None:
+        """Forgets what had ended before a moment, as far as a whole sample of it had."""
+        self._parts = [rows for rows in self._parts if int(rows["end"].max(initial=0)) >= before_ns]
+
     def copy(self) -> ActivityGatherer:
         """One that goes on by itself; what was taken in never changes."""
         other = ActivityGatherer()

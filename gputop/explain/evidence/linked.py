@@ -18,6 +18,15 @@ def kernels_given(evidence: Evidence) -> Ints:
     return found
 
 
+def kernel_times(evidence: Evidence) -> Ints:
+    """For each row of ``evidence.calls`` how long the kernel ran that it launched; -1: not known."""
+    found = np.full(len(evidence.calls), -1, np.int64)
+    rows, call = _linked(evidence, KERNEL)
+    found[call] = 0
+    np.add.at(found, call, rows["end"] - rows["begin"])
+    return found
+
+
 def work_ended(evidence: Evidence, calls: Ints) -> Ints:
     """When what each of these calls gave the GPU had ended by the GPU's own clock; FOREVER: not known."""
     ends = np.full(len(evidence.calls), -1, np.int64)

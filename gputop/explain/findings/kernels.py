@@ -12,6 +12,7 @@ from gputop.explain.chains.scene import Scene
 from gputop.explain.chains.steps import Steps
 from gputop.explain.estimates.kerneltimes import GpuTimeOf, Mixtures, mixtures
 from gputop.explain.evidence.effort import WHOLE, Effort
+from gputop.explain.evidence.linked import kernel_times
 from gputop.explain.evidence.ranges import Ints
 from gputop.explain.proofs.kernels import held_kernels
 
@@ -43,11 +44,12 @@ def kernels_of(
     rows = np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
     rows = launches_among(evidence, rows)
     steps = _complete(scene)
-    solved = [] if held_kernels(evidence) else list(_solved(scene, effort, alone))
+    exact = kernel_times(evidence) if held_kernels(evidence) else None
+    solved = [] if exact is not None else list(_solved(scene, effort, alone))
     made: list[KernelLaunches] = []
     for pid in np.unique(calls["pid"][rows]).tolist():
         if pids is None or pid in pids:
-            made += _of_process(scene, steps, pid, rows[calls["pid"][rows] == pid], solved)
+            made += _of_process(scene, steps, pid, rows[calls["pid"][rows] == pid], solved, exact)
     told = {} if steps is None else {int(evidence.threads.pid[steps.thread]): steps.count}
     return KernelReport(high - low, told, in_order(made), scene.evidence.fill).of(pids)
 
@@ -65,8 +67,19 @@ def _solved(scene: Scene, effort: Effort, alone: Container[int]) -> Iterator[Mix
             yield found
 
 
-def _gpu_time(solved: Sequence[Mixtures], rows: Ints) -> GpuTimeOf | None:
-    """The GPU time of these launches; None where it is not known of some."""
+def _gpu_time(solved: Sequence[Mixtures], rows: Ints, exact: Ints | None, captured: int) -> GpuTimeOf | None:
+    """The GPU time of these launches; None where it is not known of some.
+
+    Args:
+        solved: What waits tell of it.
+        rows: The launches.
+        exact: Of each call how long its kernel ran, where the file tells that.
+        captured: How many of the launches went into graphs, where they do not run as themselves.
+    """
+    if exact is not None:
+        known = exact[rows] >= 0
+        whole = not captured and int(np.count_nonzero(known)) == len(rows)
+        return GpuTimeOf(float(exact[rows].sum()), 0.0) if whole else None
     parts = [(one, rows[one.among(rows)]) for one in solved]
     if sum(len(mine) for _one, mine in parts) != len(rows):
         return None
@@ -78,7 +91,12 @@ def _gpu_time(solved: Sequence[Mixtures], rows: Ints) -> GpuTimeOf | None:
 
 
 def _of_process(
-    scene: Scene, steps: Steps | None, pid: int, rows: Ints, solved: Sequence[Mixtures]
+    scene: Scene,
+    steps: Steps | None,
+    pid: int,
+    rows: Ints,
+    solved: Sequence[Mixtures],
+    exact: Ints | None,
 ) -> list[KernelLaunches]:
     evidence, calls = scene.evidence, scene.evidence.calls
     if steps is not None and evidence.threads.pid[steps.thread] != pid:
@@ -105,7 +123,7 @@ def _of_process(
                 lines,
                 by_shape(evidence, mine),
                 captured,
-                _gpu_time(solved, mine) if name else None,
+                _gpu_time(solved, mine, exact, captured) if name else None,
             )
         )
     return found

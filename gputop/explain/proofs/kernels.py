@@ -21,8 +21,17 @@ _AGAIN = 3  # a kernel that runs so often belongs to what repeats
 
 
 def held_kernels(evidence: Evidence) -> bool:
-    """Whether the file tells what the GPU itself did."""
-    return bool(len(evidence.activities.of(*ON_GPU)))
+    """Whether the file tells what the GPU itself did, for every process that gave it something.
+
+    With ``--inside`` a program's CUPTI may refuse, or a profiler may take it over: its work is missing.
+    """
+    rows = evidence.activities.of(*ON_GPU)
+    if not len(rows) or not evidence.header.get("inside"):
+        return bool(len(rows))
+    calls, processes = evidence.calls, evidence.facts.processes
+    gives = (evidence.role(calls) == Role.ENQUEUE) & (calls["ret"] == 0)
+    pids = np.unique(calls["pid"][gives]).tolist()
+    return not any("inside_refused" in processes.get(pid, {}) for pid in pids)
 
 
 class KernelTime(GpuTime):
