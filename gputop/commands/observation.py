@@ -161,11 +161,11 @@ def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
 
 
 def _inside(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
-    from gputop.inside import build
+    from gputop.inside import injected
 
     try:
-        return build.environment(environment)
-    except build.InsideError as error:
+        return injected.environment(environment)
+    except injected.InsideError as error:
         raise CommandError(str(error)) from error
 
 

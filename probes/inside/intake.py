@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
 from probes.arrays import distinct
-from probes.inside.layout import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
+from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
 from probes.proc.procfs import thread_numbers
 from probes.samples import listed_gpus
 from probes.schema import CallFlag, ExitFlag, Kind, Records
@@ -160,8 +160,8 @@ class Inside:
             self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
         elif state == State.ENDED:
             error = max((int(one["error"].max()) for one in process.moments), default=process.error_ns)
-            until = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
-            self._tell(Sample(PROCESS, now, {"pid": pid, **until}))
+            whole = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
+            self._tell(Sample(PROCESS, now, {"pid": pid, **whole}))
         elif state in (State.REFUSED, State.TAKEN):
             why = "starts without" if state == State.REFUSED else "goes on without"
             text = f"process {pid} {why} --inside's exact kernels: {sentence}"

@@ -19,8 +19,8 @@ from probes.ebpf.bpf_ring import Ring
 from probes.ebpf.degradation import Reach
 from probes.files import file_reader
 from probes.files.shared_pages import SharedPages
+from probes.inside.hearing import Hearing
 from probes.inside.intake import Inside
-from probes.inside.programs import Hearing
 from probes.nvml import nvml
 from probes.observe.plan import LivePlan
 from probes.observe.ring_polling import Pace

@@ -17,7 +17,7 @@ from gputop.explain.evidence.assemble import assemble
 from gputop.explain.evidence.evidence import Evidence
 from gputop.explain.evidence.gatherer import Gatherer
 from gputop.explain.proofs.kernels import held_kernels
-from gputop.inside.build import environment
+from gputop.inside.injected import environment
 from gputop.simgpu.trace import read_trace
 from probes.activities import Table
 from probes.samples import told

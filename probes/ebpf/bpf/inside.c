@@ -1,5 +1,5 @@
-/* What the library inside a program hands over (probes/inside/layout.py): a message, as the argument of an empty
- * function. probes/inside/programs.py puts MESSAGE_BYTES, INSIDE_PAGES and PROCS_FD in front.
+/* What the library inside a program hands over (probes/inside/messages.py): a message, as the argument of an empty
+ * function. probes/inside/hearing.py puts MESSAGE_BYTES, INSIDE_PAGES and PROCS_FD in front.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
 

@@ -15,7 +15,7 @@ from typing import Final
 from gputop.errors import GputopError
 from gputop.process.path_trust import trusted_path, weak_part
 from gputop.simgpu.library_build import SimGpuError, cache_root, check_owner
-from probes.inside.layout import c_header
+from probes.inside.messages import c_header
 
 _HERE: Final = Path(__file__).resolve().parent
 _LIBRARY: Final = "libgputop-inside.so"

@@ -12,7 +12,7 @@ from probes.ebpf import loader
 from probes.ebpf.attacher import Attachments
 from probes.ebpf.module import outside
 from probes.files import untrusted_files
-from probes.inside.layout import FUNCTION, MESSAGE_BYTES
+from probes.inside.messages import FUNCTION, MESSAGE_BYTES
 from probes.stacks.stackring import StackRing
 
 RING_BYTES: Final = 16 << 20  # 4000 messages, 290,000 rows
@@ -52,7 +52,7 @@ class Hearing:
         self._ring = StackRing(maps["inside"], RING_BYTES)
 
     def read(self) -> Iterator[bytes]:
-        """The messages that are there now, each behind ``layout.RECORD``."""
+        """The messages that are there now, each behind ``messages.RECORD``."""
         return self._ring.read()
 
     def close(self) -> None:
