@@ -46,6 +46,10 @@ _CALLS_KEPT_NS: Final = 3_000_000_000  # of calls that probes saw
 _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
 _MOMENTS: Final = 4_096
 _MOST_TEXTS: Final = 1 << 16
+_MOST_LETTERS: Final = 8 << 20  # of a process's texts
+_MOST_LOST: Final = 1 << 40  # what a program says may be anything
+_MOST_DEVICES: Final = 64
+_LATEST_NS: Final = 1_000_000_000  # after now: a program's times may be anything, too
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.void]
@@ -59,6 +63,7 @@ class _Process:
 
     inside_pid: int
     texts: dict[int, str] = field(default_factory=dict)
+    letters: int = 0
     rows: list[Rows] = field(default_factory=list)  # as they came
     moments: list[Rows] = field(default_factory=list)
     given: Rows = field(default_factory=lambda: np.zeros(0, ROW))  # calls of CUPTI that are not joined yet
@@ -114,12 +119,15 @@ class Inside:
         message = int(header["message"])
         self._follow(process, int(header["before"]))
         if message == Message.ROWS:
-            self._rows(process, header, np.frombuffer(data, ROW, min(count, len(data) // ROW.itemsize)))
+            rows = np.frombuffer(data, ROW, min(count, len(data) // ROW.itemsize))
+            self._rows(process, header, rows, int(told["time"]))
         elif message == Message.CLOCK and len(data) >= CLOCK.itemsize:
             process.moments.append(np.frombuffer(data, CLOCK, 1))
-        elif message == Message.TEXT and len(process.texts) < _MOST_TEXTS:
-            process.texts[int(header["number"])] = data[:count].decode(errors="replace")
-        elif message == Message.DEVICE:
+        elif message == Message.TEXT:
+            process.letters += len(data)
+            if len(process.texts) < _MOST_TEXTS and process.letters < _MOST_LETTERS:
+                process.texts[int(header["number"])] = data[:count].decode(errors="replace")
+        elif message == Message.DEVICE and int(header["number"]) < _MOST_DEVICES:
             process.uuids[int(header["number"])] = data[:count].decode(errors="replace")
         elif message == Message.STATE:
             self._state(
@@ -141,17 +149,17 @@ class Inside:
         """Counts rows that were handed over and have not come."""
         if before < process.told:  # another program, by exec, begins anew
             process.told, process.dropped_before = before, 0
-        process.lost += before - process.told
+        process.lost = min(process.lost + before - process.told, _MOST_LOST)
         process.told = before
 
-    def _rows(self, process: _Process, header: Any, rows: Rows) -> None:
+    def _rows(self, process: _Process, header: Any, rows: Rows, now: int) -> None:
         process.told += len(rows)
         if (dropped := int(header["dropped"])) > process.dropped_before:
-            process.dropped += dropped - process.dropped_before
+            process.dropped = min(process.dropped + dropped - process.dropped_before, _MOST_LOST)
             process.dropped_before = dropped
         if len(rows):
             process.rows.append(rows)
-        if int(header["flushed"]):
+        if 0 < int(header["flushed"]) <= now:
             process.until_ns = int(header["flushed"])
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:

@@ -1,0 +1,166 @@
+"""What is made of messages of the library inside a program: joined, on one clock; of any bytes no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes import schema
+from probes.activities import activity_rows
+from probes.inside.intake import Inside
+from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
+from probes.source import PROBLEM, Sample
+
+NOW, PID, TID = 10_000_000_000, 40, 41
+AHEAD = 1_700_000_000_000_000_000  # CUPTI's clock before ours
+
+
+def message(kind: int, body: bytes = b"", count: int = 0, number: int = 0, **header: int) -> bytes:
+    made = np.zeros(1, HEADER)
+    made["version"], made["message"], made["pid"] = VERSION, kind, PID
+    made["count"], made["number"] = count, number
+    for name, value in header.items():
+        made[name] = value
+    record = np.zeros(1, RECORD)
+    record["time"], record["pid"], record["tid"] = NOW, PID, TID
+    record["bytes"] = HEADER.itemsize + len(body)
+    return bytes(record.tobytes() + made.tobytes() + body)
+
+
+def rows(*told: dict[str, int], **header: int) -> bytes:
+    table = np.zeros(len(told), ROW)
+    for place, row in enumerate(told):
+        for name, value in row.items():
+            table[name][place] = value
+    return message(Message.ROWS, table.tobytes(), len(told), **header)
+
+
+def moment(at: int, ahead: int = AHEAD) -> bytes:
+    clock = np.zeros(1, CLOCK)
+    clock["monotonic"], clock["cupti"], clock["error"] = at, at + ahead, 40
+    return message(Message.CLOCK, clock.tobytes(), 1)
+
+
+def call(begin: int, end: int) -> schema.Records:
+    records = schema.empty(1)
+    records["kind"], records["pid"], records["tid"] = schema.Kind.CALL, PID, TID
+    records["t_end"], records["duration"] = end, end - begin
+    return records
+
+
+def told(inside: Inside, now: int = NOW, *, last: bool = False) -> list[dict[str, Any]]:
+    found = []
+    for sample in inside.at_mark(now, None, last=last):
+        table, texts = activity_rows(sample.data)
+        for row in table:
+            named = {name: int(row[name]) for name in table.dtype.names or ()}
+            found.append(named | {name: texts[int(row[name])] for name in ("what", "name", "detail")})
+    return found
+
+
+def test_a_kernel_gets_the_begin_of_the_call_around_its_own_and_times_of_our_clock() -> None:
+    inside = Inside(lambda sample: None)
+    for one in (moment(NOW - 2_000_000), moment(NOW - 1_000_000, AHEAD + 500)):
+        inside.hear(one)
+    inside.hear(message(Message.TEXT, b"_Z4gemmv", 8, 3))
+    at = NOW - 1_500_000
+    kernel = {"what": What.KERNEL, "begin": at + AHEAD + 250, "end": at + 1000 + AHEAD + 250, "name": 3}
+    given_by = {"what": What.CALL, "begin": at - 4000 + AHEAD + 250, "end": at + AHEAD, "thread": TID}
+    inside.hear(rows(kernel | {"correlation": 9}, given_by | {"correlation": 9}))
+    inside.notice(call(at - 9000, at - 6000))
+    inside.notice(call(at - 5000, at - 1000))
+    (row,) = told(inside)
+    assert (row["what"], row["name"]) == ("kernel", "gemm()")
+    assert abs(row["begin"] - at) <= 2
+    assert row["end"] - row["begin"] == 1000
+    assert (row["call_tid"], row["call_begin"]) == (TID, at - 5000)
+    assert inside.told_since_mark() == [1, NOW]
+
+
+def test_work_whose_call_is_not_known_yet_waits_for_it() -> None:
+    inside = Inside(lambda sample: None)
+    inside.hear(moment(NOW - 1000, 0))
+    inside.hear(rows({"what": What.FILL, "begin": NOW - 900, "end": NOW - 800, "correlation": 1}))
+    assert told(inside) == []
+    inside.notice(call(NOW - 2000, NOW - 950))
+    inside.hear(
+        rows(
+            {"what": What.CALL, "begin": NOW - 1500, "end": NOW - 950, "thread": TID, "correlation": 1},
+            before=1,
+        )
+    )
+    (row,) = told(inside)
+    assert (row["name"], row["call_begin"]) == ("Memset", NOW - 2000)
+
+
+def test_ranges_have_their_thread_domain_and_payload() -> None:
+    inside = Inside(lambda sample: None)
+    for number, text in ((1, b"step"), (2, b"mine")):
+        inside.hear(message(Message.TEXT, text, len(text), number))
+    value = int(np.float64(2.5).view(np.uint64))
+    inside.hear(
+        rows(
+            {"what": What.RANGE, "begin": NOW - 90, "end": NOW - 50, "name": 1, "thread": TID, "stream": 2},
+            {
+                "what": What.SPAN,
+                "begin": NOW - 80,
+                "end": NOW - 40,
+                "name": 1,
+                "thread": TID,
+                "detail": 3,
+                "bytes": value,
+            },
+        )
+    )
+    one, other = told(inside)
+    assert (one["what"], one["name"], one["tid"], one["detail"]) == ("range", "step", TID, "domain mine")
+    assert (other["what"], other["detail"]) == ("span", "payload 2.5")
+
+
+def test_rows_that_did_not_come_are_told_to_the_mark() -> None:
+    inside = Inside(lambda sample: None)
+    inside.hear(rows(before=72, flushed=NOW - 5))
+    assert told(inside) == []
+    assert inside.told_since_mark() == [72, NOW]
+    told(inside)
+    assert inside.told_since_mark() == []
+    inside.hear(rows(before=80))
+    told(inside)
+    assert inside.told_since_mark() == [8, NOW - 5]
+
+
+def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
+    said: list[Sample] = []
+    inside = Inside(said.append)
+    inside.hear(message(Message.STATE, b"no libcupti.so was found", 24, State.REFUSED))
+    (problem,) = [sample.data["text"] for sample in said if sample.kind == PROBLEM]
+    assert problem == "process 40 starts without --inside's exact kernels: no libcupti.so was found"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=300),
+            st.builds(
+                lambda kind, body, count, number, before: message(kind, body, count, number, before=before),
+                st.integers(0, 9),
+                st.binary(max_size=3 * ROW.itemsize),
+                st.integers(0, (1 << 32) - 1),
+                st.integers(0, (1 << 32) - 1),
+                st.integers(0, (1 << 64) - 1),
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_of_any_bytes_no_harm_comes(messages: list[bytes]) -> None:
+    inside = Inside(lambda sample: None)
+    for one in messages:
+        inside.hear(one)
+    inside.notice(call(NOW - 10, NOW))
+    for row in told(inside, last=True):
+        assert 0 < row["begin"] <= row["end"] < NOW + 2_000_000_000
+    assert all(0 <= number < 1 << 63 for number in inside.told_since_mark())
