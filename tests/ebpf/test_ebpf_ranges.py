@@ -1,0 +1,43 @@
+"""Ranges of NVTX under ``--inside``: as the program's own log has them, on its threads, without any CUDA."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ebpf.recording import Workshop
+from tests.ebpf.test_ebpf_inside import FLAGS, evidence_of
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
+PROGRAM = Path(__file__).resolve().parent / "programs" / "nvtx_ranges.py"
+
+
+def test_ranges_are_those_of_the_programs_log(tmp_path: Path) -> None:
+    run = Workshop(tmp_path).record(sys.executable, str(PROGRAM), flags=FLAGS)
+    evidence, problems = evidence_of(run.path)
+    texts = evidence.activities.texts
+    assert problems == []
+    (said,) = run.said
+    rows = evidence.activities.of("range", "span")
+    named = [texts[one] for one in rows["name"]]
+    assert {name: named.count(name) for name in set(named)} == {
+        "registered": 120, "plain": 120, "epoch": 1, "never popped": 1, "fertig: ä": 1,
+    }  # fmt: skip
+    for name in ("registered", "epoch"):
+        own = sorted(tuple(row[1:]) for row in said["ranges"] if row[0] == name)
+        mine = rows[[one == name for one in named]]
+        found = sorted(zip(mine["tid"].tolist(), mine["begin"].tolist(), mine["end"].tolist(), strict=True))
+        assert [row[0] for row in found] == [row[0] for row in own]
+        for (_tid, begin, end), (_thread, before, after) in zip(found, own, strict=True):
+            assert before <= begin <= end <= after
+    details = {texts[one] for one in rows["detail"][[one == "registered" for one in named]]}
+    assert {"domain mine, payload -59", "domain mine, payload 0"} <= details
+    plain = rows[[one == "plain" for one in named]]
+    outer = rows[[one == "registered" for one in named]]
+    assert all(  # each lies in a range of its own thread
+        ((outer["tid"] == row["tid"]) & (outer["begin"] <= row["begin"]) & (row["end"] <= outer["end"])).sum()
+        == 1
+        for row in plain
+    )
