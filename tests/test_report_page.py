@@ -53,7 +53,7 @@ def wanted(document: Any) -> set[str]:
 def test_a_page_is_small_and_names_no_other_place(recording: Path, tmp_path: Path) -> None:
     page = page_of(recording, tmp_path).read_text(encoding="utf-8")
     assert len(page.encode()) < LARGEST
-    assert not re.search(r"""https?://|//www|\bsrc=|\bhref=|url\(|@import|fetch\(|XMLHttp""", page)
+    assert not re.search(r"""https?://|//www|\bsrc=|\bhref=(?!"#s\d")|url\(|@import|fetch\(|XMLHttp""", page)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none';")
@@ -195,3 +195,33 @@ def test_a_page_that_is_there_is_left_as_it_is(tmp_path: Path, capfd: pytest.Cap
     assert typed("report", str(STORM), "-o", str(path)) == 1
     assert "exists already" in capfd.readouterr().err
     assert path.read_text() == "mine"
+
+
+def test_a_page_says_when_what_where_and_by_what_and_has_a_table_of_contents(tmp_path: Path) -> None:
+    page = page_of(ROOT / "recordings" / "dataloader-workers.msgpack", tmp_path).read_text(encoding="utf-8")
+    facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page))
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, [\d.]+s", facts["recorded"])
+    totals = gputop.stats(ROOT / "recordings" / "dataloader-workers.msgpack")
+    assert any(process.command in facts["program"] for process in totals.processes)
+    assert "CPUs" in facts["machine"]
+    assert "Linux" in facts["machine"]
+    assert facts["gputop"] == "0.1.0"
+    nav = re.search(r"<nav.*?</nav>", page)
+    assert nav is not None
+    linked = re.findall(r'href="#(s\d)">([^<]+)<', nav[0])
+    assert linked == re.findall(r'<section id="(s\d)"><h2>([^<]+)</h2>', page)
+    assert {"Timeline", "Findings", "Totals"} <= {head for _name, head in linked}
+
+
+def test_lanes_have_names_that_differ_and_each_block_its_label(tmp_path: Path) -> None:
+    page = page_of(ROOT / "recordings" / "dataloader-workers.msgpack", tmp_path).read_text(encoding="utf-8")
+    names = [name for name in re.findall(r'<div class="name">([^<]+)</div>', page) if name != "moments"]
+    assert len({name[:8] for name in names}) == len(names) > 3, "also where a phone cuts them"
+    articles = re.findall(r"<article>.*?</article>", page, re.DOTALL)
+    assert articles
+    for article in articles:
+        lists = re.findall(r'<(?:ul|ol) class="(\w+)"', article)
+        labels = re.findall(r"<h4>([^<]+)</h4><(?:ul|ol) class=\"(\w+)\"", article)
+        assert [kind for _label, kind in labels] == lists
+        assert {"evidence", "to change"} <= {label for label, _kind in labels}
+    assert "Energy: GPU 0 took" in page

@@ -60,7 +60,7 @@ def fleet_page(summary: Summary, name: str) -> str:
             + _table("Recordings", summary.sessions, "gputop fleet sql"),
         ),
     )
-    return document(f"gputop fleet report: {name}", about, _first(summary), sections)
+    return document(f"gputop fleet report: {name}", [("recordings", about)], _first(summary), sections)
 
 
 def _first(summary: Summary) -> str:

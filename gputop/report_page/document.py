@@ -14,7 +14,7 @@ from gputop.report_page.markup import sentence, text
 
 def document(
     title: str,
-    about: str,
+    about: Iterable[tuple[str, str]],
     first: str,
     sections: Iterable[tuple[str, str]],
     held: Mapping[str, Mapping[str, Any]] | None = None,
@@ -23,7 +23,7 @@ def document(
 
     Args:
         title: What the page is called, as text.
-        about: A line under it, as text.
+        about: What is known of the recording: (word, text) each.
         first: What stands before the sections, as HTML.
         sections: (head, content as HTML).
         held: Documents inside of the page, for programs, by the id of their element.
@@ -34,7 +34,12 @@ def document(
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    body = "".join(f"<section><h2>{head}</h2>{content}</section>" for head, content in sections)
+    placed = [(f"s{number}", head, content) for number, (head, content) in enumerate(sections)]
+    links = "".join(f'<li><a href="#{name}">{head}</a></li>' for name, head, _content in placed)
+    body = "".join(
+        f'<section id="{name}"><h2>{head}</h2>{content}</section>' for name, head, content in placed
+    )
+    facts = "".join(f"<div><dt>{text(word)}</dt><dd>{sentence(told)}</dd></div>" for word, told in about)
     inside = "".join(
         f'<script type="application/json" id="{name}">{_inside(value)}</script>'
         for name, value in (held or {}).items()
@@ -44,8 +49,9 @@ def document(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text(title)}</title><style>{style}</style></head><body>"
-        f"<header><h1>{text(title)}</h1><p>{sentence(about)}</p></header>"
-        f'<main>{first}{body}</main><div id="told" role="status"></div>'
+        f"<header><h1>{text(title)}</h1><dl>{facts}</dl></header>"
+        f'<main>{first}<nav aria-label="contents"><ul>{links}</ul></nav>{body}</main>'
+        '<div id="told" role="status"></div>'
         f"{inside}<script>{script}</script></body></html>\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.explain.answer.energy_output import energy_text
 from gputop.explain.answer.report import Event, Finding, Link, Report
 from gputop.explain.answer.wording import (
     ADVICE,
@@ -31,7 +32,10 @@ def verdict(report: Report) -> str:
         if report.steps.growth is not None:
             steps += f"<p>{sentence(report.steps.growth.text())}</p>"
     grounds = items(report.diagnosis.evidence, "evidence") if report.diagnosis else ""
-    return f'<p class="verdict" data-key="verdict">{sentence(report.verdict)}</p>{grounds}{steps}{bars}'
+    joules = energy_text(report)
+    energy = f"<p>{sentence(joules)}</p>" if joules else ""
+    first = f'<p class="verdict" data-key="verdict">{sentence(report.verdict)}</p>'
+    return f"{first}{grounds}{steps}{energy}{bars}"
 
 
 def _account(report: Report, row: int) -> str:
@@ -75,17 +79,23 @@ def _finding(row: int, finding: Finding, report: Report) -> str:
     )
     exact = "".join(figure(f"{key}.{name}", ns, "") for name, ns in figures)
     line = f'<p class="line">{text(finding.line.full_text())}</p>' if finding.line is not None else ""
-    ruled_out = items(block.listed(RULED_OUT), "ruled")
     return (
         f'<article><h3>{row + 1}. {sentence(block.title)} <span class="tag {finding.level}">'
         f"{block.tag}</span></h3>{line}"
         f"<p><b>{sentence(block.cost)}</b>{exact}; the fix {sentence(block.saves)}</p>"
-        f"{_chain(finding.chain)}{items(block.listed(EVIDENCE), 'evidence')}"
-        + (f"<p>{RULED_OUT}</p>{ruled_out}" if ruled_out else "")
-        + items(block.listed(ADVICE), "advice")
+        f"{_labelled('chain', _chain(finding.chain))}"
+        + "".join(
+            _labelled(heading, items(block.listed(heading), kind))
+            for heading, kind in ((EVIDENCE, "evidence"), (RULED_OUT, "ruled"), (ADVICE, "advice"))
+        )
         + (f'<p class="note">{block.moments}</p>' if block.moments else "")
         + "</article>"
     )
+
+
+def _labelled(heading: str, content: str) -> str:
+    """A block under its name; nothing where there is none."""
+    return f"<h4>{heading}</h4>{content}" if content else ""
 
 
 def _chain(chain: tuple[Link, ...]) -> str:

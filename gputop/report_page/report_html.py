@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
 from gputop.api.looking import Pictured, pictured
 from gputop.api.reading import Progress
 from gputop.api.session import Session
 from gputop.engine.stats import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
+from gputop.explain.answer.kernels_output import kernel_texts
 from gputop.explain.answer.output import report_to_json
+from gputop.explain.answer.ranktimes import rank_texts
 from gputop.explain.answer.report import Report
-from gputop.format import format_clock, format_count, format_ns
+from gputop.format import NS_PER_S, format_bytes, format_count, format_ns
 from gputop.report_page.document import document
 from gputop.report_page.findings_html import findings, rest, verdict
 from gputop.report_page.flame_html import flame
 from gputop.report_page.latency import latencies
-from gputop.report_page.markup import items
+from gputop.report_page.markup import items, sentence
 from gputop.report_page.timeline_html import timeline
 from gputop.report_page.totals_html import tables
+
+_MOST_COMMANDS = 6
 
 
 def report_page(session: Session, name: str, progress: Progress | None = None) -> str:
@@ -50,6 +58,7 @@ def _page(
     sections = (
         ("Timeline", timeline(picture.lanes, report, picture.names)),
         ("Findings", findings(report) + rest(report)),
+        *_listed(report),
         ("Durations of calls", latencies(totals)),
         ("Lines", graphs or '<p class="note">no lines were recorded</p>'),
         ("Totals", tables(totals) + items(totals.problems, "notes")),
@@ -63,14 +72,43 @@ def _page(
     )
 
 
-def _about(session: Session, totals: Stats) -> str:
+def _listed(report: Report) -> Iterable[tuple[str, str]]:
+    """Sections of what only some recordings tell: ranks, kernels."""
+    for head, texts in (
+        ("Ranks", rank_texts(report.ranks) if report.ranks is not None else []),
+        ("Kernels", kernel_texts(report.kernels) if report.kernels is not None else []),
+    ):
+        if texts:
+            yield head, f"<p>{sentence(texts[0])}</p>{items((one.strip() for one in texts[1:]), 'listed')}"
+
+
+def _about(session: Session, totals: Stats) -> Iterable[tuple[str, str]]:
+    """When, what, where and by what it was recorded."""
     header = session.header
+    begun = datetime.fromtimestamp(totals.start_wall_ns / NS_PER_S, tz=timezone.utc)
+    yield "recorded", f"{begun:%Y-%m-%d %H:%M:%S} UTC, {format_ns(totals.duration_ns)}"
+    called = [one for one in totals.processes if one.calls]
+    for process in called[:_MOST_COMMANDS]:
+        yield "program", f"{process.command or process.name} ({process.pid})"
+    if len(called) > _MOST_COMMANDS:
+        yield "program", f"and {len(called) - _MOST_COMMANDS} more"
     machine = header.get("machine")
-    kernel = machine.get("kernel") if isinstance(machine, dict) else None
-    parts = [
-        f"{format_ns(totals.duration_ns)} recorded at {format_clock(totals.start_wall_ns, 0)} UTC",
-        f"{format_count(totals.events)} events, {totals.lost.events} lost",
-        f"Linux {kernel}" if kernel else "",
-        f"driver {header.get('driver')}" if header.get("driver") else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    if isinstance(machine, dict):
+        yield "machine", ", ".join(_of_machine(machine))
+    if header.get("driver"):
+        yield "driver", str(header["driver"])
+    yield "gputop", str(header.get("gputop", "not told"))
+    yield "events", f"{format_count(totals.events)}, {totals.lost.events} lost"
+
+
+def _of_machine(machine: Mapping[str, Any]) -> Iterable[str]:
+    if machine.get("host"):
+        yield str(machine["host"])
+    if isinstance(machine.get("cpus"), int):
+        yield f"{machine['cpus']} CPUs"
+    if isinstance(machine.get("memory_bytes"), int):
+        yield format_bytes(machine["memory_bytes"])
+    if machine.get("kernel"):
+        yield f"Linux {machine['kernel']}"
+    if machine.get("architecture"):
+        yield str(machine["architecture"])

@@ -54,7 +54,7 @@ def timeline(lanes: Lanes, report: Report, names: Mapping[int, str]) -> str:
         return '<p class="note">the recording is too short for a timeline</p>'
     rows = [_lane(lane.label, _merged(lane.shares), _GPU_PARTS) for lane in lanes.gpus]
     rows += [
-        _lane(f"{names.get(lane.tid, '')} {lane.tid}", _merged(lane.states), _THREAD_PARTS)
+        _lane(f"{lane.tid} {names.get(lane.tid, '')}", _merged(lane.states), _THREAD_PARTS)
         for lane in lanes.threads[:_THREADS]
     ]
     begin = lanes.first * COLUMN_NS - report.start_ns
