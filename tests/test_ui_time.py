@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from gputop.ui.app import GputopApp
 from gputop.ui.dialogs import Question
 from tests import fake_frames as fake
 from tests import fake_reports as why
-from tests.screen_support import feed_frame, running, said, text_of
+from tests.screen_support import feed_frame, running, said, text_of, until
 
 S = fake.S
 
@@ -211,6 +212,17 @@ async def test_keys_that_come_fast_are_all_taken() -> None:
             app.post_message(Key("left_square_bracket", "["))
         await pilot.pause()
         assert feed.transport.position_ns == 432 * S - 50 * S // 4
+
+
+async def test_a_frame_that_comes_a_moment_after_its_key_is_shown_at_once() -> None:
+    """The player makes it in a thread of its own; the next regular look may be a quarter of a second away."""
+    frame = fake.frame()
+    async with running(frame, replay=True) as (app, feed, pilot):
+        await pilot.press("left_square_bracket")
+        feed.newest = replace(frame, number=99)
+        await until(
+            pilot, lambda: app.view.frame is not None and app.view.frame.number == 99, "it", seconds=20
+        )
 
 
 @pytest.mark.parametrize(

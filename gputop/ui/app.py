@@ -43,6 +43,7 @@ from gputop.ui.why import Why
 
 _LOG = logging.getLogger(__name__)
 FIRST_POLL_S = 0.03
+SOON_S, SOON_TRIES = 0.015, 40  # after a key that moves in time
 GARBAGE_S = 5.0  # garbage is looked for as often (run.py)
 # and so long after a screen was opened or closed, or has got other styles: most of it is of these
 CLOSED_S = 0.3
@@ -177,6 +178,13 @@ class GputopApp(Host):
         if isinstance(event, events.InputEvent):
             self.view.touch()
         await super().on_event(event)
+
+    def poll_soon(self, tries: int = SOON_TRIES) -> None:
+        """Look for the frame that a key has asked for: it comes from another thread, in a moment."""
+        shown = self._shown_number
+        self.poll()
+        if self._shown_number == shown and tries:
+            self.set_timer(SOON_S, partial(self.poll_soon, tries - 1))
 
     def poll(self) -> None:
         """Look for a newer frame, and show it when there is something new to see."""

@@ -74,6 +74,10 @@ class Host(SureTimers):
         """Look for a newer frame."""
         raise NotImplementedError
 
+    def poll_soon(self) -> None:
+        """Look for the frame that a key has asked for, more often than at the rate of frames."""
+        raise NotImplementedError
+
     def ask(self, question: Screen[None]) -> None:
         """Open a question, once the one that led to it has closed."""
         self.call_next(self.push_screen, question)

@@ -59,7 +59,7 @@ class TimeScreen(PaneScreen):
 
     def _moved(self) -> None:
         self._visited = None
-        self.app.poll()
+        self.app.poll_soon()
 
     def action_pause(self) -> None:
         """Hold time, or let it go."""
