@@ -84,14 +84,33 @@ class Facts:
         """(name, layer) of a row of the API table."""
         return self._apis[op] if 0 <= op < len(self._apis) else (f"function {op}", "unknown")
 
-    def thread_name(self, tid: int) -> str:
-        """The thread's name; the idle task is "idle"."""
-        return "idle" if tid == 0 else self._known.names.get(tid, (0, str(tid)))[1]
+    def thread_name(self, tid: int, pid: int = 0) -> str:
+        """The thread's name, else that of its process, else its number; the idle task is "idle".
+
+        Args:
+            tid: The thread.
+            pid: Its process; 0 where that is not known.
+        """
+        if tid == 0:
+            return "idle"
+        known = self._known.names.get(tid)
+        return known[1] if known is not None else self._process_name(pid) or str(tid)
 
     def process_name(self, pid: int) -> str:
-        """The process's name, else that of its main thread."""
-        name = self.processes.get(pid, {}).get("name")
-        return str(name) if name else self.thread_name(pid)
+        """The process's name, else that of one of its threads, else its number."""
+        return self._process_name(pid) or str(pid)
+
+    def _process_name(self, pid: int) -> str:
+        """What is known of it; a thread that was over before it could be read has the name of its process."""
+        if not pid:
+            return ""
+        if name := (self.of(pid) or {}).get("name"):
+            return str(name)
+        names = self._known.names
+        main = names.get(pid)
+        if main is not None:
+            return main[1]
+        return next((name for owner, name in names.values() if owner == pid), "")
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
         """What the process has loaded, by the files on its stacks and the names of its threads."""

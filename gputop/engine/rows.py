@@ -105,7 +105,7 @@ def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
     """The largest occupants; fractions of ``whole_ns``, the time that was waited."""
     ranked = sorted(waits.items(), key=lambda entry: (-entry[1], entry[0]))[:_OCCUPANTS_SHOWN]
     return tuple(
-        Share(pid, tid, facts.thread_name(tid), ns, ns / max(whole_ns, sum(waits.values()), 1))
+        Share(pid, tid, facts.thread_name(tid, pid), ns, ns / max(whole_ns, sum(waits.values()), 1))
         for (tid, pid), ns in ranked
     )
 

@@ -294,7 +294,8 @@ class Scene:
     def _occupant(self, pid: int) -> str:
         if not pid:
             return "idle"
-        name = f"{self.evidence.facts.process_name(pid)} ({pid})"
+        known = self.evidence.facts.process_name(pid)
+        name = f"a process without a name ({pid})" if known == str(pid) else f"{known} ({pid})"
         return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
 
     def does(self, *states: State) -> Mask:

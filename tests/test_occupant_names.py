@@ -1,0 +1,27 @@
+"""Who preempts has a name as long as anything can know it: the thread's, else its process's."""
+
+from __future__ import annotations
+
+from gputop.engine.facts import Facts
+from probes.source import NAMES, PROCESS, Sample
+
+
+def facts() -> Facts:
+    """A watched process, and threads of another one of which some were named."""
+    made = Facts()
+    made.take(Sample(PROCESS, 1, {"pid": 42, "name": "train.py", "watched": True, "start_ns": 0}))
+    made.take(Sample(NAMES, 2, {"tid": [42, 9401], "pid": [42, 9400], "name": ["python", "cc1plus"]}))
+    return made
+
+
+def test_a_thread_that_was_over_before_its_name_was_read_has_that_of_its_process() -> None:
+    assert facts().thread_name(4299, 42) == "train.py"
+    assert facts().thread_name(9422, 9400) == "cc1plus", "by another thread of the same process"
+    assert facts().process_name(9400) == "cc1plus"
+
+
+def test_a_name_that_is_known_stays_and_nothing_is_made_up() -> None:
+    assert facts().thread_name(9401, 42) == "cc1plus"
+    assert facts().thread_name(9422, 9422) == "9422"
+    assert facts().thread_name(9422) == "9422"
+    assert facts().thread_name(0, 42) == "idle"
