@@ -92,6 +92,18 @@ def test_anomaly_mode_is_told_only_where_the_stacks_are_kept() -> None:
     assert "C36" not in causes(program)
 
 
+def test_keeping_stacks_in_the_forward_pass_is_anomaly_modes_too() -> None:
+    """The GPU is idle for 1.6 ms a step while the stack of an operation is kept, behind no read."""
+    program = made.anomalies()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin + 9_620, begin + 9_630)
+        program.call(SYNC, begin + 9_640, begin + 10_100)
+        program.call(LAUNCH, begin + 11_700, begin + 11_710)
+    (found,) = (one for one in program.report().findings if one.kind == "idle")
+    assert found.cause == "C36"
+    assert found.loss.lower == pytest.approx(STEPS * (9 * 400_000 + 1_600_000), rel=0.02)
+
+
 def test_memory_that_empty_cache_gives_back_is_named_so() -> None:
     program = started()
     for begin in range(0, STEPS * STEP_US, STEP_US):

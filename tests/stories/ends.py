@@ -184,8 +184,12 @@ class Changed(Compared[Told]):
 
     @property
     def quiet_after(self) -> bool:
-        """The cause is not blamed any more."""
-        return all(one["cause"] != self.before.first.get("cause") for one in self.after.answer.findings)
+        """The cause is not blamed any more: neither at that function nor where no line is known."""
+
+        def blamed(finding: dict[str, Any]) -> tuple[str, str]:
+            return finding.get("cause", ""), (finding.get("line") or {}).get("function", "")
+
+        return blamed(self.before.first) not in map(blamed, self.after.answer.findings)
 
 
 def changed(pair: Pair, before: Told, after: Told) -> Changed:
