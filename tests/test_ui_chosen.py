@@ -353,6 +353,15 @@ def test_root_writes_nothing_where_others_can(folder: Path) -> None:
     assert list((folder / "theirs").iterdir()) == []
 
 
+def test_a_browser_changes_no_preferences_of_who_serves_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.ui.kept.in_browser", lambda: True)
+    with pytest.raises(NotKeptError, match="in a terminal"):
+        keep_columns(folder / "config.toml", "processes", ["pid"])
+    assert list(folder.iterdir()) == []
+
+
 # -- the shell ------------------------------------------------------------------------------------
 
 

@@ -113,3 +113,13 @@ def test_what_cannot_be_served_is_said_before_a_browser_comes(words: tuple[str, 
     done = run("web", *words, program=(*prefix, *GPUTOP))
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_on_a_phone_s_width_the_answer_has_its_class_cause_line_and_fix() -> None:
+    with served(str(RECORDING)) as (_server, address), visiting() as browser:
+        page = browser.open("about:blank")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(address)
+        for text in ("WHY sync-bound", "C02 proved", "at ", "FIX "):
+            browser.wait_for(page, text)
+        assert "too small" not in browser.terminal(page)

@@ -16,6 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from gputop.process.terminal import in_browser
 from gputop.ui.model.config import MOST_BYTES
 
 _SECTION = re.compile(r"^[ \t]*\[([^\[\]\n]*)\][ \t]*(?:#.*)?$", re.MULTILINE)
@@ -31,6 +32,8 @@ def keep_columns(path: Path, table: str, keys: Sequence[str]) -> None:
     Raises:
         NotKeptError: The file cannot be written, or not safely.
     """
+    if in_browser():  # the file is that of whoever serves the page
+        raise NotKeptError("the browser cannot keep preferences: open the screen in a terminal")
     line = f"{table} = [{', '.join(_quoted(key) for key in keys)}]"
     by_hand = f"for these columns write  {line}  below [columns] in {path}"
     try:
