@@ -1,7 +1,7 @@
 """Checks the layout of the code: ``python -m scripts.layout`` lists offences; exit status 1 if there is any.
 
-Imports have no circles, also within a package and for types alone. A basename and the name of a public class
-stand for one thing. A folder has at most 15 modules, a file at most 600 lines.
+Imports have no circles, also within a package and for types alone, and a file has at most 600 lines. With
+``--names`` also: a basename and a public class's name stand for one thing, a folder has at most 15 modules.
 """
 
 from __future__ import annotations
@@ -71,13 +71,16 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return found
 
 
-def offences(root: Path) -> Iterator[str]:
-    """What is wrong, a sentence each."""
+def offences(root: Path, *, named: bool) -> Iterator[str]:
+    """What is wrong, a sentence each; ``named``: also of names and folders."""
     files = modules(root)
     trees = {name: ast.parse(path.read_text()) for name, path in files.items()}
     edges = {name: sorted(set(imported(tree, files)) - {name}) for name, tree in trees.items()}
     for circle in circles(edges):
         yield f"modules that import each other: {', '.join(circle)}"
+    for path in (*files.values(), *(root / "tests").rglob("*.py")):
+        if (lines := path.read_text().count("\n")) > MOST_LINES:
+            yield f"{path.relative_to(root)} has {lines} lines, more than {MOST_LINES}"
     places: dict[str, list[str]] = defaultdict(list)
     folders: dict[str, int] = defaultdict(int)
     for name, path in files.items():
@@ -85,11 +88,11 @@ def offences(root: Path) -> Iterator[str]:
         if not path.name.startswith("__"):
             places[f"file {path.name}"].append(shown)
             folders[str(path.parent.relative_to(root))] += 1
-        if (lines := path.read_text().count("\n")) > MOST_LINES:
-            yield f"{shown} has {lines} lines, more than {MOST_LINES}"
         for node in trees[name].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[f"class {node.name}"].append(shown)
+    if not named:
+        return
     for what, where in places.items():
         if len(where) > 1:
             yield f"{what} is there {len(where)} times: {', '.join(where)}"
@@ -100,8 +103,8 @@ def offences(root: Path) -> Iterator[str]:
 
 def main() -> int:
     """Prints the offences; returns the exit status."""
-    found = list(offences(ROOT))
-    print("\n".join(found) or "layout: no circles, names unique, folders small")
+    found = list(offences(ROOT, named="--names" in sys.argv))
+    print("\n".join(found) or "layout: no circles")
     return 1 if found else 0
 
 

@@ -21,7 +21,6 @@ def imported(path: Path) -> Iterator[str]:
 
 def test_there_are_tests() -> None:
     assert Path(__file__).relative_to(TESTS) in MODULES
-    assert len(MODULES) > 100
 
 
 def test_no_test_module_imports_another() -> None:
