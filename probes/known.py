@@ -50,6 +50,7 @@ class Known:
         elif (client := told(sample, CLIENT)) is not None:
             if isinstance(client.get("pid"), int):
                 self.clients[client["pid"]] = sample
+                shorten(self.clients)
         elif (names := told(sample, NAMES)) is not None:
             rows = zip(names.get("tid", ()), names.get("pid", ()), names.get("name", ()), strict=False)
             for tid, pid, name in rows:

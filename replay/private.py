@@ -108,12 +108,16 @@ def _without_secrets(value: Any) -> Any:
     return value
 
 
+_MOST_NAMES = 1 << 16  # of strangers at a time: on a busy machine there are ever more
+
+
 class Disguise:
     """Replaces names in items; the same process has the same new name throughout one file."""
 
     def __init__(self) -> None:
         self._watched = table(np.bool_)
-        self._names: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # the one longest unheard of first
+        self._named = 0
         self._process_of = table(np.int32)  # by thread id
         # the same of other machines in a merged recording, whose numbers are larger
         self._far_watched: set[int] = set()
@@ -174,7 +178,14 @@ class Disguise:
 
     def name(self, pid: int) -> str:
         """What a process that is not watched is called in the file."""
-        return self._names.setdefault(pid, f"other-{len(self._names) + 1}")
+        known = self._names.pop(pid, None)
+        if known is None:
+            self._named += 1
+            known = f"other-{self._named}"
+            if len(self._names) >= _MOST_NAMES:
+                del self._names[next(iter(self._names))]
+        self._names[pid] = known
+        return known
 
     def _learn(self, records: Records) -> None:
         kinds, pids, tids = records["kind"], records["pid"], records["tid"]

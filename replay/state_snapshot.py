@@ -12,7 +12,10 @@ from probes.source import FILES, FRAMES, NAMES, PROCESS, SHAPES, Sample
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
 _STACKS: Final = 200  # the same of Python stacks
 _MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, of the first ones first
-_MOST_ENDED: Final = 4096  # processes: whoever makes more has the oldest forgotten
+# stacks of processes that ended so long ago go where there are more than a few: no window is longer
+_STACKS_NS: Final = 120_000_000_000
+_FEW_STACKS: Final = 4096
+_MOST_ENDED: Final = 1024  # processes: whoever makes more has the oldest forgotten
 
 
 class FactBook:
@@ -25,7 +28,7 @@ class FactBook:
         self._stacks: dict[int, dict[int, Any]] = {}  # of each process, by number
         self._count = 0  # of stacks
         self._shapes = Shapes()
-        self._ended: dict[int, None] = {}  # processes, in the order of their ends
+        self._ended: dict[int, int] = {}  # processes and when they ended, in that order
         self._over: dict[int, None] = {}  # those of them whose stacks are still there
 
     def take(self, sample: Sample) -> None:
@@ -53,8 +56,12 @@ class FactBook:
     def _note_end(self, pid: int) -> None:
         self._ended.pop(pid, None)
         self._over.pop(pid, None)
-        if self._known.processes[pid].get("exited_ns") is not None:
-            self._ended[pid] = self._over[pid] = None
+        ended_ns = self._known.processes[pid].get("exited_ns")
+        if isinstance(ended_ns, int):  # a file may hold anything
+            self._ended[pid], self._over[pid] = ended_ns, None
+            old_ns = ended_ns - _STACKS_NS
+            while self._count > _FEW_STACKS and self._ended[first := next(iter(self._over))] < old_ns:
+                self._drop_stacks(first)
             if len(self._ended) > 2 * _MOST_ENDED:
                 self._forget()
 

@@ -65,10 +65,10 @@ def test_a_table_with_endless_numbers_has_no_line(minor: int) -> None:
 def test_a_sample_that_is_told_before_its_frames_are_known_is_told_under_its_number() -> None:
     samples, frames = Samples(), (("/app", 0, "step"),)
     assert samples.is_new(1, 5, frames)
-    assert samples.number(2) == 2  # its place went out, its frames wait for symbols
+    assert samples.number(2, 5) == 2  # its place went out, its frames wait for symbols
     assert samples.is_new(2, 5, frames)
     assert not samples.is_new(3, 5, frames)
-    assert samples.number(3) == 1
+    assert samples.number(3, 5) == 1
 
 
 @pytest.mark.parametrize(

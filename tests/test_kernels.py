@@ -213,7 +213,7 @@ def test_handles_of_another_process_or_one_that_ended_have_no_name() -> None:
     kernels.hear(told_name(HANDLE, b"theirs", pid=11))
     assert launch_by(kernels, HANDLE) == []
     kernels.hear(told_name(HANDLE, b"mine"))
-    kernels.forget(10)
+    kernels.forget([10])
     assert launch_by(kernels, HANDLE) == []
 
 
@@ -223,7 +223,7 @@ def test_a_number_used_by_a_new_process_is_asked_for_again() -> None:
     for _ in range(2):
         kernels.notice(launch(1, ADD))  # type: ignore[arg-type]
         assert len(list(kernels.tell())) == 1
-        kernels.forget(10)
+        kernels.forget([10])
 
 
 def test_numbers_of_kernels_are_no_numbers_of_stacks_and_differ() -> None:

@@ -24,7 +24,8 @@ _OTHERS = 0  # the row without a key
 _GROW = 64
 _NESTED = int(CallFlag.NESTED)
 _LONGEST_NS = 1 << 62
-_ADDED = ("count", "errors", "bytes", "sum_ns")
+ADDED = ("count", "errors", "bytes", "sum_ns")
+TOTALS = (*ADDED, "max_ns")
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
 
 
@@ -44,7 +45,7 @@ class Totals:
 
     def grow(self, rows: int) -> None:
         """Appends zeros up to ``rows`` rows."""
-        for name in ("count", "errors", "bytes", "sum_ns", "max_ns"):
+        for name in TOTALS:
             array = getattr(self, name)
             if len(array) < rows:
                 setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
@@ -52,14 +53,14 @@ class Totals:
     def add(self, other: Totals) -> None:
         """Adds another table of the same rows; it may be shorter."""
         size = len(other.count)
-        for name in _ADDED:
+        for name in ADDED:
             getattr(self, name)[:size] += getattr(other, name)
         self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
 
     def subtract(self, other: Totals) -> None:
         """Takes out what was added, but for the longest, which stay as they are."""
         size = len(other.count)
-        for name in _ADDED:
+        for name in ADDED:
             getattr(self, name)[:size] -= getattr(other, name)
 
 
@@ -294,7 +295,7 @@ class CallWindow:
         """Sums over the ticks that are kept."""
         if self._totals is None:
             self._totals = Totals.zeros(self.table.rows)
-            for name in _ADDED:
+            for name in ADDED:
                 getattr(self._totals, name)[: len(self._sums.count)] = getattr(self._sums, name)
             for tick in self._ticks:
                 longest = self._totals.max_ns[: len(tick.totals.max_ns)]

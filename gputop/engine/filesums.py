@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gputop.engine.callsums import CallSums
+from gputop.engine.calltable import CallTable, Totals
 from gputop.engine.tally import ADDED, Tally
+from probes.arrays import distinct
 from probes.samples import told
 from probes.schema import Records, join
 from probes.source import FILES, GPUS, Item, Sample
 from replay.coding.file_format import MAX_SAMPLE_BYTES
 
 _GATHERED: Final = 4096  # records: adding up a few takes as long as adding up thousands
+_MOST_DENSE: Final = 512  # rows of calls, 5 MB, before they are packed
+_FEW_PROCESSES: Final = 64
 
 
 class FileSums:
@@ -24,6 +29,7 @@ class FileSums:
     def __init__(self) -> None:
         """Start with nothing."""
         self._tally: Tally | None = Tally()
+        self._calls = CallSums()
         self._waiting: list[Records] = []
         self._rows = 0
 
@@ -49,11 +55,26 @@ class FileSums:
         """The sums, as plain data; None when they are more than fits into a file."""
         if self._tally is not None:
             self._add_up(self._tally)
-        return None if self._tally is None else self._tally.told()
+        if self._tally is None:
+            return None
+        self._pack(self._tally)
+        return {**self._tally.told(), **self._calls.told()}
 
     def _add_up(self, tally: Tally) -> None:
         if self._waiting:
-            tally.take(join(self._waiting))
+            gathered = join(self._waiting)
             self._waiting, self._rows = [], 0
-        if tally.size_bytes > MAX_SAMPLE_BYTES:
-            self._tally = None
+            many = (
+                len(distinct(gathered["pid"])) > _FEW_PROCESSES
+            )  # then most records have a row of their own
+            at_once = _MOST_DENSE // 2 if many else len(gathered)
+            for start in range(0, len(gathered), at_once):
+                tally.take(gathered[start : start + at_once])
+                if tally.table.rows > _MOST_DENSE:
+                    self._pack(tally)
+        if tally.size_bytes + self._calls.size_bytes > MAX_SAMPLE_BYTES:
+            self._tally, self._calls = None, CallSums()
+
+    def _pack(self, tally: Tally) -> None:
+        self._calls.absorb(tally.table, tally.totals)
+        tally.table, tally.totals = CallTable(), Totals.zeros(0)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.engine.callers import Callers
-from gputop.engine.calltable import CallTable, Totals
+from gputop.engine.calltable import TOTALS, CallTable, Totals
 from gputop.engine.counters import Counters, add_up, settled
 from gputop.engine.diskwaits import DiskWaits, FileNames
 from gputop.engine.facts import Facts
@@ -49,7 +49,6 @@ from probes.source import (
 )
 
 VERSION = 1  # of what ``told`` returns
-_TOTALS = ("count", "errors", "bytes", "sum_ns", "max_ns")
 STATES = ("lived", "runnable", "blocked", "voluntary", "involuntary")  # of a thread in one tick
 _LIFE, _EXITED = ("kind", "pid", "tid", "t_end"), int(Kind.EXIT)
 _SWITCHES = ("runnable", "blocked", "voluntary", "involuntary")
@@ -245,7 +244,7 @@ class Tally:
             "events": self.events,
             "calls": packed(
                 [
-                    (*key, *(int(getattr(self.totals, name)[row]) for name in _TOTALS))
+                    (*key, *(int(getattr(self.totals, name)[row]) for name in TOTALS))
                     for key, row in zip(keys, rows, strict=True)
                 ]
             ),
@@ -305,7 +304,7 @@ class Tally:
         self.disk.merge_told(data)
         if "failed" in data:
             self.failed.merge(data["failed"])
-        elif any(row[3 + _TOTALS.index("errors")] for row in unpacked(data, "calls", 3 + len(_TOTALS))):
+        elif any(row[3 + TOTALS.index("errors")] for row in unpacked(data, "calls", 3 + len(TOTALS))):
             raise ValueError("which calls failed was not told by the gputop that wrote these sums")
 
     def _merge_stays(self, data: Mapping[str, Any]) -> None:
@@ -324,7 +323,7 @@ def merge_calls(
     Raises:
         ValueError: It is no such data, or more than there can be.
     """
-    rows = unpacked(data, "calls", 3 + len(_TOTALS))
+    rows = unpacked(data, "calls", 3 + len(TOTALS))
     if not 0 < len(rows) <= _MOST_ROWS:
         raise ValueError("calls of more functions than there can be")
     buckets = np.cumsum(np.frombuffer(data["buckets"], "<u4").astype(np.int64))
@@ -337,7 +336,7 @@ def merge_calls(
     place = mine[buckets // BUCKETS] * BUCKETS + buckets % BUCKETS
     added = counts.astype(np.int32)
     np.add.at(table.counts.reshape(-1), place, added)
-    for column, name in enumerate(_TOTALS, 3):
+    for column, name in enumerate(TOTALS, 3):
         values = np.array([row[column] for row in rows], np.int64)
         into = getattr(totals, name)
         (np.maximum if name == "max_ns" else np.add).at(into, mine, values)

@@ -12,6 +12,7 @@ from probes.schema import CallFlag, Kind, Records, select
 FEWEST = 200  # calls of a function, before anything is unusual
 TIMES = 8.0  # as long as 99 of 100 calls of the function
 LEAST_NS = 1_000_000
+_MOST_ROWS = 2048  # 25 MB; then all is learned anew, else those of ended processes would stay
 _EVERY = 8  # batches, of which one is counted: what is usual changes slowly
 _RENEW = 32  # counted batches between two looks at what is usual; at first they come more often
 
@@ -21,6 +22,9 @@ class Outliers:
 
     def __init__(self) -> None:
         """Nothing is usual yet."""
+        self._begin()
+
+    def _begin(self) -> None:
         self._table, self._totals = CallTable(), Totals.zeros(0)
         self._limit: npt.NDArray[np.float64] = np.zeros(0)
         self._batches = self._counted = 0
@@ -32,6 +36,8 @@ class Outliers:
         if not outer.any():
             return False
         made = select(records, outer)
+        if self._table.rows > _MOST_ROWS:
+            self._begin()
         rows = self._table.rows_of(made)
         known = rows < len(self._limit)
         found = bool((made["duration"][known] > self._limit[rows[known]]).any())

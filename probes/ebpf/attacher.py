@@ -80,6 +80,7 @@ class _Library:
     probes: list[libraries.Probe]
     file: untrusted_files.File
     links: list[int] = field(default_factory=list)
+    beside: list[int] = field(default_factory=list)  # that stay when more or less is traced
 
 
 class Attachments:
@@ -328,11 +329,16 @@ class Attachments:
             if library is not None:
                 self._seen.pop(identity, None)
                 self._drop(library)
+                self._close(library.beside)
                 library.file.close()
 
     def _drop(self, library: _Library) -> None:
+        links, library.links = library.links, []
+        self._close(links)
+
+    def _close(self, links: list[int]) -> None:
         with self._lock:
-            links, library.links = library.links, []
+            links = [link for link in links if link in self._links]  # else closed already
             self._owned.difference_update(links)
             self._links = [link for link in self._links if link not in links]
         close_all(links)
@@ -344,15 +350,32 @@ class Attachments:
         return [(identity, one.file, one.target.shown) for identity, one in found]
 
     def attach_one(
-        self, program: int, file: untrusted_files.File, offset: int, cookie: int, *, on_return: bool = False
+        self,
+        program: int,
+        file: untrusted_files.File,
+        offset: int,
+        cookie: int,
+        *,
+        on_return: bool = False,
+        library: tuple[int, int] | None = None,
     ) -> None:
         """Attaches a program, by file descriptor, at a place of any file that is open.
+
+        Args:
+            program, file, offset, cookie, on_return: What runs where.
+            library: That of a library ends with the library's probes.
 
         Raises:
             OSError: The file cannot be probed.
         """
         with attach_lock.turn() if self._pmu is not None else contextlib.nullcontext():
-            self._attach_at(program, file, [offset], [cookie], on_return=on_return)
+            link = self._attach_at(program, file, [offset], [cookie], on_return=on_return)
+        if link is not None and library is not None:
+            with self._attaching:
+                if (known := self._of.get(library)) is not None:
+                    known.beside.append(link)
+                else:  # it was let go of meanwhile
+                    self._close([link])
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:
         """Runs a program, by file descriptor, so many times a second on each busy CPU.

@@ -35,7 +35,8 @@ EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
 _GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
-_MOST_FILES = 1 << 16  # that are remembered; what is forgotten is only looked at again
+_MOST_FILES = 1 << 14  # that are remembered; what is forgotten is only looked at again
+_MOST_PROCESSES = 4096  # likewise
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
@@ -254,6 +255,8 @@ class Scanner:
         if runtime is not Runtime.STRIPPED or not drives or pid in self._blind:
             return
         if not any(libraries.layer(mapping) == api.RUNTIME for mapping in libraries.mappings((pid,))):
+            if len(self._blind) >= _MOST_PROCESSES:
+                self._blind.clear()
             self._blind.add(pid)
             facts = procfs.process_facts(pid)
             name = facts["name"] if facts else os.path.basename(target.shown)
@@ -271,8 +274,8 @@ class Scanner:
             self._executables.pop(pid, None)
             return None
         if self._executables.get(pid, ("", None))[0] != shown:
-            if len(self._executables) >= _MOST_FILES:
-                self._executables.clear()
+            while len(self._executables) >= _MOST_PROCESSES:  # those that ended long ago are the first
+                del self._executables[next(iter(self._executables))]
             self._executables[pid] = shown, libraries.executable(pid)
         return self._executables[pid][1]
 

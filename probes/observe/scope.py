@@ -22,6 +22,7 @@ from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NOTE, PROBLEM, Sample
 
 MOST_OWN = 4  # each further link costs every call of theirs 80 ns
+_MOST_DOUBTFUL = 4096
 _TELLING = np.array([Kind.FORK, Kind.EXEC, Kind.EXIT], np.uint8)
 _RARE = np.uint8(Kind.FORK)
 
@@ -84,6 +85,8 @@ class Scope:
             if then >= self.seen_from_ns:
                 continue
             if row["kind"] == Kind.FORK and maker in self._with_cuda:
+                while len(self._doubtful) >= _MOST_DOUBTFUL:  # most have ended, or never call
+                    del self._doubtful[next(iter(self._doubtful))]
                 self._doubtful[pid] = then
                 continue
             self._doubtful.pop(pid, None)

@@ -14,6 +14,7 @@ from probes.process import users
 
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
 MOST_OF_ONE_USER, MOST_OF_ROOT = 16, 128  # each image of a container has its own, and links on it are bounded
+_MOST_SEEN = 1 << 12
 _TELLS = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
 
 Identity = tuple[int, int]
@@ -50,4 +51,6 @@ class Loaders:
                     offset = parsing.function_in(file, _TELLS, mapping.path)
                     if offset is not None:
                         self._attach(file, offset)
+                if len(self._seen) >= _MOST_SEEN:
+                    self._seen.clear()
                 self._seen.add(mapping.file)

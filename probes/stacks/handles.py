@@ -8,7 +8,7 @@ launches pass something else (probes/stacks/kernel_resolver.py). Source: cuda.h 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,9 @@ class NamingProbes:
         Args:
             uprobes: The programs ``on_naming`` and ``on_named``, by file descriptor.
         """
-        for identity, file, shown in self._attachments.held(api.DRIVER):
+        held = self._attachments.held(api.DRIVER)
+        self._done &= {identity for identity, _, _ in held}
+        for identity, file, shown in held:
             if identity in self._done:
                 continue
             self._done.add(identity)
@@ -55,7 +57,7 @@ class NamingProbes:
                     for offset, how in found.items():
                         if offset is not None:
                             self._attachments.attach_one(
-                                uprobes[program], file, offset, how, on_return=on_return
+                                uprobes[program], file, offset, how, on_return=on_return, library=identity
                             )
 
 
@@ -104,6 +106,11 @@ class Handles:
         """What a handle stands for; None where nobody was heard to ask."""
         return self._known.get((pid, handle))
 
-    def forget(self, pid: int) -> None:
-        """Drops what is kept of a process that has ended."""
-        self._known = {key: one for key, one in self._known.items() if key[0] != pid}
+    @property
+    def processes(self) -> set[int]:
+        """Processes of which something is kept."""
+        return {pid for pid, _ in self._known}
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Drops what is kept of processes that have ended."""
+        self._known = {key: one for key, one in self._known.items() if key[0] not in pids}

@@ -11,7 +11,7 @@ asked the driver for (probes/stacks/handles.py); its file is that of the code wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,8 +168,13 @@ class Kernels:
             part = found[start : start + _A_SAMPLE]
             yield frames_sample(((pid, number, (frame,)) for pid, number, frame in part), now_ns)
 
-    def forget(self, pid: int) -> None:
-        """Drops what is kept of a process that has ended."""
-        self._known = {kernel for kernel in self._known if kernel[0] != pid}
-        self._waiting = {kernel: one for kernel, one in self._waiting.items() if kernel[0] != pid}
-        self._handles.forget(pid)
+    @property
+    def processes(self) -> set[int]:
+        """Processes of which something is kept."""
+        return {pid for pid, _ in self._known} | self._handles.processes
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Drops what is kept of processes that have ended."""
+        self._known = {kernel for kernel in self._known if kernel[0] not in pids}
+        self._waiting = {kernel: one for kernel, one in self._waiting.items() if kernel[0] not in pids}
+        self._handles.forget(pids)

@@ -71,6 +71,8 @@ _TURN_S, _LAST_TURN_S = 0.15, 2.0
 _LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
+_MOST_TOLD = 4096  # processes whose lines are unknown: told once
+_MOST_FILES = 1 << 12  # of which it is known that they hold no interpreter
 MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
 Identity = tuple[int, int]
 
@@ -301,6 +303,8 @@ class Lines(Hears):
             found = f"{shown} cannot be probed: {error.strerror}"
             if error.errno == errno.ETIMEDOUT:
                 return found  # it may be another time
+        if len(self._files) >= _MOST_FILES:  # each row of the kernel's stays what it is
+            self._files = {file: row for file, row in self._files.items() if isinstance(row, int)}
         self._files[identity] = found
         return found
 
@@ -341,6 +345,8 @@ class Lines(Hears):
             return
         if self._others.options.watch_all and next(libraries.mappings((pid,)), None) is None:
             return  # one of all the programs of the machine that make no CUDA call; told when it maps CUDA
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
         self._told.add((pid, why))
         facts = procfs.process_facts(pid)
         text = f"Python lines of process {pid} ({facts['name'] if facts else '?'}) are unknown: {why}"
@@ -412,10 +418,13 @@ class Lines(Hears):
         assert self._programs is not None
         seen = self._programs.maps["seen"]
         known = {*self._resolver.processes, *self._mappings.processes}
+        known |= {*self._samples.processes, *self.kernels.processes}
         gone = {pid for pid in known if not os.path.exists(f"/proc/{pid}")}
-        for pid in gone & self._gone:
+        if ended := gone & self._gone:
+            self.kernels.forget(ended)
+        for pid in ended:
             self._mappings.forget(pid)
-            self.kernels.forget(pid)
+            self._samples.forget(pid)
             for serial, code in self._resolver.forget(pid):
                 with contextlib.suppress(OSError):  # freed by the process itself
                     bpfcall.delete(seen, struct.pack("<QQ", serial, code))

@@ -110,18 +110,34 @@ class Samples:
     _MOST = 1 << 16
 
     def __init__(self) -> None:
-        self._first: dict[tuple[int, tuple[Frame, ...]], int] = {}
-        self._number: dict[int, int] = {}
+        self._first: dict[int, dict[tuple[Frame, ...], int]] = {}  # by process
+        self._number: dict[int, dict[int, int]] = {}
+        self._count = 0  # of numbers
+
+    @property
+    def processes(self) -> list[int]:
+        """Processes of which samples are known."""
+        return list(self._number)
 
     def is_new(self, number: int, pid: int, frames: tuple[Frame, ...]) -> bool:
         """Whether these frames are to be told."""
-        if len(self._number) >= self._MOST:
+        if self._count >= self._MOST:
             return True
-        first = self._first.setdefault((pid, frames), number)
-        return self._number.setdefault(number, first) == number
+        first = self._first.setdefault(pid, {}).setdefault(frames, number)
+        return self._numbered(pid, number, first) == number
 
-    def number(self, number: int) -> int:
+    def number(self, number: int, pid: int) -> int:
         """The number under which a sample is told."""
-        if len(self._number) >= self._MOST:
-            return self._number.get(number, number)
-        return self._number.setdefault(number, number)  # told so before its frames are known: it stays so
+        if self._count >= self._MOST:
+            return self._number.get(pid, {}).get(number, number)
+        return self._numbered(pid, number, number)  # told so before its frames are known: it stays so
+
+    def _numbered(self, pid: int, number: int, told: int) -> int:
+        known = self._number.setdefault(pid, {})
+        self._count += number not in known
+        return known.setdefault(number, told)
+
+    def forget(self, pid: int) -> None:
+        """Drops what is kept of a process that has ended."""
+        self._first.pop(pid, None)
+        self._count -= len(self._number.pop(pid, ()))

@@ -68,7 +68,7 @@ def stacks_sample(stacks: Iterable[Stack], now_ns: int) -> Sample:
     return frames_sample(((stack.pid, stack.id, stack.frames) for stack in stacks), now_ns)
 
 
-def places_samples(records: list[bytes], now_ns: int, number: Callable[[int], int]) -> Iterator[Sample]:
+def places_samples(records: list[bytes], now_ns: int, number: Callable[[int, int], int]) -> Iterator[Sample]:
     """Where threads were: records of the ring, of which ``number`` says under which stack each is told."""
     size = LINE_DTYPE.itemsize
     rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
@@ -76,4 +76,5 @@ def places_samples(records: list[bytes], now_ns: int, number: Callable[[int], in
         part = rows[start : start + _PLACES_A_SAMPLE]
         data = {name: part[name].tolist() for name in ("time", "tid", "pid", "syscall")}
         data["argument"] = (part["argument"] & 0xFFFFFFFF).tolist()
-        yield Sample(PLACES, now_ns, {**data, "stack": [number(stack) for stack in part["stack"].tolist()]})
+        stacks = [*map(number, part["stack"].tolist(), data["pid"])]
+        yield Sample(PLACES, now_ns, {**data, "stack": stacks})

@@ -23,6 +23,10 @@ from probes.files import file_reader, untrusted_files
 from probes.files.mmap_events import Mapped
 
 _MOST_FILES = 256
+_IDLE_S = (
+    30.0  # a file is kept so long after the last question: it takes a descriptor, a removed one its space
+)
+_MOST_ASKED = 1 << 14  # questions that wait for an answer, or to be asked again
 _MOST_TALKS = 8  # processes
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _MOST_ANSWERS = 1 << 16  # some 200 bytes each
@@ -58,6 +62,7 @@ class _Kept:
     checked: float = 0.0
     dead: bool = False  # it cannot be read, or has changed: it tells nothing any more
     again: float = float("inf")  # when it is tried again
+    used: float = 0.0
 
 
 @dataclass(slots=True)
@@ -96,6 +101,10 @@ class Lookups:
                 known = kept.known.get((mapping.path, place), _NOTHING)
                 if known is not _NOTHING:
                     return known  # type: ignore[return-value]
+            if len(self._asked) >= _MOST_ASKED:
+                self._forget_answered()
+                if len(self._asked) >= _MOST_ASKED:
+                    raise NotYet
             waiting = self._asked[key] = _Question(mapping, place)
             self._begin()
             self._questions.put(waiting)
@@ -107,6 +116,11 @@ class Lookups:
         self._slow.discard(mapping.file)
         del self._asked[key]
         return waiting.answer
+
+    def _forget_answered(self) -> None:
+        """Drops answers that nobody came back for, as of processes that ended."""
+        self._asked = {key: one for key, one in self._asked.items() if not one.done.is_set()}
+        self._slow.intersection_update(key[0] for key in self._asked)
 
     def _patience(self, file: Identity, now: float) -> float:
         if now >= self._second + 1.0:
@@ -134,7 +148,7 @@ class Lookups:
             self._thread.start()
 
     def _run(self) -> None:
-        while (question := self._questions.get()) is not None:
+        while (question := self._next()) is not None:
             try:
                 question.answer = self._answer(question.mapping, question.place)
             except Exception:  # a file that we have not thought of must not end this for all others
@@ -144,6 +158,14 @@ class Lookups:
         for kept in self._files.values():
             _let_go(kept)
         self._files.clear()
+
+    def _next(self) -> _Question | None:
+        """The next question; None at the end. Lets go of files meanwhile."""
+        while True:
+            try:
+                return self._questions.get(timeout=_IDLE_S if self._files else None)
+            except queue.Empty:
+                self._make_room()
 
     def _answer(self, mapping: Mapped, place: Place) -> Answer:
         kept = self._files.pop(mapping.file, None)
@@ -157,6 +179,7 @@ class Lookups:
             except OSError as error:
                 _bury(kept, error)
         self._files[mapping.file] = kept
+        kept.used = time.monotonic()
         if not kept.dead:
             self._look_up(kept, mapping, place)
         self._make_room()
@@ -203,8 +226,12 @@ class Lookups:
             len(talking) > _MOST_TALKS or sum(kept.symbols for kept in talking) > _MOST_SYMBOLS
         ):
             _end_talk(talking.pop(0))
-        while len(self._files) > _MOST_FILES:
-            _let_go(self._files.pop(next(iter(self._files))))
+        idle = time.monotonic() - _IDLE_S
+        for file, kept in list(self._files.items()):  # the least recently used one first
+            if len(self._files) <= _MOST_FILES and kept.used > idle:
+                break
+            if len(self._files) > _MOST_FILES or not kept.dead:  # a dead one is not tried again at once
+                _let_go(self._files.pop(file))
 
 
 def _begin_talk(kept: _Kept, shown: str) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import pytest
@@ -40,15 +40,15 @@ time.sleep(0.3)
 class Use:
     """What a process takes."""
 
+    memory: int
     descriptors: int
     children: int
-    memory: int
 
 
 def use_of(pid: int) -> Use:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Use(
-        len(os.listdir(f"/proc/{pid}/fd")), len(descendants((pid,))) - 1, pages * os.sysconf("SC_PAGE_SIZE")
+        pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir(f"/proc/{pid}/fd")), len(descendants((pid,))) - 1
     )
 
 
@@ -88,7 +88,12 @@ def test_others_programs_that_come_and_go_take_nothing_for_good(tmp_path: Path) 
             ended.wait()
     third = len(uses) // 3
     before, after = uses[third : 2 * third], uses[2 * third :]
-    print(uses[third], uses[-1], number)
+    print(f"{number} programs")
+    for at in range(20):
+        part = uses[at * len(uses) // 20 : (at + 1) * len(uses) // 20]
+        memory, files, children = (max(row) for row in zip(*map(astuple, part), strict=True))
+        minute = (at + 1) * MINUTES / 20
+        print(f"{minute:5.1f} min: {memory >> 20} MB, {files} descriptors, {children} children")
     assert max(use.children for use in uses) <= MOST_CHILDREN
     for name, more in (("descriptors", MORE_DESCRIPTORS), ("memory", MORE_BYTES)):
         assert max(getattr(use, name) for use in after) <= max(getattr(use, name) for use in before) + more
