@@ -50,6 +50,10 @@ class SessionDamagedError(GputopError):
     """The file is no session, or holds nothing that is whole or can be understood."""
 
 
+class AccountingError(ValueError):
+    """The parts do not add up to the whole: a defect of gputop, or a file whose times were made up."""
+
+
 class SessionTooNewError(GputopError):
     """A newer gputop recorded the file, in a format that this one does not know."""
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gputop.errors import AccountingError
 from gputop.explain.answer.account import account, whole
 from gputop.explain.answer.report import Account, Range
 from gputop.explain.build import explain
-from gputop.explain.chains.analysis import AccountingError, Analysis
+from gputop.explain.chains.analysis import Analysis
 from gputop.explain.estimates.estimate import Estimate
 from gputop.explain.estimates.learned import Learned, learn
 from gputop.explain.estimates.model import MOST_KERNELS, Model

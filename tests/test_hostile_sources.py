@@ -75,6 +75,18 @@ def test_a_source_that_is_no_text_is_told_in_a_sentence(
     assert said in source.problem
 
 
+@pytest.mark.parametrize(("mode", "shown"), [(0o755, True), (0o775, True), (0o777, False), (0o1777, False)])
+def test_a_source_without_a_folder_is_not_sought_where_others_can_lay_one(
+    mode: int, shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("somebody's\n")
+    tmp_path.chmod(mode)
+    monkeypatch.chdir(tmp_path)
+    source = read_source(Line("train.py", 1, "step"), None)
+    assert bool(source.lines) is shown
+    assert ("no folder for it" in source.problem) is not shown
+
+
 def _link(path: Path, to: Path) -> Path:
     path.symlink_to(to)
     return path

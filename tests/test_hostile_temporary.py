@@ -116,6 +116,41 @@ def test_a_question_to_a_lake_touches_no_name_that_others_could_have_laid(
     assert_untouched(program, OF_LAKES[command](lake), everybodys, lake.parent)
 
 
+# with a person, a browser, an assistant
+BY_HAND = {
+    "screen": ("terminal", ("replay", str(RECORDING))),
+    "screen-without-recording": ("terminal", ()),
+    "web": ("browser", ("web", str(RECORDING), "--port", "0", "--allow-root")),
+    "assistant": ("assistant", ("mcp", str(RECORDING))),
+}
+
+
+@pytest.mark.mainly("web", "assistant")
+@pytest.mark.parametrize("command", BY_HAND)
+def test_a_screen_or_a_server_touches_no_name_that_others_could_have_laid(
+    command: str, program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    way, words = BY_HAND[command]
+    if way == "browser":
+        needed("textual_serve")
+    if way == "assistant":
+        needed("mcp")
+    strange, ended = touched(by_hand(way, program, *words), everybodys, ROOT, sys.prefix, env=home(tmp_path))
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert strange == []
+
+
+def by_hand(way: str, *words: str) -> list[str]:
+    """The words of one who uses a command."""
+    return [sys.executable, "-I", str(ROOT / "tests" / "used_by_hand.py"), way, *words]
+
+
+def home(folder: Path) -> dict[str, str]:
+    """Settings and what a screen keeps lie in a home of its own."""
+    (made := folder / "home").mkdir(exist_ok=True)
+    return {"HOME": str(made), "XDG_CONFIG_HOME": f"{made}/.config", "XDG_STATE_HOME": f"{made}/.state"}
+
+
 @pytest.mark.ebpf
 def test_observing_touches_no_name_that_others_could_have_laid(
     program: str, everybodys: Path, tmp_path: Path
@@ -127,7 +162,8 @@ def test_observing_touches_no_name_that_others_could_have_laid(
     daemon = (
         f"{program} serve {at} --keep-dir {own}/kept & "
         f"while ! {program} snap {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
-        f"{program} serve --off {at}; wait"
+        f"{' '.join(by_hand('terminal', program, 'attach'))} {at} && "
+        f"{program} serve --stop {at}; wait"
     )
     (own / "run").mkdir()
     for words in (

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from gputop.errors import (
+    AccountingError,
     GputopError,
     SessionDamagedError,
     SessionNotFoundError,
@@ -104,6 +105,14 @@ def understood(path: str) -> Iterator[None]:
     """
     try:
         yield
+    except AccountingError as error:
+        if os.environ.get("GPUTOP_TRACEBACK"):
+            raise
+        _LOG.exception("the times of %s contradict each other", path)
+        raise SessionDamagedError(
+            f"{path} holds times that contradict each other ({error}); was it edited, or its machine's clock "
+            "broken? If gputop recorded it, please report it"
+        ) from error
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
         if os.environ.get("GPUTOP_TRACEBACK"):
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from dataclasses import dataclass
 
 from gputop.engine.lines import Line
@@ -44,6 +46,12 @@ def read_source(line: Line, pid: int | None) -> Source:
         return Source(
             line.file, problem="native code: its file has functions and addresses, no lines of source"
         )
+    if pid is None and not line.file.startswith("/") and not _is_own_folder():
+        return Source(
+            line.file,
+            problem="the recording holds no folder for it, and others may write to this folder: start gputop "
+            "in the program's own",
+        )
     try:
         text = source_texts.text_of(line.file, pid)
     except FileNotFoundError:
@@ -55,3 +63,14 @@ def read_source(line: Line, pid: int | None) -> Source:
     except ValueError as error:  # a program may call its code anything
         return Source(line.file, problem=str(error))
     return Source(text.path, tuple(text.data.decode(errors="replace").split("\n")), text.changed_ns)
+
+
+def _is_own_folder() -> bool:
+    """Whether nobody else can have laid a file into the current folder."""
+    try:
+        found = os.stat(".")
+    except OSError:
+        return False
+    behind = os.environ.get("SUDO_UID", "")
+    mine = {0, os.geteuid(), int(behind) if behind.isdecimal() else 0}
+    return found.st_uid in mine and not found.st_mode & stat.S_IWOTH

@@ -55,7 +55,7 @@ def text_of(file: str, pid: int | None) -> Text:
 def _places(file: str, pid: int | None) -> list[list[str]]:
     """[root, path] of each place where it may be; "" for this machine's own root."""
     if pid is None:
-        return [["", file]]
+        return [["", os.path.abspath(file)]]  # the child may stand elsewhere
     if file.startswith("/"):
         return [[f"/proc/{pid}/root", file], ["", file]]
     return [["", f"/proc/{pid}/cwd/{file}"]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gputop.errors import AccountingError
 from gputop.explain.answer.report import Account, Range
-from gputop.explain.chains.analysis import AccountingError, Analysis
+from gputop.explain.chains.analysis import Analysis
 from gputop.explain.proofs.gaps import DeviceTime
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.engine.intervals import expand
+from gputop.errors import AccountingError
 from gputop.explain.chains.chain import Links, Segments, Walk
 from gputop.explain.chains.polling import Polls
 from gputop.explain.chains.traced import Traced
@@ -19,10 +20,6 @@ from gputop.explain.proofs.gaps import Gaps, GpuTime, join
 from gputop.explain.proofs.kernels import KernelTime, held_kernels
 
 _MANY = 2_000_000
-
-
-class AccountingError(ValueError):
-    """The parts do not add up to the whole: a defect of gputop, or a file whose times were made up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""A file whose times contradict each other: a sentence that names it, from every command that explains."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gputop.commands import cli
+from gputop.errors import AccountingError
+from tests.conftest import needed
+
+RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
+COMMANDS = {
+    "explain": ("explain", "{file}"),
+    "explain-json": ("explain", "{file}", "--json"),
+    "replay": ("replay", "{file}", "--once"),
+    "diff": ("diff", "{file}", str(RECORDING)),
+    "report": ("report", "{file}", "-o", "{out}"),
+    "perfetto": ("export", "{file}", "--to", "perfetto", "-o", "{out}"),
+    "csv": ("export", "{file}", "--to", "csv", "-o", "{out}"),
+    "sql": ("sql", "SELECT 1", "{file}"),
+}
+
+
+def contradict(*_given: object) -> None:
+    raise AccountingError("the parts of 1 of 2 gaps do not add up: 3 of 4 ns at 5")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_times_that_contradict_each_other_are_an_ordinary_error(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No file is known that gets so far: what finds it out is made to find it."""
+    if command == "sql":
+        needed("duckdb")
+    analysis = importlib.import_module("gputop.explain.chains.analysis")  # gputop.explain is a function, too
+    monkeypatch.setattr(analysis, "walk", contradict)
+    shutil.copy(RECORDING, file := tmp_path / "edited.gputop")
+    words = [word.format(file=file, out=tmp_path / "out") for word in COMMANDS[command]]
+    assert cli.run(words) == 1
+    said = capfd.readouterr().err
+    assert str(file) in said
+    assert "times that contradict each other" in said
+    assert "should not have happened" not in said
