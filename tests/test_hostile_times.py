@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gputop.commands import cli
 from gputop.errors import AccountingError
+from probes.source import Sample
+from replay.reader import SessionReader
+from replay.writer import SessionWriter
 from tests.conftest import needed
 
 RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "numpy-sync.msgpack"
@@ -33,7 +38,6 @@ def contradict(*_given: object) -> None:
 def test_times_that_contradict_each_other_are_an_ordinary_error(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No file is known that gets so far: what finds it out is made to find it."""
     if command == "sql":
         needed("duckdb")
     analysis = importlib.import_module("gputop.explain.chains.analysis")  # gputop.explain is a function, too
@@ -45,3 +49,23 @@ def test_times_that_contradict_each_other_are_an_ordinary_error(
     assert str(file) in said
     assert "times that contradict each other" in said
     assert "should not have happened" not in said
+
+
+FAR = 1 << 62  # ns
+LATE = 28_317_757_199_833  # when one of the recording's calls ends
+
+
+def test_a_record_of_another_age_is_an_ordinary_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As random changes of recordings found it."""
+    file = tmp_path / "edited.gputop"
+    with closing(SessionReader(RECORDING)) as reader, closing(SessionWriter(file, reader.header)) as writer:
+        for item in reader.items():
+            if not isinstance(item, Sample):
+                item = item.copy()
+                item["t_end"][item["t_end"] == LATE] += np.uint64(FAR)
+            writer.write(item)
+    assert cli.run(["explain", str(file)]) == 1
+    said = capfd.readouterr().err
+    assert f"{file} holds times that contradict each other" in said
