@@ -200,7 +200,7 @@ def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> N
 
     Args:
         allowed: Names; those that this architecture does not have are passed over.
-        refused: What becomes of any other call. Calls of another architecture kill.
+        refused: What becomes of any other call, and of those of another architecture.
 
     Raises:
         OSError: The kernel has no filters, or this is neither x86-64 nor arm64.
@@ -212,7 +212,7 @@ def forbid(names: Iterable[str]) -> None:
     """Installs a filter on this thread and those that it starts: these system calls fail with EPERM for ever.
 
     Args:
-        names: Those that this architecture does not have are passed over. Calls of another one kill.
+        names: Those that this architecture does not have are passed over. Calls of another one fail, too.
 
     Raises:
         OSError: As ``allow_only``.
@@ -259,7 +259,7 @@ def filter_of(
     rules = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
-        (_RETURN, 0, 0, _KILL),
+        (_RETURN, 0, 0, refused.value),  # 32-bit calls, whose numbers mean others
         (_LOAD, 0, 0, _NUMBER_AT),
     ]
     if machine == "x86_64":  # the x32 numbers are the same calls again
