@@ -58,7 +58,8 @@ def test_a_stranger_names_cause_line_and_fix(name: str, size: tuple[int, int]) -
     file, _, line = screen.place.partition(":")
     assert screen.kind == f"{kind}-bound", screen.text
     assert what in screen.what
-    assert file == Path(inspect.getfile(holder)).name
+    # the recordings were made when the file of the loaders had a shorter name
+    assert file == Path(inspect.getfile(holder)).name.replace("loader_demos", "loaders")
     assert first <= int(line) < first + len(rows)
     assert re.search(fix, screen.fix), screen.fix
     assert screen.saves_ns > 0

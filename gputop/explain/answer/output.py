@@ -253,7 +253,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
     block = finding_block(finding, report)
-    lines = [*_wrapped(f"{number}. {block.title} [{block.tag}]", width, ""), f"   {block.cost}"]
+    lines = [*_wrapped(f"{number}. {block.title} [{block.tag}]", width, ""), *_wrapped(block.cost, width, "   ")]
     for depth, (_layer, text, figures) in enumerate(block.links):
         lines += _wrapped(f"{'  ' * depth}{text}: {figures}", width, "     ")
     for heading, texts in block.lists:
@@ -261,7 +261,7 @@ def _finding_text(number: int, finding: Finding, report: Report, width: int) -> 
             lines += _wrapped(f"{heading}: {'; '.join(texts)}", width, "   ")
     for text in finding.advice:
         lines += _wrapped(f"> {text}", width, "   ")
-    lines.append(f"   {block.saves}")
+    lines += _wrapped(block.saves, width, "   ")
     if block.moments:
         lines.append(f"   {block.moments} (gputop replay --at)")
     return lines
