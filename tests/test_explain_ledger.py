@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,3 +255,12 @@ def test_a_ledger_does_not_depend_on_which_neighbours_are_joined_first() -> None
     left, right = report_of(merge(merge(one, two), three)), report_of(merge(one, merge(two, three)))
     assert shares(left) == shares(right)
     assert replace(left, findings=()) == replace(right, findings=())
+
+
+def test_the_way_from_a_probe_to_a_sentence_is_at_most_twenty_files_long() -> None:
+    root = Path(__file__).resolve().parents[1]
+    page = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    way = page.partition("### From a probe to a sentence")[2].partition("\n## ")[0].partition("\n### ")[0]
+    steps = re.findall(r"^\d+\. `([\w/.]+)`", way, re.MULTILINE)
+    assert 10 < len(steps) <= 20
+    assert [one for one in steps if not (root / one).is_file()] == []

@@ -253,7 +253,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
 
 def _finding_text(number: int, finding: Finding, report: Report, width: int) -> list[str]:
     block = finding_block(finding, report)
-    lines = [*_wrapped(f"{number}. {block.title} [{block.tag}]", width, ""), *_wrapped(block.cost, width, "   ")]
+    lines = _wrapped(f"{number}. {block.title} [{block.tag}]", width, "")
+    lines += _wrapped(block.cost, width, "   ")
     for depth, (_layer, text, figures) in enumerate(block.links):
         lines += _wrapped(f"{'  ' * depth}{text}: {figures}", width, "     ")
     for heading, texts in block.lists:
