@@ -14,7 +14,7 @@ import pytest
 
 from gputop.simgpu import environment, read_trace
 from tests.first_screen import read
-from tests.stories import chains, ends, installed
+from tests.stories import chains, ends, installed, live
 from tests.stories.answer import Answer, Difference
 from tests.stories.catalogue import PAIRS, PROGRAMS, STORIES, Pair
 from tests.stories.cells import put
@@ -247,6 +247,20 @@ def test_the_panel_names_class_cause_and_the_line_of_the_chain_s_end(
 ) -> None:
     end = min(chains.STORIES["pipe-computes-before"].ends)
     assert at_end(end, panel=panel.replace("{end}", str(end)), delayed=delayed).screen_right == right
+
+
+def test_a_live_screen_has_to_be_right_and_to_stay_so() -> None:
+    story = chains.STORIES["pipe-computes-before"]
+    shown = read(panel_of("waits for a thread", "peers.py:1"))
+    right = live.Live(story, 4.0, 0.9, read(""), 0.25, 0.01)
+    lives = [right, replace(right, held=0.2, screen=shown), live.Live(story, None, 0.0, shown)]
+    assert [one.right for one in lives] == [True, False, False]
+    text = live.section("Chains: live", lives, ["nap-step-before: no PyTorch"])
+    assert text.startswith("# Chains: live\n")
+    assert "Right within 30 s: 1 of 3." in text
+    assert "| pipe-computes-before | 4.0 | 90.0 | 1.0 | 25.0 |" in text
+    assert "waits for a thread C29 proved peers.py:1" in text
+    assert "Failed: nap-step-before" in text
 
 
 def test_starved_of_cpu_is_right_alone_where_the_kernel_counted_a_delay() -> None:

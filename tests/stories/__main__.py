@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.stories import chains, ends, installed, reported
+from tests.stories import chains, ends, installed, live, reported
 from tests.stories.answer import AnswerError
 from tests.stories.catalogue import PAIRS, STORIES, Pair, Story
 from tests.stories.cells import holds, put
@@ -117,6 +117,24 @@ def of_ends(title: str, catalogue: Catalogue, options: argparse.Namespace, folde
     return int(not all(one.holds for one in outcomes))
 
 
+def of_live(title: str, stories: dict[str, Story], options: argparse.Namespace, folder: Path) -> int:
+    """The same programs before their fix on the live screen."""
+    lives, failures = [], []
+    for story in chosen(stories, options.names, options.backend):
+        if not story.end:
+            continue
+        try:
+            lives.append(live.watched(story, folder / "live" / story.name, backend=options.backend))
+        except (StoryError, OSError, TimeoutError) as error:
+            failures.append(f"{story.name}: {error}")
+            print(failures[-1], flush=True)
+            continue
+        print(live.live_row(lives[-1]), flush=True)
+    if options.write:
+        put(options.write, live.section(f"{title}: live", lives, failures))
+    return int(bool(failures) or not all(one.right for one in lives))
+
+
 def main() -> int:
     """Runs it; 0 when every requirement holds."""
     parser = argparse.ArgumentParser(prog="make stories")
@@ -147,16 +165,27 @@ def main() -> int:
         action="store_true",
         help="the programs of ../shared/programs instead, which may be missing",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="with one of these two: the live screen, 30 s each",
+    )
     parser.add_argument("names", nargs="*", help="how the stories' names begin")
     options = parser.parse_args()
+    if options.live and not (options.chains or options.shared):
+        parser.error("--live goes with --chains or --shared")
     folder = options.keep or Path(tempfile.mkdtemp(prefix="gputop-stories-", dir="/var/tmp"))
     outcomes = [Outcome(QUIET_TITLE)]
     try:
         if options.shared:
             if not reported.FOLDER.is_dir():
                 raise SystemExit(f"{reported.FOLDER} is not there")
+            if options.live:
+                return of_live(reported.TITLE, reported.STORIES, options, folder)
             return of_ends(reported.TITLE, (reported.STORIES, reported.PAIRS), options, folder)
         if options.chains:
+            if options.live:
+                return of_live(chains.TITLE, chains.STORIES, options, folder)
             return of_ends(chains.TITLE, (chains.STORIES, chains.PAIRS), options, folder)
         judge_all(outcomes[0], options, folder, busy=False)
         if options.busy:

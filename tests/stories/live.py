@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.faults import priority
 from tests.first_screen import FirstScreen, read
 from tests.gputop_command import GPUTOP
 from tests.stories.catalogue import Story
+from tests.stories.cells import count, mark, percent, row, table
 from tests.stories.delays import Delays
 from tests.stories.ends import panel_right
 from tests.stories.judge import STARVED
@@ -22,6 +24,12 @@ from tests.stories.recording import command_of, environment
 
 SIZE = (80, 24)
 WITHIN_S = 30.0  # of the start of gputop, by which the answer has to be there
+MOSTLY = 0.5  # of the looks after the first right one, in which it has to be right
+TEXT = """The programs under `gputop -- PROGRAM` in a terminal of 80 by 24, read twice a second: when the WHY
+panel first named class, cause and line, and in which share of the looks after that it did, to the end of
+30 s; the program may have ended before. Where the kernel counted a run-queue delay of more than 5 %, starved
+of CPU is right.
+"""
 _LOOKS_S = 0.5
 _PATIENCE_S = 20.0
 
@@ -44,6 +52,34 @@ class Live:
     screen: FirstScreen
     cpu: float = 0.0
     delayed: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """It was right in time, and stayed so in most looks."""
+        return self.first_s is not None and self.held > MOSTLY
+
+
+HEAD = ("program", "right after s", "of the looks after that", "waited for a CPU %", "gputop, % of a core")
+
+
+def live_row(one: Live) -> str:
+    """A line of the table."""
+    after = "-" if one.first_s is None else f"{one.first_s:.1f}"
+    shown = "" if one.right else f" `{' '.join(' '.join(one.screen.text.splitlines()[:4]).split())}`"
+    cells = (one.story.name, f"{after}{mark(one.right)}{shown}", percent(one.held))
+    return row((*cells, percent(one.delayed), percent(one.cpu)))
+
+
+def section(title: str, lives: Sequence[Live], failures: Sequence[str]) -> str:
+    """The part of the page."""
+    held = count([one.right for one in lives])
+    text = [
+        f"# {title}\n",
+        TEXT,
+        f"Right within {WITHIN_S:.0f} s: {held}.\n",
+        *table(HEAD, map(live_row, lives)),
+    ]
+    return "\n".join([*text, *(f"Failed: {failure}" for failure in failures)]).rstrip() + "\n"
 
 
 def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str = "cuda") -> Live:
