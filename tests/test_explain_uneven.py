@@ -75,6 +75,19 @@ def test_where_few_steps_take_most_of_the_time_the_answer_speaks_of_totals() -> 
     assert all(finding.per_step_ns is None for finding in report.findings if finding.gaps < 10)
 
 
+def test_no_evidence_tells_the_mean_of_steps_that_differ() -> None:
+    """Eight batches at once, then a wait for the loader, and memory that is allocated in each step."""
+    loop = Loop()
+    for number in range(STEPS):
+        loop.host(400_000 if number % 8 == 7 else 200)
+        loop.send()
+        loop.kernels(1, 6)
+        loop.call(SYNC, 200)
+        loop.call("cudaMalloc", 4_000)
+    said = {one.cause: " ".join(one.evidence) for one in loop.program.report().findings}
+    assert f"{STEPS} steps, 4.0ms lost in each" in said["C20"]
+
+
 def test_even_steps_are_told_by_their_mean() -> None:
     report = looped([5_000] * STEPS)
     assert report.steps is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
@@ -31,6 +32,7 @@ panel first named class, cause and line, and in which share of the looks after t
 of CPU is right.
 """
 _LOOKS_S = 0.5
+_CLOSES_S = 5.0
 _PATIENCE_S = 20.0
 
 
@@ -100,9 +102,18 @@ def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str 
         with Delays(pid) as delays:
             seen = _looked(story, terminal, began + seconds, delays)
         cpu = (gputop_ticks(pid) - used) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
-        terminal.keys("q")
-        terminal.wait(terminal.at_prompt, _PATIENCE_S)
+        _quit(terminal)
     return replace(seen, cpu=cpu, delayed=delays.share)
+
+
+def _quit(terminal: Terminal) -> None:
+    """Ends gputop: once a program has ended, q closes the page about it first."""
+    for _ in range(2):
+        terminal.keys("q")
+        with contextlib.suppress(TimeoutError):
+            terminal.wait(terminal.at_prompt, _CLOSES_S)
+            return
+    terminal.wait(terminal.at_prompt, _PATIENCE_S)
 
 
 def _looked(story: Story, terminal: Terminal, until: float, delays: Delays) -> Live:

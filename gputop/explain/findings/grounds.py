@@ -48,6 +48,9 @@ def _lines(cause: Cause, claim: Claim) -> list[tuple[Line, float]]:
     return line_shares(scene.evidence, scene.evidence.calls["stack"][calls[known]], cost[known])
 
 
+_FAR = 2  # times the median
+
+
 def blamed(cause: Cause, claim: Claim) -> Ints:
     """The calls that the cause blames; -1 where a gap has none."""
     scene, gaps = claim.scene, claim.gaps
@@ -91,7 +94,9 @@ def _gaps_text(claim: Claim, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     ]
     steps = claim.steps
     if steps is not None and steps.count:
-        each = f" of {format_ns(steps.usual_ns)}, {format_ns(whole / steps.count)} lost in each"
+        # a mean that is far from the median tells of none of them
+        length = f" of {format_ns(steps.usual_ns)}" if steps.usual_ns <= _FAR * steps.median_ns else ""
+        each = f"{length}, {format_ns(whole / steps.count)} lost in each"
         facts.append(
             f"{len(most) / steps.count:.1f} {'of these gaps per' if few else 'times a'} step; {steps.count} "
             f"steps{each if even(ordered, steps.count) else f', {format_ns(whole)} lost in all'}"
