@@ -28,8 +28,8 @@ WITHIN_S = 30.0  # of the start of gputop, by which the answer has to be there
 MOSTLY = 0.5  # of the looks after the first right one, in which it has to be right
 TEXT = """The programs under `gputop -- PROGRAM` in a terminal of 80 by 24, read twice a second: when the WHY
 panel first named class, cause and line, and in which share of the looks after that it did, to the end of
-30 s; the program may have ended before. Where the kernel counted a run-queue delay of more than 5 %, starved
-of CPU is right.
+30 s; once the program has ended, a page about it may cover the panel. Where the kernel counted a run-queue
+delay of more than 5 %, starved of CPU is right.
 """
 _LOOKS_S = 0.5
 _CLOSES_S = 5.0
@@ -128,6 +128,6 @@ def _looked(story: Story, terminal: Terminal, until: float, delays: Delays) -> L
         right = panel_right(story, shown, disturbed=delays.share > STARVED and "cpu" not in story.classes)
         if right and first is None:
             first = time.monotonic() - began
-        if first is not None:
+        if first is not None and " WHY" in shown.text.replace("›", " "):  # no page covers the panel
             looks.append(right)
     return Live(story, first, sum(looks) / max(len(looks), 1), screen)
