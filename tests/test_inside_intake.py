@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes import schema
+from probes import api, schema
 from probes.activities import activity_rows
 from probes.inside.intake import Inside
 from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
@@ -138,6 +138,25 @@ def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
     inside.hear(message(Message.STATE, b"no libcupti.so was found", 24, State.REFUSED))
     (problem,) = [sample.data["text"] for sample in said if sample.kind == PROBLEM]
     assert problem == "process 40 starts without --inside's exact kernels: no libcupti.so was found"
+
+
+def test_launches_of_which_cupti_tells_nothing_mean_that_another_client_has_it() -> None:
+    said: list[Sample] = []
+    inside = Inside(said.append)
+    inside.hear(message(Message.STATE, b"26", 2, State.ON))
+    launch = [row.argument for row in api.BY_OP].index("kernel")
+    for number in range(8):
+        records = call(NOW + 1000 * number + 100, NOW + 1000 * number + 600)
+        records["op"] = launch
+        inside.notice(records)
+    later = bytearray(rows(flushed=NOW + 50_000))
+    later[:8] = np.uint64(NOW + 60_000).tobytes()
+    inside.hear(bytes(later))
+    told(inside, NOW + 100_000)
+    assert [sample for sample in said if sample.kind == PROBLEM] == []  # they may still come
+    told(inside, NOW + 200_000, last=True)
+    (problem,) = [sample.data["text"] for sample in said if sample.kind == PROBLEM]
+    assert "goes on without --inside's exact kernels: another CUPTI client" in problem
 
 
 @given(

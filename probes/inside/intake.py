@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from probes import api
 from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
 from probes.arrays import distinct
 from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
@@ -43,6 +44,10 @@ _SLACK_NS: Final = 300  # by which both clocks' readings of one call may be apar
 _KEPT_NS: Final = 20_000_000_000  # of calls: what they gave may run as long
 _PATIENCE_NS: Final = 1_000_000_000  # of work whose call has not come yet
 _CALLS_KEPT_NS: Final = 3_000_000_000  # of calls that probes saw
+_SILENT_NS: Final = 2_000_000_000  # of CUPTI, while the program launches kernels
+_FEWEST_UNSEEN: Final = 8  # launches
+_LAUNCHES: Final = np.array([row.argument == "kernel" for row in api.BY_OP])
+_TAKEN: Final = "another CUPTI client, such as torch.profiler, has taken its records"
 _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
 _MOMENTS: Final = 4_096
 _MOST_TEXTS: Final = 1 << 16
@@ -53,7 +58,7 @@ _LATEST_NS: Final = 1_000_000_000  # after now: a program's times may be anythin
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.void]
-_CALLS: Final = np.dtype([("begin", "<i8"), ("end", "<i8"), ("tid", "<i8")])
+_CALLS: Final = np.dtype([("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("launches", "?")])
 _GIVERS: Final = np.dtype([("correlation", "<i8"), ("begin", "<i8"), ("tid", "<i8")])
 
 
@@ -80,6 +85,7 @@ class _Process:
     dropped_before: int = 0
     until_ns: int = 0  # what ended until then has come
     whole_ns: int = 0  # the same at the mark before
+    heard_ns: int = 0  # the newest call that CUPTI told
     state: int = 0
     error_ns: int = 0
 
@@ -163,9 +169,12 @@ class Inside:
             process.until_ns = int(header["flushed"])
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
+        if process.state == State.TAKEN and state in (State.TAKEN, State.ENDED):
+            return  # told already
         if state == State.ON:
             process.lost += process.state == State.ON  # by exec: what the program before had is not known
             self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
+            process.heard_ns = now
         elif state == State.ENDED:
             error = max((int(one["error"].max()) for one in process.moments), default=process.error_ns)
             whole = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
@@ -193,6 +202,7 @@ class Inside:
         calls["end"] = records["t_end"][outer]
         calls["begin"] = calls["end"] - records["duration"][outer].astype(np.int64)
         calls["tid"] = records["tid"][outer]
+        calls["launches"] = _LAUNCHES.take(records["op"][outer], mode="clip")
         pids = records["pid"][outer]
         for pid in distinct(pids).tolist():
             self._calls.setdefault(pid, []).append(calls[pids == pid])
@@ -218,6 +228,7 @@ class Inside:
         for pid, process in list(self._processes.items()):
             before, ended = process.whole_ns, pid in self._ended
             rows = self._joined(pid, process, mark_ns, last=last or ended)
+            self._notice_silence(pid, process, mark_ns, last=last or ended)
             if len(rows):
                 count += len(rows)
                 yield from activity_samples(rows, self._texts, mark_ns)
@@ -237,6 +248,18 @@ class Inside:
             self._calls[pid] = [one[one["end"] > mark_ns - _CALLS_KEPT_NS] for one in kept]
         self._since_mark = [count + lost, since] if count or lost else []
 
+    def _notice_silence(self, pid: int, process: _Process, now: int, *, last: bool) -> None:
+        """A client with buffers of its own that does not subscribe shows by launches that are not told."""
+        kept = self._calls.get(pid)
+        if process.state not in (State.ON, State.ENDED) or not kept:
+            return
+        calls = np.concatenate(kept)
+        unseen = calls["begin"][
+            calls["launches"] & (calls["begin"] > process.heard_ns) & (calls["end"] < process.until_ns)
+        ]
+        if len(unseen) >= _FEWEST_UNSEEN and (last or int(unseen.min()) < process.until_ns - _SILENT_NS):
+            self._state(pid, process, State.TAKEN, _TAKEN, now)
+
     def told_since_mark(self) -> list[int]:
         """What the mark tells of it: how many rows there were, and of which moment on some may be missing."""
         return self._since_mark
@@ -248,7 +271,10 @@ class Inside:
         if not len(rows) and not len(process.work):
             return process.work
         what = rows["what"]
-        process.given = np.concatenate([process.given, rows[what == What.CALL]])
+        given = rows[what == What.CALL]
+        if len(given):
+            process.heard_ns = max(process.heard_ns, int(self._monotonic(process, given["end"]).max()))
+        process.given = np.concatenate([process.given, given])
         told = np.isin(what, [int(one) for one in _WHAT])
         work = self._table(pid, process, rows[told])
         process.correlation = np.concatenate(
