@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gputop.analysis.answer.report import Report as Report
+    from gputop.analysis.compare import Diff as Diff
     from gputop.api.functions import diff as diff
     from gputop.api.functions import explain as explain
     from gputop.api.functions import schema as schema
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from gputop.api.session import Session as Session
     from gputop.api.session import open_session as open_session
     from gputop.engine.frame import Frame as Frame
-    from gputop.engine.stats import Stats as Stats
+    from gputop.engine.session_totals import Stats as Stats
     from gputop.errors import GputopError as GputopError
     from gputop.errors import NoCallsError as NoCallsError
     from gputop.errors import OutsideSessionError as OutsideSessionError
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from gputop.errors import SessionNotFoundError as SessionNotFoundError
     from gputop.errors import SessionTooNewError as SessionTooNewError
     from gputop.errors import SessionUnreadableError as SessionUnreadableError
-    from gputop.explain.answer.report import Report as Report
-    from gputop.explain.compare import Diff as Diff
 
 # else logging prints what nobody asked for to standard error
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -39,9 +39,9 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _HOMES = {
     "gputop.api.session": ("open_session", "Session"),
     "gputop.api.functions": ("explain", "stats", "diff", "to_json", "schema"),
-    "gputop.explain.answer.report": ("Report",),
-    "gputop.explain.compare": ("Diff",),
-    "gputop.engine.stats": ("Stats",),
+    "gputop.analysis.answer.report": ("Report",),
+    "gputop.analysis.compare": ("Diff",),
+    "gputop.engine.session_totals": ("Stats",),
     "gputop.engine.frame": ("Frame",),
     "gputop.errors": (
         "GputopError",
@@ -73,7 +73,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps ``gputop.explain`` a function: once imported, the package of that name would take its place."""
+    """Keeps ``gputop.analysis`` a function: once imported, the package of that name would take its place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

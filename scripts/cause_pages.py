@@ -11,9 +11,9 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
+from gputop.analysis.answer.report_output import report_to_text
+from gputop.analysis.causes import CATALOGUE, CAUSES
 from gputop.api.functions import explain
-from gputop.explain.answer.output import report_to_text
-from gputop.explain.causes import CATALOGUE, CAUSES
 from tests.cause_stories import STORIES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from gputop.analysis.chains.call_forms import TITLES, advice_of
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame
-from gputop.engine.lines import Line as SourceLine
-from gputop.explain.chains.formwords import TITLES, advice_of
 from gputop.playback.feed import Explained, Feed
 from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp

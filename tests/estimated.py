@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.explain.chains.analysis import Analysis
-from gputop.explain.estimates.estimate import Estimate
+from gputop.analysis.chains.analysis import Analysis
+from gputop.analysis.estimates.estimate import Estimate
 from probes.source import GPUS, Sample
 from tests.items import SECOND, START
 from tests.programs import Program

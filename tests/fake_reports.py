@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -26,7 +26,7 @@ from gputop.explain.answer.picture import (
     Shares,
     ThreadLane,
 )
-from gputop.explain.answer.report import (
+from gputop.analysis.answer.report import (
     Account,
     Diagnosis,
     DiagnosisKind,
@@ -40,7 +40,7 @@ from gputop.explain.answer.report import (
     StepFacts,
     StormCost,
 )
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.evidence.blocking import Wait
 from gputop.playback.feed import Explained
 
 MS, S = 1_000_000, 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.explain.chains.chain import State
+from gputop.analysis.chains.chain import State
 from tests import programs as p
 from tests.programs import US, Program
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gputop.explain.answer.memory import MemoryReport
-from gputop.explain.answer.report import Report
-from gputop.explain.build import explain
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.evidence.held import Held
+from gputop.analysis.answer.memory_report import MemoryReport
+from gputop.analysis.answer.report import Report
+from gputop.analysis.build import explain
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.evidence.memory_ledger import Held
 from gputop.recording.adaptive import Detail
 from probes.source import FRAMES, GPUS, Item, Sample
 from tests import items

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.explain.answer.report import StepFacts
+from gputop.analysis.answer.report import StepFacts
 from tests import programs as p
 from tests.programs import D2H, H2D, LAUNCH, MAIN, SYNC, Program, started
 

@@ -26,7 +26,7 @@ def main() -> None:
     """Prints what is known of the function."""
     group, name, *words = sys.argv[1:]
     add_row(group, " ".join([name, *words]))
-    from gputop.explain.evidence.apiclass import ApiTable, Group, Role, Trait
+    from gputop.analysis.evidence.api_classes import ApiTable, Group, Role, Trait
     from probes import api
     from probes.code.cookies import encode
     from probes.ebpf.degradation import is_minimal

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.answer.report import Report
-from gputop.explain.build import explain
-from gputop.explain.chains.analysis import Analysis, analyse
-from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
+from gputop.analysis.answer.report import Report
+from gputop.analysis.build import explain
+from gputop.analysis.chains.analysis import Analysis, analyse
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
 from probes.schema import ALIASED, COPY_SHIFT, CallFlag, ExitFlag, Kind, OffFlag, Records
 from probes.source import Sample
 from tests import items
@@ -166,5 +166,5 @@ def attached(program: Program) -> Program:
 
 def steps_of(analysis: Analysis, pid: int) -> int:
     """How many steps a process has."""
-    steps = Scene(analysis).steps_of(pid)
+    steps = AttributionContext(analysis).steps_of(pid)
     return 0 if steps is None else steps.count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.explain.chains.analysis import Analysis
+from gputop.analysis.chains.analysis import Analysis
 
 Gap = tuple[int, int, str, int, int, bool]
 

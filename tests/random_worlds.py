@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import Analysis
+from gputop.analysis.chains.analysis import Analysis
 from tests.gpu_truth import World
 from tests.items import START
 from tests.programs import US

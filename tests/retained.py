@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gputop.explain.chains.analysis import Analysis, analyse
-from gputop.explain.proofs.retention import carried
-from gputop.explain.stretch import Stretch
+from gputop.analysis.chains.analysis import Analysis, analyse
+from gputop.analysis.proofs.retention import carried
+from gputop.analysis.window import Stretch
 from probes import api
 from tests import items
 from tests.items import HEADER, START

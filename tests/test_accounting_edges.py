@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.engine.occupancy import OccupancyWindow
-from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick, slice_sums
+from gputop.engine.threads.occupancy import OccupancyWindow
+from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick, slice_sums
 from probes.samples import OpenData
 from probes.schema import Kind, OffFlag
 from tests.items import MS, START, event, joined, off

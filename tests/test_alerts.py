@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.picture import OneStep
 from gputop.commands.screen.looks import known_columns
 from gputop.engine.frame import Frame
-from gputop.explain.answer.picture import OneStep
 from gputop.playback.alerts import (
     EVERY_NS,
     FIGURES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.engine.apart import apart
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.window import Window
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.window import Window
+from gputop.engine.fork_state import apart
 from probes.source import GPUS, NAMES, Sample
 from tests import items
 from tests.items import START

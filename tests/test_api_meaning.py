@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gputop.explain.evidence.apiclass import ApiTable
+from gputop.analysis.evidence.api_classes import ApiTable
 from probes import api
 from probes.api_semantics import Argument, Role, Trait
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import BLOCKED, STATE_ROWS, WHOLE
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.answer.picture import BLOCKED, STATE_ROWS, WHOLE
+from gputop.analysis.evidence.blocking import Wait
 from gputop.ui.model.blocklanes import Look, state_signs
 from gputop.ui.model.look import UNICODE
 from probes.schema import NO_SYSCALL

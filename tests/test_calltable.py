@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from gputop.engine.calltable import CallTable, CallWindow, Totals
+from gputop.engine.calls.calltable import CallTable, CallWindow, Totals
 from probes.schema import CallFlag, Kind, Records, empty, select
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame, ThreadRow
-from gputop.engine.stats import ThreadTotals, collect
+from gputop.engine.session_totals import ThreadTotals, collect
 from probes.source import COUNTERS, Item, Sample
 from tests import items
 from tests.items import HEADER, MS, SECOND, START

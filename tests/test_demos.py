@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report import Report
 from gputop.api.functions import explain
 from gputop.demo import loader_demos
 from gputop.demo.stories import STORIES
-from gputop.engine.lines import Line
-from gputop.engine.stats import collect
-from gputop.explain.answer.report import Report
+from gputop.engine.calls.stack_table import Line
+from gputop.engine.session_totals import collect
 from gputop.simgpu import library_build, read_log
 from replay.reader import SessionReader
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import gputop
+from gputop.analysis.evidence.columns import intersect, length
+from gputop.analysis.proofs.gaps import GpuTime
 from gputop.api.recording_evidence import evidence_of
 from gputop.engine.tally import Tally
-from gputop.explain.evidence.ranges import intersect, length
-from gputop.explain.proofs.gaps import GpuTime
 from gputop.recording import adaptive
 from gputop.recording.adaptive import Adaptive, Detail, Summary
 from probes import api

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import gputop
+from gputop.analysis.answer.picture import COLUMN_NS, RUNNING
+from gputop.analysis.build import examine
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.lanes import lanes_of
 from gputop.exchange.stacks import stack_times
-from gputop.explain.answer.picture import COLUMN_NS, RUNNING
-from gputop.explain.build import examine
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.lanes import lanes_of
 from gputop.recording.adaptive import Summary
 from gputop.recording.tick_sums import Reducer
 from probes.source import MARK, Item, Sample

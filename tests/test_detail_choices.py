@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.analysis.build import examine
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.engine.tally import Tally
-from gputop.explain.build import examine
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
 from gputop.recording.adaptive import Summary
 from gputop.recording.tick_sums import Reducer
 from probes import api

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis.live import LiveExplainer, ReplayExplainer
 from gputop.errors import CommandError
-from gputop.explain.live import LiveExplainer, ReplayExplainer
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.player import ReplayFeed
 from gputop.playback.recorder import Recorder
@@ -267,8 +267,8 @@ def break_any_thread(_reader: SessionReader, monkeypatch: pytest.MonkeyPatch) ->
 BROKEN: dict[str, Callable[[SessionReader, pytest.MonkeyPatch], None]] = {
     "gputop.playback.feeds": break_observing,
     "gputop.playback.player": break_replay,
-    "gputop.explain.live": break_live_explanation,
-    "gputop.explain.live ": break_replayed_explanation,
+    "gputop.analysis.live": break_live_explanation,
+    "gputop.analysis.live ": break_replayed_explanation,
     "gputop.playback.survey": break_survey,
     "probes.observe.scanner": break_scanner,
     "gputop.process.failures": break_any_thread,

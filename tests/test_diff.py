@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.explain.answer.report import Range
-from gputop.explain.compare import LEAST_CHANGE, SURE, Change, Diff, compare, difference, spread
-from gputop.explain.compare_output import diff_to_json, diff_to_text
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.findings.persteps import Unit
+from gputop.analysis.answer.report import Range
+from gputop.analysis.compare import LEAST_CHANGE, SURE, Change, Diff, compare, difference, spread
+from gputop.analysis.compare_output import diff_to_json, diff_to_text
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.findings.step_findings import Unit
 from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.explain import compare as compare_module
-from gputop.explain.build import examine
-from gputop.explain.compare import Diff, compare
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.findings.persteps import Unit
+from gputop.analysis import compare as compare_module
+from gputop.analysis.build import examine
+from gputop.analysis.compare import Diff, compare
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.findings.step_findings import Unit
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests import programs as p

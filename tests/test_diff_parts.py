@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis import compare_parts
+from gputop.analysis.compare import Diff
+from gputop.analysis.compare_output import diff_to_json
 from gputop.api import comparing, stretches
 from gputop.api.comparing import Comparing
 from gputop.api.functions import diff
 from gputop.api.session import Session, reader_of
-from gputop.explain import compare_parts
-from gputop.explain.compare import Diff
-from gputop.explain.compare_output import diff_to_json
 from gputop.parts.mapreduce import Segment
 from tests import long_session
 from tests.inside import run

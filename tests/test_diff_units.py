@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.explain.compare import Diff, compare
-from gputop.explain.findings.persteps import Unit
+from gputop.analysis.compare import Diff, compare
+from gputop.analysis.findings.step_findings import Unit
 from tests import programs as p
 from tests.loops import KIB, MIB, Loop
 from tests.programs import D2H, H2D, SYNC, US

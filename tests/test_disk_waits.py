@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from gputop.api import totals
-from gputop.engine.filesums import FileSums
-from gputop.engine.stats import collect, finish
+from gputop.engine.session_totals import collect, finish
 from gputop.engine.stats_output import stats_to_json, stats_to_text
-from gputop.engine.tally import Tally, tally
+from gputop.engine.tally import FileSums, Tally, tally
 from probes.process.syscall_numbers import numbers
 from probes.schema import NO_SYSCALL, OffFlag
 from probes.source import FILES, MARK, SUMS, Item, Sample

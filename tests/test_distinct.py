@@ -17,7 +17,7 @@ RECORDING = Path(__file__).resolve().parents[1] / "recordings" / "dataloader.msg
 # what a recorder does with records; loading masked arrays is what it must not do
 RECORDER = """
 import platform, sys
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from probes.proc.open_files import OpenFiles
 from probes.proc.roster import Roster
 from probes.shapes import notice_shapes

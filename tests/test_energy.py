@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
+from gputop.analysis.answer.energy_output import energy_text, saved_joules, step_joules
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.evidence.power import FAR_NS, Energy, GpuEnergy, energy_of
 from gputop.api.functions import explain
 from gputop.engine.frame import GpuProcess
-from gputop.engine.gpu_processes import watts_of
-from gputop.explain.answer.energy_output import energy_text, saved_joules, step_joules
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.evidence.power import FAR_NS, Energy, GpuEnergy, energy_of
+from gputop.engine.gpus.gpu_processes import watts_of
 from gputop.format import format_joules
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.why import why_of

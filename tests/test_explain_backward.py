@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.evidence.evidence import Evidence
+from gputop.analysis.evidence.evidence import Evidence
 from probes.source import FRAMES, Sample
 from tests import items
 from tests.items import START

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.evidence.blocking import Wait
 from probes.schema import Kind, OffFlag
 from tests import items
 from tests import programs as p

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import DiagnosisKind, Level
-from gputop.explain.causes.c47_communication import SMS
+from gputop.analysis.answer.report import DiagnosisKind, Level
+from gputop.analysis.causes.collective_causes import SMS
 from probes.source import GPUS, Sample
 from tests.cause_stories import reduced
 from tests.items import START

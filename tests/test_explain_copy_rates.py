@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain.proofs.copyrates import Rate
+from gputop.analysis.proofs.work_queue import Rate
 from gputop.simgpu import read_trace
 from tests import inside
 from tests.estimated import only, seen_by_nvml

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import explain
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import explain
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.gatherer import Gatherer
 from probes.schema import Records
 from tests import items
 from tests.items import HEADER, SECOND, START

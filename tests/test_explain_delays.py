@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gputop.explain.proofs.pending import RETURN_NS, WOKEN_NS
+from gputop.analysis.proofs.proofs import RETURN_NS, WOKEN_NS
 from probes.schema import OffFlag
 from tests.items import START
 from tests.programs import COPY, COPY_ASYNC, LAUNCH, MAIN, QUERY, SYNC, US, Program, closed_by

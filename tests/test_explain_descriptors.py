@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Finding
-from gputop.explain.evidence.descriptors import UNKNOWN, Descriptors
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.evidence.blocking import UNKNOWN, Descriptors, Wait
 from probes.schema import OffFlag
 from probes.source import FILES, Sample
 from tests.items import START

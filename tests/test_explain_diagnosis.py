@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Diagnosis, DiagnosisKind, Report
-from gputop.explain.build import explain
-from gputop.explain.causes import CAUSES
-from gputop.explain.findings.diagnosis import TITLES
+from gputop.analysis.answer.report import Diagnosis, DiagnosisKind, Report
+from gputop.analysis.build import explain
+from gputop.analysis.causes import CAUSES
+from gputop.analysis.findings.diagnosis import TITLES
 from probes.schema import Kind as RecordKind
 from probes.schema import OffFlag
 from probes.source import FRAMES, Sample

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain import causes
-from gputop.explain.causes import CATALOGUE, CAUSES
+from gputop.analysis import causes
+from gputop.analysis.causes import CATALOGUE, CAUSES
 from scripts.cause_pages import finding, with_excerpts
 from tests.cause_stories import STORIES
 from tests.faults.robust import ROBUST

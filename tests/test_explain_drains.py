@@ -5,28 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.cause import Claim
-from gputop.explain.causes.drains import MANY_READS, Drain, drained, host_is_faster, read_between
-from gputop.explain.causes.reads import form_of_claim
-from gputop.explain.chains.scene import Scene
-from gputop.explain.findings.attribution import owners
-from gputop.explain.findings.findings import find
-from gputop.explain.findings.shortgaps import causes_of_short, ends_with_copy, short_gaps
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.causes.cause import CauseMatch
+from gputop.analysis.causes.drains import (
+    MANY_READS,
+    Drain,
+    drained,
+    form_of_claim,
+    host_is_faster,
+    read_between,
+)
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.findings.findings import find, owners
+from gputop.analysis.findings.gap_findings import causes_of_short, ends_with_copy, short_gaps
 from tests.programs import LAUNCH, MAIN, SYNC, started
 from tests.simulated import SECOND, Deed, Machine
 
 Steps = list[Deed]
 
 
-def scene(step: Steps, length: int = 3 * SECOND) -> Scene:
+def scene(step: Steps, length: int = 3 * SECOND) -> AttributionContext:
     """A loop of some seconds with NVML beside it."""
     machine = Machine()
     while machine.length < length:
         machine.run(step)
     machine.run([Deed("sync")])
     machine.utilization(SECOND // 6)
-    return Scene(machine.finished().analysis())
+    return AttributionContext(machine.finished().analysis())
 
 
 def paced(work: int, between: int, *more: Deed) -> Steps:
@@ -37,7 +42,7 @@ def paced(work: int, between: int, *more: Deed) -> Steps:
     ]
 
 
-def named(found: Scene) -> dict[str, float]:
+def named(found: AttributionContext) -> dict[str, float]:
     """Share of the span by cause, of what is told or too small for it."""
     span = sum(span.span_ns for span in found.analysis.gpu.spans)
     outcome = find(found, span, coverage=True)
@@ -58,7 +63,7 @@ def test_a_process_without_steps_is_not_faster() -> None:
     program = started()
     program.call(LAUNCH, 0, 10)
     program.call(SYNC, 20, 900)
-    assert not host_is_faster(Scene(program.analysis()), MAIN)
+    assert not host_is_faster(AttributionContext(program.analysis()), MAIN)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,7 @@ def test_gaps_between_reads_are_told_with_the_size_and_the_number_of_the_reads()
     """Those behind the reads themselves may be another cause's: an agent whose every action is read."""
     found = scene([*paced(30, 30), *READING])
     between = found.gaps.estimated & (read_between(found) >= 0)
-    claim = Claim(found, between[found.segments.gap], np.flatnonzero(between))
+    claim = CauseMatch(found, between[found.segments.gap], np.flatnonzero(between))
     form, pattern = form_of_claim(claim)
     assert (form, pattern.size) == ("read", 800)
     steps = claim.steps
@@ -121,7 +126,7 @@ def test_a_loss_and_a_metric_are_no_loop_of_reads() -> None:
 # -- gaps that are too short to follow ---------------------------------------------------------------
 
 
-def short(step: Steps) -> tuple[Scene, dict[str, int]]:
+def short(step: Steps) -> tuple[AttributionContext, dict[str, int]]:
     """A loop and the time of its short gaps by cause."""
     found = scene(step)
     told = short_gaps(found, owners(found))
@@ -157,5 +162,5 @@ def test_a_scene_without_an_estimate_has_no_short_gaps() -> None:
     program = started()
     for begin in range(0, 100_000, 1_000):
         program.call(LAUNCH, begin, begin + 10)
-    found = Scene(program.analysis())
+    found = AttributionContext(program.analysis())
     assert short_gaps(found, owners(found)) == {}

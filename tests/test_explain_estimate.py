@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Level
-from gputop.explain.build import explain
-from gputop.explain.chains.analysis import Analysis
+from gputop.analysis.answer.report import Level
+from gputop.analysis.build import explain
+from gputop.analysis.chains.analysis import Analysis
 from probes.source import GPUS, Sample
 from tests import programs as p
 from tests.estimated import SPAN_S, only, seen_by_nvml

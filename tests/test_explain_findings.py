@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report import Finding, Level, Report
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
 from gputop.api.functions import explain
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.answer.report import Finding, Level, Report
 from gputop.format import format_ns
 from tests import items
 from tests import programs as p

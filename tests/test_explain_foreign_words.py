@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
 from gputop.api.functions import explain
-from gputop.explain.answer.markdown import report_to_markdown
-from gputop.explain.answer.output import report_to_text
 from tests.cause_stories import STORIES
 from tests.stories.foreign import WORDS, foreign
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.chains.births import births_in_gaps, most_at_a_time
-from gputop.explain.chains.scene import Scene
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.roles import births_in_gaps, most_at_a_time
 from probes.source import FRAMES, Sample
 from tests import cause_stories as made
 from tests.cause_stories import STEP_US, STEPS
@@ -22,7 +22,7 @@ def test_workers_that_are_started_each_epoch_are_one_cause_and_counted_at_a_time
     (found,) = (one for one in program.report().findings if one.kind == "idle")
     assert (found.cause, found.title) == ("C33", "DataLoader workers are started anew every epoch")
     assert "persistent_workers=True" in found.advice[0]
-    scene = Scene(program.analysis())
+    scene = AttributionContext(program.analysis())
     births = births_in_gaps(scene)
     assert births.count.sum() == 2 * STEPS
     assert most_at_a_time(scene, births.pids) == 2

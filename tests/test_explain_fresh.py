@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import BUSY, PROVED, Lanes
-from gputop.explain.answer.report import Report
-from gputop.explain.chains.analysis import analyse
-from gputop.explain.fresh import Fresh, explained
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import Verdict, Window
+from gputop.analysis.answer.picture import BUSY, PROVED, Lanes
+from gputop.analysis.answer.report import Report
+from gputop.analysis.chains.analysis import analyse
+from gputop.analysis.incremental import Fresh, explained
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import Verdict, Window
 from probes.schema import Kind, Records
 from probes.source import GPUS, MARK, Item, Sample
 from replay.reader import SessionReader

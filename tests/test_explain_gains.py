@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.explain.answer import wording
-from gputop.explain.answer.report import Finding, Report
-from gputop.explain.build import explain
-from gputop.explain.estimates.whatif import LEAST_MARGIN, MARGIN, bound
+from gputop.analysis.answer import wording
+from gputop.analysis.answer.report import Finding, Report
+from gputop.analysis.build import explain
+from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, bound
 from tests.simulated import SECOND, Deed, Machine, launches
 
 STEPS = 200

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.explain.answer.graphs import Fitting, GraphReport
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import ledger_of
-from gputop.explain.ledger import merge, report_of
+from gputop.analysis.answer.kernel_report import Fitting, GraphReport
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import ledger_of
+from gputop.analysis.ledger import merge, report_of
 from probes.source import FRAMES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests.items import START

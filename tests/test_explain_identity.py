@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gputop.explain.evidence import identity
-from gputop.explain.evidence.identity import Identities, first_seen, group_ids, numbered
+from gputop.analysis.evidence import columns
+from gputop.analysis.evidence.columns import Identities, first_seen, group_ids, numbered
 from tests.programs import EVENT_SYNC, LAUNCH, MAIN, RECORD, SYNC, Program, started
 
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -101,7 +101,7 @@ def test_rows_are_numbered_as_sorting_them_would(count: int, most: int) -> None:
 @pytest.mark.parametrize("table", [0, 1 << 20])
 def test_other_rows_are_found_or_are_none_of_them(table: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a table of numbers, and where there are too many for one."""
-    monkeypatch.setattr(identity, "_TABLE", table)
+    monkeypatch.setattr(columns, "_TABLE", table)
     known = Identities(*rows([1, 1, 2, 1], [7, 8, 7, 7]))
     assert (len(known), known.number.tolist()) == (3, [0, 1, 2, 0])
     assert known.find(*rows([2, 2, 1, 3, 1], [7, 8, 8, 7, 9])).tolist() == [2, -1, 1, -1, -1]

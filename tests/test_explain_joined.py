@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.engine.lines import Line
-from gputop.explain.answer.graphs import Fitting, GraphReport, graph_texts
-from gputop.explain.answer.kernels import KernelLaunches, KernelReport
-from gputop.explain.answer.kernels_output import kernel_texts
+from gputop.analysis.answer.kernel_report import (
+    Fitting,
+    GraphReport,
+    KernelLaunches,
+    KernelReport,
+    graph_texts,
+    kernel_texts,
+)
+from gputop.engine.calls.stack_table import Line
 from tests.programs import LAUNCH, MAIN, SYNC, Program, started
 
 STEP = Line("/app/train.py", 37, "step")

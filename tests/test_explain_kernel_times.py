@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gputop.explain.answer.kernels import KernelLaunches
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import ledger_of
-from gputop.explain.ledger import merge, report_of
+from gputop.analysis.answer.kernel_report import KernelLaunches
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import ledger_of
+from gputop.analysis.ledger import merge, report_of
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests.items import START

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from gputop.analysis import ledger
+from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, kernel_texts, per_step_text
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import ledger_of
+from gputop.analysis.estimates.estimate import GpuTimeOf
+from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import ProcessRow
-from gputop.engine.kernels import KernelRow
-from gputop.explain import ledger
-from gputop.explain.answer.kernels import KernelLaunches, KernelReport
-from gputop.explain.answer.kernels_output import kernel_texts, per_step_text
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.answer.report import Report
-from gputop.explain.build import ledger_of
-from gputop.explain.estimates.kerneltimes import GpuTimeOf
 from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs
 from probes.shapes import Shape

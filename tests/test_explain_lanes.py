@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -27,12 +27,12 @@ from gputop.explain.answer.picture import (
     WHOLE,
     Lanes,
 )
-from gputop.explain.build import examine
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.causes.families import family_table
-from gputop.explain.evidence.apiclass import Group
-from gputop.explain.evidence.waits import Wait
-from gputop.explain.lanes import Grid, lanes_of
+from gputop.analysis.build import examine
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.causes.cause import family_table
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.lanes import Grid, lanes_of
 from gputop.playback.player import ReplayFeed
 from probes import api
 from probes.schema import Kind

@@ -6,11 +6,11 @@ from itertools import cycle
 
 import pytest
 
-from gputop.explain.answer.report import Finding
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.chains.scene import Scene
-from gputop.explain.findings.attribution import owners
-from gputop.explain.findings.shortgaps import short_gaps
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.findings.findings import owners
+from gputop.analysis.findings.gap_findings import short_gaps
 from probes.schema import Kind
 from probes.source import FRAMES, PLACES, Sample
 from tests import items
@@ -74,7 +74,7 @@ def test_launches_too_short_to_follow_within_a_loop_of_reads_are_the_reads() -> 
     while machine.length < 3 * SECOND:
         machine.run([*(Deed("launch", 400, number) for number in range(5)), *check * 40])
     machine.utilization(SECOND // 6)
-    found = Scene(machine.finished().analysis())
+    found = AttributionContext(machine.finished().analysis())
     owner = owners(found)
     told = {CATALOGUE[row].number: ns for (row, _pid), ns in short_gaps(found, owner).items()}
     assert sum(told.values()) > 0

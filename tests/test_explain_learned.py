@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import Analysis
-from gputop.explain.estimates.learned import FEWEST, WAITS, WORST, Learned, as_waited, learn
-from gputop.explain.proofs.workqueue import Queue, queue_of
+from gputop.analysis.chains.analysis import Analysis
+from gputop.analysis.estimates.durations import FEWEST, WAITS, WORST, Learned, as_waited, learn
+from gputop.analysis.proofs.work_queue import Queue, queue_of
 from tests.programs import LAUNCH, SYNC, Program, started
 from tests.simulated import Deed, Machine, launches
 

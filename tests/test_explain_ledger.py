@@ -12,17 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.report import Account, Range, Report, joined, settled
+from gputop.analysis.answer.wording import ends_of
+from gputop.analysis.build import explain, ledger_of
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.findings.gap_findings import gathered, lonely, sizes_of
+from gputop.analysis.findings.step_findings import Loops
+from gputop.analysis.ledger import Ledger, merge, report_of
+from gputop.analysis.window import Window
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import Session
-from gputop.explain.answer.account import joined, settled
-from gputop.explain.answer.report import Account, Range, Report
-from gputop.explain.answer.wording import ends_of
-from gputop.explain.build import explain, ledger_of
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.findings.gapsizes import gathered, lonely, sizes_of
-from gputop.explain.findings.stepfacts import Loops
-from gputop.explain.ledger import Ledger, merge, report_of
-from gputop.explain.window import Window
 from replay.reader import SessionReader
 from tests.each_recording import FILES as EACH
 from tests.programs import LAUNCH, START, SYNC, US, Program, started

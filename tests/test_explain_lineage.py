@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.answer.report import Finding
-from gputop.explain.chains.chain import State
-from gputop.explain.chains.lineage import any_on_the_way, in_loader
-from gputop.explain.chains.scene import Scene
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.chains.attribution_context import AttributionContext, any_on_the_way, in_loader
+from gputop.analysis.chains.chain import State
 from probes.source import FRAMES, Sample
 from tests.items import START
 from tests.programs import FUTEX, LAUNCH, MAIN, POLL, PREAD, RECVFROM, SYNC, US, Program, started
@@ -42,7 +41,7 @@ def waiting(stack: int, *, syscall: int = FUTEX, waker: int = WORKER) -> Program
 
 
 def test_what_a_wait_led_to_is_found_however_far_down() -> None:
-    scene = Scene(waiting(LOADER).analysis())
+    scene = AttributionContext(waiting(LOADER).analysis())
     slices = scene.evidence.slices
     mine = any_on_the_way(scene, slices["pid"] == MAIN)
     workers = any_on_the_way(scene, slices["pid"] == WORKER)
@@ -55,7 +54,7 @@ def test_what_a_wait_led_to_is_found_however_far_down() -> None:
 
 @pytest.mark.parametrize(("stack", "found"), [(LOADER, True), (SERVER, False), (PLAIN, False), (0, False)])
 def test_a_wait_within_the_loader_is_known_by_its_python_code(stack: int, found: bool) -> None:
-    scene = Scene(waiting(stack).analysis())
+    scene = AttributionContext(waiting(stack).analysis())
     assert bool(in_loader(scene)[scene.pid == WORKER].any()) == found
 
 
@@ -64,7 +63,7 @@ def test_a_scene_without_waits_has_no_lineage() -> None:
     for begin in range(0, 100_000, 1_000):
         program.call(LAUNCH, begin, begin + 10)
         program.call(SYNC, begin + 20, begin + 500)
-    scene = Scene(program.analysis())
+    scene = AttributionContext(program.analysis())
     assert not in_loader(scene).any()
     assert not any_on_the_way(scene, np.zeros(0, np.bool_)).any()
     assert (scene.segments.state == State.RUN).all()

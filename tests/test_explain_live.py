@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.explain import live
-from gputop.explain.build import ledger_of
-from gputop.explain.columnsums import Counted
-from gputop.explain.fresh import Fresh, Whole
-from gputop.explain.live import LiveExplainer, ReplayExplainer
-from gputop.explain.pace import Looks, Pace
-from gputop.explain.window import WINDOW_NS, Verdict, Window
+from gputop.analysis import live
+from gputop.analysis.build import ledger_of
+from gputop.analysis.incremental import Fresh, Looks, Pace, Whole
+from gputop.analysis.live import LiveExplainer, ReplayExplainer
+from gputop.analysis.report_update import Counted
+from gputop.analysis.window import WINDOW_NS, Verdict, Window
 from gputop.playback.player import ReplayFeed
 from probes import api
 from probes.observe.live_source import LiveSource

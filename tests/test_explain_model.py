@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.report import Account, Range, account, whole
+from gputop.analysis.build import explain
+from gputop.analysis.chains.analysis import Analysis
+from gputop.analysis.estimates.durations import Learned, learn
+from gputop.analysis.estimates.estimate import Estimate
+from gputop.analysis.estimates.queue_model import MOST_KERNELS, Model
+from gputop.analysis.evidence.columns import Ints, intersect, length
+from gputop.analysis.proofs.work_queue import queue_of
 from gputop.errors import AccountingError
-from gputop.explain.answer.account import account, whole
-from gputop.explain.answer.report import Account, Range
-from gputop.explain.build import explain
-from gputop.explain.chains.analysis import Analysis
-from gputop.explain.estimates.estimate import Estimate
-from gputop.explain.estimates.learned import Learned, learn
-from gputop.explain.estimates.model import MOST_KERNELS, Model
-from gputop.explain.evidence.ranges import Ints, intersect, length
-from gputop.explain.proofs.workqueue import queue_of
 from tests.simulated import SECOND, Deed, Machine, launches
 
 STEPS, STEP_US = 150, 20_000

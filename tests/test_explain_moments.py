@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import gputop
+from gputop.analysis.answer.report import Level
+from gputop.analysis.build import examine
 from gputop.api.recording_evidence import evidence_of
-from gputop.explain.answer.report import Level
-from gputop.explain.build import examine
 from tests.each_recording import RECORDINGS
 
 

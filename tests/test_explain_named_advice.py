@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.explain.answer.report import Finding
-from gputop.explain.build import explain
-from gputop.explain.causes.launched import is_elementwise
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.build import explain
+from gputop.analysis.causes.launch_sites import is_elementwise
 from probes.source import FRAMES, GPUS, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests.items import START

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import BLOCKED, CALL_WORDS, COLUMNS, QUEUED, RUNNING, OneStep
-from gputop.explain.build import examine
-from gputop.explain.fresh import Fresh, explained
-from gputop.explain.onestep import time_of, typical_steps
-from gputop.explain.window import Window
+from gputop.analysis.answer.picture import BLOCKED, CALL_WORDS, COLUMNS, QUEUED, RUNNING, OneStep
+from gputop.analysis.build import examine
+from gputop.analysis.incremental import Fresh, explained
+from gputop.analysis.lanes import time_of, typical_steps
+from gputop.analysis.window import Window
 from tests import each_recording
 from tests import told_recordings as recordings
 from tests.items import START

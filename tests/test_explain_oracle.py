@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gputop.explain.build import explain
+from gputop.analysis.build import explain
 from tests.programs import US
 from tests.simulated import SECOND, Deed, Machine, launches
 

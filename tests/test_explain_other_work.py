@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Finding, Report
-from gputop.explain.build import explain
+from gputop.analysis.answer.report import Finding, Report
+from gputop.analysis.build import explain
 from tests.programs import MAIN
 from tests.simulated import SECOND, Deed, Machine, launches
 

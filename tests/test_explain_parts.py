@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import report_to_json
+from gputop.analysis.ledger import Ledger, merge, report_of
+from gputop.analysis.window import Carried, Stretch
 from gputop.api import stretches
 from gputop.api.functions import explain
 from gputop.api.session import Session
 from gputop.errors import OutsideSessionError
-from gputop.explain.answer.output import report_to_json
-from gputop.explain.answer.report import Report
-from gputop.explain.ledger import Ledger, merge, report_of
-from gputop.explain.stretch import Carried, Stretch
 from gputop.parts.mapreduce import segments_by_size
 from replay.reader import SessionReader
 from tests import long_session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.engine.lines import Line
-from gputop.explain.answer.report import Finding
-from gputop.explain.evidence.samples import places_of
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.evidence.evidence import places_of
+from gputop.engine.calls.stack_table import Line
 from probes.source import FRAMES, PLACES, Sample
 from tests import items
 from tests.items import START

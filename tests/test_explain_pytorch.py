@@ -8,27 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.frameworks import Framework
-from gputop.explain.answer.report import Finding
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.chains.formwords import (
+from gputop.analysis.answer.report import Finding
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.chains.call_forms import (
     ADVICE,
     PLAIN_ADVICE,
     PLAIN_TITLES,
     TITLES,
-    advice_of,
-    how_often,
-    title_of,
-)
-from gputop.explain.chains.pytorch import (
     Form,
     Pattern,
+    advice_of,
     first_use,
     form_of_read,
     form_of_send,
     form_of_sync,
+    how_often,
+    title_of,
 )
-from gputop.explain.evidence.apiclass import Role
+from gputop.analysis.evidence.api_classes import Role
+from gputop.engine.calls.frameworks import Framework
 from probes.source import FRAMES, PLACES, Sample
 from tests import items
 from tests.items import START

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.explain.evidence.ranges import FOREVER
-from gputop.explain.proofs.copyrates import COPY_NS, PINNED_RATE, link_rate
-from gputop.explain.proofs.workqueue import START_NS, UNIT_NS, Queue, queue_of
+from gputop.analysis.evidence.columns import FOREVER
+from gputop.analysis.proofs.work_queue import (
+    COPY_NS,
+    PINNED_RATE,
+    START_NS,
+    UNIT_NS,
+    Queue,
+    link_rate,
+    queue_of,
+)
 from tests import items
 from tests import programs as p
 from tests.items import START

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.answer.report import Finding, Report
-from gputop.explain.build import ledger_of
-from gputop.explain.causes.c23_straggler import Use, waited
-from gputop.explain.findings.collectives import of_lateness
-from gputop.explain.ledger import merge, report_of
+from gputop.analysis.answer.report import Finding, Report
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import ledger_of
+from gputop.analysis.causes.collective_causes import Use, waited
+from gputop.analysis.findings.gap_findings import of_lateness
+from gputop.analysis.ledger import merge, report_of
 from gputop.playback.feed import Explained
 from gputop.ui.details import Details
 from tests import fake_frames as fake

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain.answer.picture import FAMILIES, UNEXPLAINED
-from gputop.explain.causes import CAUSES
-from gputop.explain.causes.cause import Cause
-from gputop.explain.causes.registry import register
+from gputop.analysis.answer.picture import FAMILIES, UNEXPLAINED
+from gputop.analysis.causes import CAUSES
+from gputop.analysis.causes.cause import Cause, register
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = "recordings/dataloader.msgpack"
 THROWAWAY = '''"""C99: whatever nobody took yet."""
 
-from gputop.explain.causes.cause import Cause
-from gputop.explain.causes.registry import register
+from gputop.analysis.causes.cause import Cause
+from gputop.analysis.causes.cause import register
 
 LEFT = register(
     Cause(
@@ -35,9 +34,9 @@ LEFT = register(
 )
 '''
 ORDER = """
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.answer.picture import FAMILIES
-from gputop.explain.causes.families import family_table
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.answer.picture import FAMILIES
+from gputop.analysis.causes.cause import family_table
 print([(one.number, FAMILIES[row].word) for one, row in zip(CATALOGUE, family_table())][:3])
 """
 
@@ -52,7 +51,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "recordings").mkdir()
     for file in ("pyproject.toml", RECORDING):
         shutil.copy(ROOT / file, place / file)
-    (place / "gputop/explain/causes/throwaway.py").write_text(THROWAWAY)
+    (place / "gputop/analysis/causes/throwaway.py").write_text(THROWAWAY)
     return place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.proofs.retention import carried
+from gputop.analysis.proofs.retention import carried
 from tests import programs as p
 from tests.items import START
 from tests.programs import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import analyse
-from gputop.explain.proofs.gaps import FIRST_NS, DeviceTime
+from gputop.analysis.chains.analysis import analyse
+from gputop.analysis.proofs.gaps import FIRST_NS, DeviceTime
 from tests import programs as p
 from tests.items import START
 from tests.programs import LAUNCH, SYNC, US, Program, closed_by, started

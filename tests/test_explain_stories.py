@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Finding
+from gputop.analysis.answer.report import Finding
 from probes.schema import Kind
 from tests import items
 from tests.items import START

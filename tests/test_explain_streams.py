@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from gputop.explain.evidence.apiclass import Role
-from gputop.explain.proofs.streams import CROWD, Streams
+from gputop.analysis.evidence.api_classes import Role
+from gputop.analysis.proofs.streams import CROWD, Streams
 from probes import api
 from tests.items import START
 from tests.programs import BLOCKING, FREE, LAUNCH, MAIN, SYNC, US, WAIT, started, with_streams

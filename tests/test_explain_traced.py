@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.report import Report
 from tests.traced_programs import COPY, OPERATOR, OVERHEAD, PYTHON, RANGE, Traced
 
 STEPS, STEP, MS = 20, 10_000, 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.chains.analysis import analyse
-from gputop.explain.evidence.evidence import Evidence
+from gputop.analysis.chains.analysis import analyse
+from gputop.analysis.evidence.evidence import Evidence
 from tests.gpu_truth import World
 from tests.items import SECOND, START
 from tests.programs import DEVICE_SYNC, LAUNCH, SYNC, US, started

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
 from tests.loops import Loop
 from tests.programs import SYNC
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputop.explain.evidence.apiclass import Role
+from gputop.analysis.evidence.api_classes import Role
 from tests.gpu_truth import World
 from tests.items import START
 from tests.programs import DEVICE_SYNC, FREE, LAUNCH, MAIN, SYNC, US, Program, with_streams

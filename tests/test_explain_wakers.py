@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.explain.causes import CATALOGUE
-from gputop.explain.chains.chain import State
-from gputop.explain.chains.scene import Scene
-from gputop.explain.findings.attribution import owners
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.chain import State
+from gputop.analysis.findings.findings import owners
 from probes.schema import OffFlag
 from tests import programs as p
 from tests.gap_pieces import pieces
@@ -102,7 +102,7 @@ def test_what_a_worker_waits_for_outside_is_told_apart_from_what_its_threads_han
     program = waiting()
     program.off(3500, 9000, pid=WORKER, tid=HOLDER, waker_tid=99, waker_pid=99, op=p.RECVFROM)
     program.off(3200, 14_000, pid=WORKER, waker_tid=HOLDER, waker_pid=WORKER, op=p.RECVFROM)
-    scene = Scene(program.analysis())
+    scene = AttributionContext(program.analysis())
     outside = scene.segments.state == State.OUTSIDE
     assert int(scene.ns[outside].sum()) == 5500 * p.US
     taken = owners(scene)[outside]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain import window as windows
-from gputop.explain.build import explain
-from gputop.explain.chains.analysis import analyse
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.window import WINDOW_NS, Window
+from gputop.analysis import window as windows
+from gputop.analysis.build import explain
+from gputop.analysis.chains.analysis import analyse
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.window import WINDOW_NS, Window
 from probes.schema import Kind, Records
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader

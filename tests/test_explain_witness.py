@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.proofs.witness import (
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.proofs.nvml_witness import (
     FEWEST,
     MANY,
     ROUNDED,

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import gputop
-from gputop.explain.answer.markdown import report_to_markdown
-from gputop.explain.answer.output import report_to_text
-from gputop.explain.answer.report import Account, Finding, Level, Range, Report
-from gputop.explain.answer.wording import cost_text, finding_block, loss_text, overlap, share_text
-from gputop.explain.findings.diagnosis import by_losses, class_of
-from gputop.explain.window import Verdict, Window
+from gputop.analysis.answer.report import Account, Finding, Level, Range, Report
+from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
+from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, overlap, share_text
+from gputop.analysis.findings.diagnosis import by_losses, class_of
+from gputop.analysis.window import Verdict, Window
 from gputop.playback.feed import Explained
 from gputop.report_page.findings_html import findings as page_findings
 from gputop.report_page.findings_html import rest as page_rest
@@ -180,7 +179,7 @@ def first_idle(report: Report) -> Finding | None:
 
 
 def test_lanes_round_so_that_columns_stay_whole() -> None:
-    from gputop.explain.lanes import COLUMN_NS, WHOLE, _shares
+    from gputop.analysis.lanes import COLUMN_NS, WHOLE, _shares
 
     parts = np.full((21, 3), COLUMN_NS // 21, np.int64)
     assert (_shares(parts).astype(int).sum(axis=0) >= WHOLE - 1).all()

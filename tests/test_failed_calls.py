@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.cuda_errors import cuda_error
-from gputop.engine.failed_calls import LAUNCHES, Failure
-from gputop.engine.stats import Stats, collect, finish
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.build import explain
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.engine.calls.cuda_errors import cuda_error
+from gputop.engine.calls.failed_calls import LAUNCHES, Failure
+from gputop.engine.session_totals import Stats, collect, finish
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import tally
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.build import explain
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.gatherer import Gatherer
 from gputop.playback.feed import Explained
 from probes.source import FRAMES, Item, Sample
 from scripts import cuda_errors

@@ -14,11 +14,11 @@ import pytest
 
 from gputop.documents.stats_schema import ProcessTotalsJson
 from gputop.engine.engine import Engine
-from gputop.engine.faults import Faults
 from gputop.engine.frame_json import frame_to_json
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
+from gputop.engine.threads.fault_sums import Faults
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
 from probes.observe.plan import LivePlan

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import gputop
+from gputop.analysis.build import explain as build
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import open_session
-from gputop.explain.build import explain as build
 from gputop.files.excerpt import cut
 from gputop.files.inspection import inspect
 from gputop.files.whole import repair, verify

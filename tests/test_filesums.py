@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.filesums import FileSums
-from gputop.engine.tally import Tally
+from gputop.engine.tally import FileSums, Tally
 from probes.schema import empty
 from probes.source import FAULTS, MACHINE, Item, Sample
 from replay.reader import SessionReader

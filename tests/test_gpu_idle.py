@@ -14,7 +14,7 @@ import pytest
 from gputop.engine.facts import Facts
 from gputop.engine.frame import GpuRow
 from gputop.engine.frame_json import frame_to_json
-from gputop.engine.gpus import gpu_rows
+from gputop.engine.gpus.nvml_rows import gpu_rows
 from gputop.simgpu import environment
 from gputop.ui.model.gpu_page import processes
 from gputop.ui.model.gpu_text import IDLE_NS, idle_holders

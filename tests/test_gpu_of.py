@@ -17,7 +17,7 @@ import pytest
 from gputop.commands.screen.text import render_text
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
-from gputop.engine.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
+from gputop.engine.gpus.gpu_of import Attribution, Device, GpuUse, UnknownGpuError, visible_devices
 from probes.proc.roster import Roster
 from probes.proc.used_devices import DeviceCalls
 from probes.schema import THREAD_STATE_DTYPE

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.engine import clock_events
 from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import GpuRow
 from gputop.engine.frame_json import _gpu
-from gputop.engine.gpus import gpu_rows
+from gputop.engine.gpus import nvml_rows
+from gputop.engine.gpus.nvml_rows import gpu_rows
 from gputop.playback.player import frame_at
 from probes.proc.belonging import container_of
 from probes.source import CLIENT, GPUS, PROCESS, Item, Sample
@@ -78,12 +78,12 @@ def test_every_figure_that_is_none_has_a_reason() -> None:
 )
 def test_reasons_of_clocks_in_words(bits: int, words: tuple[str, ...], held: bool) -> None:
     assert row(clock_event_reasons=bits).clock_events == words
-    assert clock_events.held_down(bits) is held
+    assert nvml_rows.held_down(bits) is held
 
 
 @given(st.integers(0, 2**64 - 1))
 def test_no_reason_of_clocks_is_left_out(bits: int) -> None:
-    assert bool(clock_events.words(bits)) == bool(bits)
+    assert bool(nvml_rows.words(bits)) == bool(bits)
 
 
 def test_processes_have_their_use_and_who_holds_most_comes_first() -> None:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from gputop.explain.answer.memory_output import shortage_lines
-from gputop.explain.evidence.held import Held
+from gputop.analysis.answer.memory_report import shortage_lines
+from gputop.analysis.evidence.memory_ledger import Held
 from probes.schema import ExitFlag, Kind
 from probes.source import Item
 from tests import items

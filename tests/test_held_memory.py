@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gputop.explain.answer.memory import Blame, MemoryReport, OutOfMemory
-from gputop.explain.answer.memory_output import leak_line, shortage_lines
-from gputop.explain.answer.output import report_to_json, report_to_text
-from gputop.explain.evidence.held import Held
-from gputop.explain.findings.leaks import LEAST_NS, growth_of
+from gputop.analysis.answer.memory_report import Blame, MemoryReport, OutOfMemory, leak_line, shortage_lines
+from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.evidence.memory_ledger import Held
+from gputop.analysis.findings.memory_findings import LEAST_NS, growth_of
 from gputop.playback.feed import Explained
 from gputop.recording.adaptive import Summary
 from probes.schema import ExitFlag, Kind

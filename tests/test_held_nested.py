@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gputop.explain.evidence.held import Held
+from gputop.analysis.evidence.memory_ledger import Held
 from probes.schema import Records
 from probes.source import Item
 from tests import items

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.engine import histogram
+from gputop.engine.calls import histogram
 
 DURATIONS = st.lists(st.integers(1, 2**39), min_size=1, max_size=300)
 

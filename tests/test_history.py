@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import gputop
+from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally, tally
-from gputop.explain.evidence.gatherer import Gatherer
 from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.past.history import PARTS, History

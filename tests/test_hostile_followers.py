@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis.live import LiveExplainer
 from gputop.errors import CommandError
-from gputop.explain.live import LiveExplainer
 from gputop.serve import answering, hub, keeper, showing, wire
 from gputop.serve import daemon as daemon_module
 from gputop.serve.client import asked

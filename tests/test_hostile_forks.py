@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gputop.analysis.window import Window
 from gputop.engine.engine import Engine
 from gputop.engine.facts import EXITED_SHOWN, Facts
-from gputop.engine.filesums import FileSums
-from gputop.explain.window import Window
+from gputop.engine.tally import FileSums
 from probes import schema
 from probes.files.mmap_events import Mapped
 from probes.observe import scanner

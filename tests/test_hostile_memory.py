@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.engine.calltable import TOTALS
-from gputop.engine.filesums import FileSums
-from gputop.engine.tally import Tally
+from gputop.engine.calls.calltable import TOTALS
+from gputop.engine.tally import FileSums, Tally
 from gputop.recording import outliers
 from gputop.recording.outliers import Outliers
 from probes.files.mmap_events import Mapped

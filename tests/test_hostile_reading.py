@@ -20,8 +20,8 @@ from gputop.checks import check_libraries as checked
 from gputop.checks import check_native as programs
 from gputop.checks import check_python as pythons
 from gputop.checks import selfhit
-from gputop.engine.lines import Line
-from gputop.engine.source import Source, read_source
+from gputop.engine.calls.source_text import Source, read_source
+from gputop.engine.calls.stack_table import Line
 from gputop.simgpu import ensure_built
 from probes.code import elf, libraries, parsing
 from probes.code.framepointers import Caller

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from gputop.commands.cli import run
-from gputop.engine import calltable
-from gputop.engine.calltable import CallTable, CallWindow, Totals, left_out
+from gputop.engine.calls import calltable
+from gputop.engine.calls.calltable import CallTable, CallWindow, Totals, left_out
 from probes.schema import Kind, empty
 from replay.coding import file_format as fmt
 from replay.reader import SessionReader

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.lines import Line
-from gputop.engine.source import Source, read_source
+from gputop.engine.calls.source_text import Source, read_source
+from gputop.engine.calls.stack_table import Line
 from probes.code import parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS

@@ -40,7 +40,9 @@ def test_times_that_contradict_each_other_are_an_ordinary_error(
 ) -> None:
     if command == "sql":
         needed("duckdb")
-    analysis = importlib.import_module("gputop.explain.chains.analysis")  # gputop.explain is a function, too
+    analysis = importlib.import_module(
+        "gputop.analysis.chains.analysis"
+    )  # gputop.analysis is a function, too
     monkeypatch.setattr(analysis, "walk", contradict)
     shutil.copy(RECORDING, file := tmp_path / "edited.gputop")
     words = [word.format(file=file, out=tmp_path / "out") for word in COMMANDS[command]]

@@ -14,7 +14,7 @@ import pytest
 from gputop.api import stretches, totals
 from gputop.api.functions import explain, stats
 from gputop.commands import progress as bars
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json
 from gputop.errors import GputopError
 from probes.source import MARK, Item, Sample

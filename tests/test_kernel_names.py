@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.engine.kernel_names import short_names
+from gputop.engine.calls.kernel_names import short_names
 
 
 def test_templates_are_folded_so_that_what_differs_stays() -> None:

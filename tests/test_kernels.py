@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gputop.engine.calls.launch_counts import KernelRow, by_folded_name, folded
 from gputop.engine.engine import Engine
 from gputop.engine.frame import ProcessRow
-from gputop.engine.kernels import KernelRow, by_folded_name, folded
-from gputop.engine.stats import collect, finish
+from gputop.engine.session_totals import collect, finish
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import tally
 from probes.code.layout import FIRST_STACK, HANDLE_DTYPE, HANDLE_NAME_BYTES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain.window import Verdict
+from gputop.analysis.window import Verdict
 from gputop.playback.bookmarks import FINDING, LOSS, MARKED, MOST, Landmarks, marker
 from gputop.playback.survey import Survey
 from gputop.ui.model.jump import jump_target

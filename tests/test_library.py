@@ -53,10 +53,10 @@ except SystemExit:
     assert "numpy" not in sys.modules
 else:
     raise AssertionError("--version went on")
-import gputop.explain.build
+import gputop.analysis.build
 from gputop import explain
 assert explain.__module__ == "gputop.api.functions", explain
-assert gputop.explain is explain
+assert gputop.analysis is explain
 """
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.report_output import report_to_text
+from gputop.engine.calls.linesums import LineWindow, line_rows, wait_rows
+from gputop.engine.calls.source_text import read_source
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame, LineRow, Lost, SampleRow, WaitRow
-from gputop.engine.lines import Line
-from gputop.engine.linesums import LineWindow, line_rows, wait_rows
-from gputop.engine.source import read_source
-from gputop.engine.stats import ProcessTotals, Stats
+from gputop.engine.session_totals import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.engine.wallclock import WallClock
-from gputop.explain.answer.output import report_to_text
 from gputop.playback.player import frame_at
 from gputop.ui.model.code import coloured
 from gputop.ui.model.lines import line_uses

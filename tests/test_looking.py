@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.picture import BUSY, COLUMN_NS, FINDING
+from gputop.analysis.answer.report import Report
 from gputop.api import looking, stretches
 from gputop.api.functions import explain
 from gputop.api.looking import Pictured, pictured
 from gputop.api.session import open_session
 from gputop.exchange.explained import Explained, explained
-from gputop.explain.answer.picture import BUSY, COLUMN_NS, FINDING
-from gputop.explain.answer.report import Report
 from gputop.report_page.report_html import report_page
 
 FOLDER = Path(__file__).parent.parent / "recordings"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.serve.owners import Owners

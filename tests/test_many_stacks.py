@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from gputop.engine import facts as facts_of_engine
-from gputop.engine import lines
+from gputop.engine.calls import stack_table
+from gputop.engine.calls.stack_table import Stacks
 from gputop.engine.facts import Facts
-from gputop.engine.lines import Stacks
 from probes.samples import FramesData
 from probes.source import FRAMES, PROCESS, Sample
 from probes.stacks.stack_samples import kernel_number
@@ -41,7 +41,7 @@ def numbers_of(pid: int) -> range:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_MANY_STACKS", MANY)
+    monkeypatch.setattr(stack_table, "_MANY_STACKS", MANY)
     monkeypatch.setattr(state_snapshot, "_MOST_STACKS", MANY)
     monkeypatch.setattr(facts_of_engine, "_SWEEP_AFTER", 1)
 

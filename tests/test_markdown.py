@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import gputop
+from gputop.analysis.answer.report_output import harmless, report_to_markdown
 from gputop.commands import cli
-from gputop.engine.lines import Line
-from gputop.explain.answer.markdown import harmless, report_to_markdown
+from gputop.engine.calls.stack_table import Line
 from gputop.format import escape_text
 from tests import fake_reports, hostile_names
 from tests.each_recording import FILES as EACH

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.analysis.proofs.gaps import GpuTime
 from gputop.api.recording_evidence import evidence_of
-from gputop.explain.proofs.gaps import GpuTime
 from gputop.merging.numbering import PIDS_APART
 from probes.source import FRAMES, GPUS, MARK, NAMES, Item, Sample
 from probes.stacks.stack_samples import kernel_number

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report import Finding, Report
+from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
+from gputop.analysis.causes import CATALOGUE, CAUSES
 from gputop.api.functions import explain
-from gputop.explain.answer.markdown import report_to_markdown
-from gputop.explain.answer.output import report_to_text
-from gputop.explain.answer.report import Finding, Report
-from gputop.explain.causes import CATALOGUE, CAUSES
 from tests.cause_stories import STORIES
 
 RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob("*.msgpack"))

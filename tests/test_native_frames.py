@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gputop.checks.check_native import find, native_section
-from gputop.engine.lines import Line, Stacks
-from gputop.engine.source import read_source
+from gputop.engine.calls.source_text import read_source
+from gputop.engine.calls.stack_table import Line, Stacks
 from probes.code.framepointers import Caller
 from probes.files import maps
 from probes.files.mmap_events import Mapped

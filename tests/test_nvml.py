@@ -22,7 +22,7 @@ from pathlib import Path
 from probes.nvml.nvml import NvmlSampler
 from probes.source import STALE_NS
 from gputop.engine.facts import Facts
-from gputop.engine.gpus import gpu_rows
+from gputop.engine.gpus.nvml_rows import gpu_rows
 sampler = NvmlSampler(0.1, Path(sys.argv[1]))
 sampler.wait_first(30)
 """

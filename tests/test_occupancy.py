@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.engine.occupancy import OccupancyWindow
+from gputop.engine.threads.occupancy import OccupancyWindow
 from probes.schema import Kind
 from tests.items import START, event, joined, off
 

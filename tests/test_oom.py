@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gputop.analysis.answer.wording import about_ends
 from gputop.engine.facts import Facts
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
-from gputop.explain.answer.notes import about_ends
 from probes.proc.roster import Roster
 from probes.samples import ProcessData, merged
 from probes.schema import ExitFlag, Kind

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gputop.api import totals
 from gputop.api.functions import stats
 from gputop.api.session import Session
-from gputop.engine.stats import Stats, collect, finish
+from gputop.engine.session_totals import Stats, collect, finish
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally, tally
 from gputop.parts.__main__ import look_at

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gputop.explain.live import ReplayExplainer
-from gputop.explain.window import Verdict, Window
+from gputop.analysis.live import ReplayExplainer
+from gputop.analysis.window import Verdict, Window
 from replay.past.history import History
 from replay.past.history_reader import HistoryReader
 from tests import items as made

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gputop.engine.callers import Callers
-from gputop.engine.calltable import CallTable
+from gputop.engine.calls.calltable import Callers, CallTable
 from probes import arrays
 from probes.arrays import PIDS, table
 from probes.proc.used_devices import DeviceCalls

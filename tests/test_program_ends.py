@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.report import Range
+from gputop.analysis.evidence.gatherer import End, Ends
+from gputop.analysis.live import LiveExplainer, ReplayExplainer
+from gputop.analysis.report_update import _within
+from gputop.analysis.window import Window
 from gputop.commands.screen.text import render_text
-from gputop.explain.answer.report import Range
-from gputop.explain.evidence.ends import End, Ends
-from gputop.explain.live import LiveExplainer, ReplayExplainer
-from gputop.explain.renewed import _within
-from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.playback.feeds import CommandLog
 from gputop.process.child import Child

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gputop import demo
+from gputop.analysis.answer.report_output import report_to_json
+from gputop.analysis.build import explain
+from gputop.analysis.compare import Change, compare
+from gputop.analysis.evidence.evidence import Evidence
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import open_session
 from gputop.demo.stories import STORIES
-from gputop.explain.answer.output import report_to_json
-from gputop.explain.build import explain
-from gputop.explain.compare import Change, compare
-from gputop.explain.evidence.evidence import Evidence
 from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain import live
-from gputop.explain.live import ReplayExplainer
-from gputop.explain.window import FIRST_LOOK, LATE, WINDOW_NS
+from gputop.analysis import live
+from gputop.analysis.live import ReplayExplainer
+from gputop.analysis.window import FIRST_LOOK, LATE, WINDOW_NS
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
 from tests import long_session

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis import live as explanation
+from gputop.analysis.window import WINDOW_NS
 from gputop.engine.frame import Frame
-from gputop.explain import live as explanation
-from gputop.explain.window import WINDOW_NS
 from gputop.playback.bookmarks import MARKED
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.player import frame_at

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report_output import report_to_json
 from gputop.api import stretches, totals
 from gputop.api.functions import explain, stats
 from gputop.api.session import Session
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally
-from gputop.explain.answer.output import report_to_json
 from probes.source import MARK, Item, Sample
 from replay.coding.file_format import SessionError
 from replay.items import FACTS

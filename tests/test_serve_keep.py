@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import OneStep
-from gputop.explain.answer.report import Level
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import Verdict
+from gputop.analysis.answer.picture import OneStep
+from gputop.analysis.answer.report import Level
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import Verdict
 from gputop.serve.daemon import Daemon
 from gputop.serve.keeper import Keeper, Limits
 from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers

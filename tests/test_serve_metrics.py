@@ -306,7 +306,7 @@ def test_promtool_finds_nothing_to_say(server: Any) -> None:
 def test_idle_time_of_windows_that_overlap_is_counted_once() -> None:
     from dataclasses import replace
 
-    from gputop.explain.window import Verdict
+    from gputop.analysis.window import Verdict
     from tests import fake_reports as reports
 
     idle = Idle()

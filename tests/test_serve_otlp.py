@@ -59,7 +59,7 @@ def counted(processes: int = 3) -> Totals:
 
 def explained() -> Idle:
     """Idle time with a cause, and steps."""
-    from gputop.explain.window import Verdict
+    from gputop.analysis.window import Verdict
     from tests import fake_reports as reports
 
     idle = Idle()

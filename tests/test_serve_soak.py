@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.explain import live
+from gputop.analysis import live
 from gputop.serve.listening import listen
 from gputop.serve.service import Service, Settings
 from probes.schema import Kind

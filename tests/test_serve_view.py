@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.explain.evidence.before import records_before, sample_of
-from gputop.explain.evidence.losses import LossFinder
+from gputop.analysis.evidence.gatherer import LossFinder, records_before, sample_of
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
 from probes.schema import Kind, Records, join
@@ -199,7 +198,7 @@ def test_a_number_that_goes_to_another_user_shows_nothing_of_the_tick_in_which_i
 
 
 def test_calls_from_before_are_the_users_own() -> None:
-    from gputop.explain.evidence.before import records_before, sample_of
+    from gputop.analysis.evidence.gatherer import records_before, sample_of
 
     carried = sample_of(_numbered((MINE, 0, 1), (OTHERS, 0, 2)), [MINE, OTHERS], START)
     (shown,) = _shown(_owners(), carried)

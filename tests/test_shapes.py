@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gputop.engine.calls.launch_counts import KernelRow, shape_text
 from gputop.engine.engine import Engine
-from gputop.engine.fills import UNKNOWN, fill_of, smaller
-from gputop.engine.kernels import KernelRow
-from gputop.engine.kernels_output import shape_text
-from gputop.engine.stats import collect, finish
+from gputop.engine.gpus.nvml_rows import UNKNOWN, fill_of, smaller
+from gputop.engine.session_totals import collect, finish
 from gputop.engine.tally import Tally, tally
 from gputop.merging.clocks import Clock
 from gputop.merging.numbering import Apis, Numbering, Place

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gputop.explain.pace import FIRST_SHARE, LOOK_SHARE
+from gputop.analysis.incremental import FIRST_SHARE, LOOK_SHARE
 from tests.soak.machine import FORKS, LINE, TICK_NS
 
 HOURS = float(os.environ.get("GPUTOP_SOAK_HOURS", "24"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from probes.schema import Kind
 from probes.source import Item

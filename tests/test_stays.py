@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.engine.stats import collect
+from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from probes.schema import OffFlag

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.engine.switches import OpenThreads, SwitchTick
+from gputop.engine.threads.switches import OpenThreads, SwitchTick
 from probes.schema import Kind, OffFlag
 from tests.items import MS, START, event, joined, off
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from gputop.commands.completion import SHELLS
+from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import Frame
-from gputop.engine.kernels import KernelRow
 from gputop.ui.kept import NotKeptError, keep_columns
 from gputop.ui.model.config import Preferences, load
 from gputop.ui.model.filter import narrowed, parse_filter

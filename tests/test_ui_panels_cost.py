@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from gputop.analysis.answer.picture import COLUMN_NS
+from gputop.analysis.answer.report import GpuSpan
+from gputop.engine.calls.linesums import MOST_STACKS
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import OFF_CPU, Frame, StackRow
-from gputop.engine.lines import Line as SourceLine
-from gputop.engine.linesums import MOST_STACKS
-from gputop.explain.answer.picture import COLUMN_NS
-from gputop.explain.answer.report import GpuSpan
 from gputop.ui.model import processes
 from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.flame import flame

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.analysis.chains.call_forms import TITLES, advice_of
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import Frame
-from gputop.engine.lines import Line
-from gputop.explain.chains.formwords import TITLES, advice_of
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.room import shared

@@ -22,8 +22,8 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 LOADED = "import sys, gputop.commands.screen.replay, gputop.ui.app; print(*sys.modules)"
 LATER = (
-    "gputop.explain.causes",
-    "gputop.explain.live",
+    "gputop.analysis.causes",
+    "gputop.analysis.live",
     "gputop.ui.pages",
     "gputop.ui.exports",
     "pygments.lexers",

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.explain.answer.report import Diagnosis, DiagnosisKind, Finding, Level, Range
-from gputop.explain.findings.diagnosis import TITLES, class_of
+from gputop.analysis.answer.report import Diagnosis, DiagnosisKind, Finding, Level, Range
+from gputop.analysis.findings.diagnosis import TITLES, class_of
 from gputop.playback.feed import Explained
 from gputop.ui.model.steady import FAR_NS, Steady
 from gputop.ui.model.view import View

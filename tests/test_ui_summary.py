@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gputop.analysis.answer.picture import OneStep
+from gputop.analysis.evidence.gatherer import End
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.explain.answer.picture import OneStep
-from gputop.explain.evidence.ends import End
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.summary import MOST_RUNS, Runs, summary_lines

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import OFF_CPU, StackRow
-from gputop.engine.lines import Line
 from gputop.ui.flame import FlamePane
 from gputop.ui.main import MainScreen
 from gputop.ui.model.pages import COLUMNS_HELP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.color import ColorSystem
 
-from gputop.explain.answer.picture import FAMILIES
+from gputop.analysis.answer.picture import FAMILIES
 from gputop.ui.palette import PALETTES, following, palette_for
 from gputop.ui.theme import _MODIFIERS, _STYLES
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -26,7 +26,7 @@ from gputop.explain.answer.picture import (
     Lanes,
     ThreadLane,
 )
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.evidence.blocking import Wait
 from gputop.playback.feed import Explained
 from gputop.ui.model.blocklanes import Look, Sign, call_signs, gpu_signs, idle_range, legend, state_signs
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.explain.answer.picture import COLUMN_NS, GPU_ROWS, GpuLane
+from gputop.analysis.answer.picture import COLUMN_NS, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
 from gputop.ui.tables import Threads

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputop.analysis.answer.picture import BUSY, GPU_ROWS, GpuLane
+from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Range, WhatIf
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import Frame
-from gputop.engine.lines import Line
-from gputop.explain.answer.picture import BUSY, GPU_ROWS, GpuLane
-from gputop.explain.answer.report import DiagnosisKind, Finding, Level, Range, WhatIf
 from gputop.playback.feed import Explained
 from gputop.ui.main import MainScreen
 from gputop.ui.model.chain import ChainPage

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     BLOCKED,
     CALL_WORDS,
     COLUMNS,
@@ -20,7 +20,7 @@ from gputop.explain.answer.picture import (
     IdleTime,
     OneStep,
 )
-from gputop.explain.answer.report import StepFacts
+from gputop.analysis.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.engine.lines import Line as SourceLine
-from gputop.explain.answer.report import DiagnosisKind, GpuSpan, Range, Report
+from gputop.analysis.answer.report import DiagnosisKind, GpuSpan, Range, Report
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.why import GpuIdle, Why, why_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from gputop.analysis.window import Window
 from gputop.engine.frame import Frame
-from gputop.explain.window import Window
 from gputop.playback.feed import Explained
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader

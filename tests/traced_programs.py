@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputop.explain.evidence.activity import COPY, FILL, KERNEL, OPERATOR, OVERHEAD, PYTHON, RANGE
+from gputop.analysis.evidence.api_classes import COPY, FILL, KERNEL, OPERATOR, OVERHEAD, PYTHON, RANGE
 from probes.activities import activity_samples, unknown_rows
 from probes.source import Sample
 from tests import items

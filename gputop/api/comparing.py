@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gputop.analysis import compare_parts
+from gputop.analysis.compare import Diff
+from gputop.analysis.compare_parts import Seen
+from gputop.analysis.window import Carried, Stretch
 from gputop.api.reading import Progress
 from gputop.api.session import Session
 from gputop.api.stretches import filled, joined
 from gputop.errors import GputopError
-from gputop.explain import compare_parts
-from gputop.explain.compare import Diff
-from gputop.explain.compare_parts import Seen
-from gputop.explain.stretch import Carried, Stretch
 from gputop.parts.mapreduce import Segment
 
 

@@ -15,13 +15,13 @@ from gputop.documents.explain_schema import ExplainDocument
 from gputop.documents.frame_schema import FrameDocument
 from gputop.documents.stats_schema import StatsDocument
 from gputop.engine.frame import Frame
-from gputop.engine.stats import Stats
+from gputop.engine.session_totals import Stats
 from gputop.errors import GputopError, OutsideSessionError
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Report
-    from gputop.explain.compare import Diff
-    from gputop.explain.evidence.evidence import Evidence
+    from gputop.analysis.answer.report import Report
+    from gputop.analysis.compare import Diff
+    from gputop.analysis.evidence.evidence import Evidence
 
 # The explanation is imported where it is used: who asks for totals need not wait for it.
 
@@ -89,9 +89,9 @@ def explain(
         >>> first.loss.lower > 0.8 * report.span_ns
         True
     """
+    from gputop.analysis.build import explain as build
     from gputop.api import stretches
     from gputop.api.recording_evidence import evidence_of
-    from gputop.explain.build import explain as build
 
     wanted = frozenset(pids or ()) or None
     with _opened(session) as one:
@@ -147,9 +147,9 @@ def diff(
         >>> duration.before.usual > 5 * duration.after.usual, duration.clear
         (True, True)
     """
+    from gputop.analysis.compare import compare
     from gputop.api import comparing, stretches
     from gputop.api.recording_evidence import checked, evidence_of
-    from gputop.explain.compare import compare
 
     memory = memory_bytes or stretches.MEMORY
     with _opened(before) as session, _opened(after) as other_session:
@@ -201,10 +201,10 @@ def to_json(
         from gputop.engine.stats_output import stats_to_json
 
         return stats_to_json(result)
-    from gputop.explain.answer.output import report_to_json
-    from gputop.explain.answer.report import Report
-    from gputop.explain.compare import Diff
-    from gputop.explain.compare_output import diff_to_json
+    from gputop.analysis.answer.report import Report
+    from gputop.analysis.answer.report_output import report_to_json
+    from gputop.analysis.compare import Diff
+    from gputop.analysis.compare_output import diff_to_json
 
     if isinstance(result, Report):
         return report_to_json(result)

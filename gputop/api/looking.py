@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from gputop.analysis.answer.picture import Lanes
+from gputop.analysis.answer.report import Report
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.lanes import joined as joined_lanes
+from gputop.analysis.lanes import lanes_of, marked
+from gputop.analysis.ledger import Ledger, report_of
+from gputop.analysis.window import Carried, Stretch
 from gputop.api.holes import about_holes, unkept_of
 from gputop.api.reading import Progress, understood
 from gputop.api.recording_evidence import checked, examined
 from gputop.api.session import Session
 from gputop.api.stretches import MEMORY, Explaining, filled, fits, joined
-from gputop.explain.answer.picture import Lanes
-from gputop.explain.answer.report import Report
-from gputop.explain.chains.scene import Scene
-from gputop.explain.findings.findings import Outcome
-from gputop.explain.lanes import joined as joined_lanes
-from gputop.explain.lanes import lanes_of, marked
-from gputop.explain.ledger import Ledger, report_of
-from gputop.explain.stretch import Carried, Stretch
 from gputop.parts.mapreduce import Segment
 
 LONG_THREADS = 16  # have lanes where a recording is looked at in parts: 64 of ten hours would take 600 MB
@@ -35,7 +35,7 @@ class View(Generic[Found]):
         join: Joins that of two parts, the earlier one first.
     """
 
-    of: Callable[[Report, Scene, Outcome], Found]
+    of: Callable[[Report, AttributionContext, Outcome], Found]
     join: Callable[[Found, Found], Found]
 
 
@@ -123,7 +123,7 @@ def pictured(session: Session, progress: Progress | None = None) -> tuple[Report
     return report, replace(found, lanes=marked(found.lanes, report, report.start_ns))
 
 
-def _picture(report: Report, scene: Scene, outcome: Outcome) -> Pictured:
+def _picture(report: Report, scene: AttributionContext, outcome: Outcome) -> Pictured:
     facts, threads = scene.evidence.facts, scene.evidence.threads
     names = {int(tid): facts.thread_name(int(tid)) for tid in threads.tid.tolist()}
     return Pictured(lanes_of(scene, outcome, report, report.start_ns), names)

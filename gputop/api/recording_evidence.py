@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.build import examine
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.findings.findings import Outcome
 from gputop.api.holes import about_holes
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
+from gputop.engine.malloc_tuning import give_back
 from gputop.errors import NoCallsError
-from gputop.explain.answer.report import Report
-from gputop.explain.build import examine
-from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.evidence.memory import give_back
-from gputop.explain.findings.findings import Outcome
 
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
@@ -60,7 +60,9 @@ def checked(session: Session) -> Session:
     return session
 
 
-def examined(session: Session, progress: Progress | None = None) -> tuple[Report, Scene, Outcome]:
+def examined(
+    session: Session, progress: Progress | None = None
+) -> tuple[Report, AttributionContext, Outcome]:
     """Reads and explains all of a recording: its report, and what that was made from.
 
     Raises:

@@ -12,7 +12,7 @@ from gputop.api.reading import Progress, open_file, understood
 from gputop.api.totals import stats_of
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
-from gputop.engine.stats import ProcessTotals, Stats
+from gputop.engine.session_totals import ProcessTotals, Stats
 from gputop.errors import OutsideSessionError, SessionClosedError
 from probes.source import Item
 from replay.reader import SessionReader

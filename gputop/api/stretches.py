@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.ledger import TOO_LONG, Ledger, merge, report_of
+from gputop.analysis.window import Carried, Stretch
 from gputop.api.holes import unkept_of
 from gputop.api.reading import Progress, interrupted, open_file, understood
 from gputop.api.session import Session, reader_of
+from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import OutsideSessionError
-from gputop.explain.answer.report import Report
-from gputop.explain.evidence.memory import keep_freed
-from gputop.explain.ledger import TOO_LONG, Ledger, merge, report_of
-from gputop.explain.stretch import Carried, Stretch
 from gputop.parts.mapreduce import (
     ChainedWork,
     EndedEarlyError,

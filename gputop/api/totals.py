@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from gputop.api.reading import Progress, interrupted, open_file
-from gputop.engine.stats import Stats, finish
+from gputop.engine.session_totals import Stats, finish
 from gputop.engine.tally import Tally, tally
 from gputop.parts.mapreduce import EndedEarlyError, Segment, processors, reduced, segments_of
 from probes.source import APIS, MARK, OPEN

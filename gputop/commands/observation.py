@@ -15,7 +15,7 @@ from typing import Any
 
 from gputop.commands.command import VERSION
 from gputop.commands.observer import as_root, own_command, start_observer
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from gputop.errors import CommandError, GputopError
 from gputop.files.output_files import clear_segments, refuse_existing
 from gputop.files.redaction import Redactor, redactor_of_here

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.engine.calltable import ADDED, MOST_ROWS, TOTALS, CallTable, Totals
-from gputop.engine.histogram import BUCKETS, Ints
-from gputop.engine.packing import packed
+from gputop.engine.calls.calltable import ADDED, MOST_ROWS, TOTALS, CallTable, Totals
+from gputop.engine.calls.histogram import BUCKETS, Ints
+from gputop.engine.fork_state import packed
 
 _MOST_COUNTED: Final = (1 << 32) - 1  # as a file holds them
 _ROW_BYTES, _BUCKET_BYTES = 8 * (3 + len(TOTALS)), 8  # in a file, before they are compressed

@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from gputop.engine import gpu_of, gpus, rows
-from gputop.engine.callers import Callers
-from gputop.engine.calltable import CallWindow, left_out
-from gputop.engine.counters import Counters, add_up
+from gputop.engine import rows
+from gputop.engine.aggregate_only import Others, add_others
+from gputop.engine.calls.calltable import Callers, CallWindow, left_out
+from gputop.engine.calls.launch_counts import KernelWindow
+from gputop.engine.calls.linesums import LineWindow
 from gputop.engine.facts import Facts, lost_before
-from gputop.engine.faults import FaultCounts, add_faults
-from gputop.engine.fills import fill_of
 from gputop.engine.frame import Frame, Lost, stacks_recorded
-from gputop.engine.gpu_processes import use_of, watts_of
+from gputop.engine.gpus import gpu_of, nvml_rows
+from gputop.engine.gpus.gpu_processes import use_of, watts_of
+from gputop.engine.gpus.nvml_rows import fill_of
 from gputop.engine.host import HostWindow
-from gputop.engine.kernels import KernelWindow
-from gputop.engine.linesums import LineWindow
-from gputop.engine.occupancy import OccupancyWindow
-from gputop.engine.others import Others, add_others
 from gputop.engine.rows import Tick
-from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
 from gputop.engine.tally import merge_calls, told_callers, told_kernels, told_states, told_sums
+from gputop.engine.threads.counters import Counters, add_up
+from gputop.engine.threads.fault_sums import FaultCounts, add_faults
+from gputop.engine.threads.occupancy import OccupancyWindow
+from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, told
@@ -83,7 +83,7 @@ class Engine:
         self._counted: dict[int, str] | None = None
         self._alive: frozenset[int] = frozenset()
         self._gpus: Sample | None = None
-        self._history: gpus.History = {}
+        self._history: nvml_rows.History = {}
         self._host = HostWindow()
         self._mark: Sample | None = None
         self.facts = Facts()
@@ -98,7 +98,7 @@ class Engine:
             self._close_tick(item)
             return True
         if item.kind == GPUS:
-            self._gpus = gpus.of_all_hosts(self._gpus, item)
+            self._gpus = nvml_rows.of_all_hosts(self._gpus, item)
         elif (threads := told(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == SUMS:
@@ -181,7 +181,7 @@ class Engine:
         )
         while len(self._ticks) > keep:
             self._ticks.popleft()
-        gpus.remember(self._history, self._gpus, HISTORY_MARKS)
+        nvml_rows.remember(self._history, self._gpus, HISTORY_MARKS)
         self._alive = frozenset(self._open.tid)
         self._mark = mark
         self.facts.forget(mark_ns)
@@ -194,15 +194,15 @@ class Engine:
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
         lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
-        gpu_rows = gpus.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
+        gpu_rows = nvml_rows.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.Window(
             list(self._ticks),
             window_ns,
             self._calls,
             self._open,
             mark.time_ns,
-            gpus.usage(self._gpus),
-            gpus.devices(self._gpus),
+            nvml_rows.usage(self._gpus),
+            nvml_rows.devices(self._gpus),
             self._counted,
             self._lines.sums(),
             self._lines.waits(),

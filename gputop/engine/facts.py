@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gputop.engine.apart import apart
-from gputop.engine.frameworks import TORCH_THREADS, Framework
-from gputop.engine.lines import Stacks
+from gputop.engine.calls.frameworks import TORCH_THREADS, Framework
+from gputop.engine.calls.stack_table import Stacks
+from gputop.engine.fork_state import apart
 from gputop.engine.wallclock import WallClock
 from probes.known import Known
 from probes.samples import ClientData, ProcessData, process_data, text_of, told

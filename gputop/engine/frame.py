@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputop.engine.faults import Faults
+from gputop.engine.calls.launch_counts import KernelRow
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.host import HostRow
-from gputop.engine.kernels import KernelRow
-from gputop.engine.lines import Line
+from gputop.engine.threads.fault_sums import Faults
 from gputop.engine.wallclock import WallClock
 from probes import api
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gputop.documents.frame_schema import FrameDocument
-from gputop.engine.faults import faults_json
+from gputop.engine.calls.histogram import METHOD
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, ProcessRow, Share, Storm, ThreadRow
-from gputop.engine.histogram import METHOD
+from gputop.engine.threads.fault_sums import faults_json
 
 SCHEMA: Final = "gputop.frame/1"
 MOST_THREADS: Final = 512  # of a process that are listed

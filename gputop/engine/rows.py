@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gputop.engine import histogram
-from gputop.engine.callrows import call_rows
-from gputop.engine.calltable import CallWindow
-from gputop.engine.counters import add_up, settled
+from gputop.engine.aggregate_only import Others, with_sums
+from gputop.engine.calls import histogram
+from gputop.engine.calls.calltable import CallWindow, call_rows
+from gputop.engine.calls.launch_counts import Launched, kernel_rows
+from gputop.engine.calls.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.facts import Facts, began_ns
-from gputop.engine.faults import WHOLE, FaultCounts, add_rows, faults_of, rows_of
 from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
-from gputop.engine.gpu_of import Attribution, Device
-from gputop.engine.gpu_processes import Use
-from gputop.engine.kernels import Launched, kernel_rows
-from gputop.engine.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
-from gputop.engine.others import Others, with_sums
-from gputop.engine.switches import OpenThreads, ThreadTick
+from gputop.engine.gpus.gpu_of import Attribution, Device
+from gputop.engine.gpus.gpu_processes import Use
+from gputop.engine.threads.counters import add_up, settled
+from gputop.engine.threads.fault_sums import WHOLE, FaultCounts, add_rows, faults_of, rows_of
+from gputop.engine.threads.switches import OpenThreads, ThreadTick
 from probes.proc.belonging import KEYS
 from probes.samples import ProcessData
 

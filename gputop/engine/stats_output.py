@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from gputop.documents.stats_schema import ProcessTotalsJson, StatsDocument, ThreadTotalsJson
-from gputop.engine.diskwaits import disk_wait_json, disk_waits_text
-from gputop.engine.failed_output import failure_json, failure_lines
-from gputop.engine.faults import Faults, faults_json
+from gputop.engine.calls.failed_calls import failure_json, failure_lines
+from gputop.engine.calls.histogram import METHOD
+from gputop.engine.calls.launch_counts import kernel_json, kernels_text
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
-from gputop.engine.gpu_work import work_text
-from gputop.engine.histogram import METHOD
-from gputop.engine.kernels_output import kernel_json, kernels_text
-from gputop.engine.machine import machine_json, machine_text
-from gputop.engine.stats import ProcessTotals, Stats, ThreadTotals
-from gputop.engine.stays import Stays, stays_json
+from gputop.engine.gpus.gpu_work import work_text
+from gputop.engine.session_totals import ProcessTotals, Stats, ThreadTotals
+from gputop.engine.threads.diskwaits import disk_wait_json, disk_waits_text
+from gputop.engine.threads.fault_sums import Faults, faults_json, machine_json, machine_text
+from gputop.engine.threads.offcpu_stats import Stays, stays_json
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
 
 SCHEMA: Final = "gputop.stats/1"

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.callers import Callers
-from gputop.engine.calltable import TOTALS, CallTable, Totals
-from gputop.engine.counters import Counters, add_up, settled
-from gputop.engine.diskwaits import DiskWaits, FileNames
+from gputop.engine.calls.calltable import TOTALS, Callers, CallTable, Totals
+from gputop.engine.calls.failed_calls import FailedCalls
+from gputop.engine.calls.histogram import BUCKETS, Ints
+from gputop.engine.calls.launch_counts import KernelCounts, Launched
+from gputop.engine.calls.linesums import Sums, add, sums_of, waits_of
+from gputop.engine.callsums import CallSums
 from gputop.engine.facts import Facts
-from gputop.engine.failed_calls import FailedCalls
-from gputop.engine.faults import FaultCounts, add_faults, add_rows, rows_of
-from gputop.engine.fills import fill_of, smaller
-from gputop.engine.gpu_work import WorkSums
-from gputop.engine.histogram import BUCKETS, Ints
-from gputop.engine.kernels import KernelCounts, Launched
-from gputop.engine.linesums import Sums, add, sums_of, waits_of
-from gputop.engine.machine import add_machine
-from gputop.engine.packing import packed, pairs_of, signed, unpacked
-from gputop.engine.stays import WIDTH, StaySums
-from gputop.engine.switches import OpenThreads, ThreadTick, slice_sums
+from gputop.engine.fork_state import packed, pairs_of, signed, unpacked
+from gputop.engine.gpus.gpu_work import WorkSums
+from gputop.engine.gpus.nvml_rows import fill_of, smaller
+from gputop.engine.threads.counters import Counters, add_up, settled
+from gputop.engine.threads.diskwaits import DiskWaits, FileNames
+from gputop.engine.threads.fault_sums import FaultCounts, add_faults, add_machine, add_rows, rows_of
+from gputop.engine.threads.offcpu_stats import WIDTH, StaySums
+from gputop.engine.threads.switches import OpenThreads, ThreadTick, slice_sums
 from probes.api import MAX_ROWS
+from probes.arrays import distinct
 from probes.samples import told
-from probes.schema import Kind, Records, select
+from probes.schema import Kind, Records, join, select
 from probes.source import (
     ACTIVITY,
     APIS,
@@ -47,6 +47,7 @@ from probes.source import (
     Item,
     Sample,
 )
+from replay.coding.file_format import MAX_SAMPLE_BYTES
 
 VERSION = 1  # of what ``told`` returns
 STATES = ("lived", "runnable", "blocked", "voluntary", "involuntary")  # of a thread in one tick
@@ -143,7 +144,7 @@ class Tally:
         self.failed = FailedCalls()
         self.kernels = KernelCounts()
         self.gpu_work = WorkSums()
-        self.fill: int | None = None  # see gputop/engine/fills.py
+        self.fill: int | None = None  # see gputop/engine/gpus/nvml_rows.py
         self.lines: Sums = {}
         self.waits: Sums = {}
         self.faults: FaultCounts = {}
@@ -398,3 +399,67 @@ def packed_kernels(launched: Launched) -> dict[str, bytes]:
         "kernels": packed([(pid, signed(handle), n) for (pid, handle), n in counts]),
         "shapes": packed([(pid, signed(handle), shape, n) for (pid, handle, shape), n in shapes]),
     }
+
+
+# Sums that go to the end of a file, so that who opens it need not add it up, in as much room as there is.
+
+_GATHERED: Final = 4096  # records: adding up a few takes as long as adding up thousands
+_MOST_DENSE: Final = 512  # rows of calls, 5 MB, before they are packed
+_FEW_PROCESSES: Final = 64
+
+
+class FileSums:
+    """Adds up what is written; see ``replay.writer.Sums``."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._tally: Tally | None = Tally()
+        self._calls = CallSums()
+        self._waiting: list[Records] = []
+        self._rows = 0
+
+    def take(self, item: Item) -> None:
+        """Takes one item in; an array may be reused by the caller afterwards."""
+        if self._tally is None:
+            return
+        if not isinstance(item, Sample):
+            self._waiting.append(item.copy())
+            self._rows += len(item)
+            if self._rows >= _GATHERED:
+                self._add_up(self._tally)
+        elif item.kind == GPUS:
+            self._tally.take(item)  # adds to no sum of records
+        elif item.kind in ADDED:
+            self._add_up(self._tally)
+            self._tally.take(item)
+        elif (files := told(item, FILES)) is not None:
+            self._add_up(self._tally)
+            self._tally.disk.tell(item.time_ns, files)
+
+    def told(self) -> dict[str, Any] | None:
+        """The sums, as plain data; None when they are more than fits into a file."""
+        if self._tally is not None:
+            self._add_up(self._tally)
+        if self._tally is None:
+            return None
+        self._pack(self._tally)
+        return {**self._tally.told(), **self._calls.told()}
+
+    def _add_up(self, tally: Tally) -> None:
+        if self._waiting:
+            gathered = join(self._waiting)
+            self._waiting, self._rows = [], 0
+            many = (
+                len(distinct(gathered["pid"])) > _FEW_PROCESSES
+            )  # then most records have a row of their own
+            at_once = _MOST_DENSE // 2 if many else len(gathered)
+            for start in range(0, len(gathered), at_once):
+                tally.take(gathered[start : start + at_once])
+                if tally.table.rows > _MOST_DENSE:
+                    self._pack(tally)
+        if tally.size_bytes + self._calls.size_bytes > MAX_SAMPLE_BYTES:
+            self._tally, self._calls = None, CallSums()
+
+    def _pack(self, tally: Tally) -> None:
+        self._calls.absorb(tally.table, tally.totals)
+        tally.table, tally.totals = CallTable(), Totals.zeros(0)

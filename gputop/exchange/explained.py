@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.causes.cause import in_order
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.findings.findings import Outcome
 from gputop.api.looking import View, looked_at
 from gputop.api.reading import Progress
 from gputop.api.session import Session
-from gputop.explain.answer.report import Report
-from gputop.explain.causes.registry import in_order
-from gputop.explain.chains.scene import Scene
-from gputop.explain.findings.findings import Outcome
 
 UNEXPLAINED = "not explained"
 
@@ -64,7 +64,7 @@ def explained(session: Session, progress: Progress | None = None) -> Explained:
     return Explained(report, idle, lost)
 
 
-def _pieces(report: Report, scene: Scene, outcome: Outcome) -> _Found:
+def _pieces(report: Report, scene: AttributionContext, outcome: Outcome) -> _Found:
     gaps, segments = scene.gaps, scene.segments
     labels = scene.analysis.gpu.devices.labels
     names = [(cause.number, cause.title) for cause in in_order()] + [("", UNEXPLAINED)]

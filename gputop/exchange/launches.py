@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.calls.launch_counts import launching
 from gputop.engine.facts import Facts
-from gputop.engine.kernels import launching
 from probes.schema import ALIASED, Records
 from probes.shapes import Shape
 from probes.stacks.stack_samples import kernel_number

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
+from gputop.engine.calls.launch_counts import shape_text
 from gputop.engine.facts import Facts
-from gputop.engine.kernels_output import shape_text
-from gputop.engine.switches import OpenThreads
+from gputop.engine.threads.switches import OpenThreads
 from gputop.errors import GputopError, install_command
 from gputop.exchange.explained import Explained, explained
 from gputop.exchange.launches import kernel_names, shapes_of

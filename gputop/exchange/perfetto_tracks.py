@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputop.analysis.answer.wording import loss_text
+from gputop.analysis.evidence.api_classes import ON_GPU
 from gputop.api.session import Session
 from gputop.engine.facts import Facts
 from gputop.exchange.explained import Explained
 from gputop.exchange.packet_forms import NEEDS_STATE, SEQUENCE
-from gputop.explain.answer.wording import loss_text
-from gputop.explain.evidence.activity import ON_GPU
 from gputop.format import escape_text
 from probes.activities import activity_rows
 

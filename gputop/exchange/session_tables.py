@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from gputop.analysis.answer.report import Report
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.engine.facts import Facts
-from gputop.engine.stats import Stats
+from gputop.engine.session_totals import Stats
 from gputop.exchange.explained import explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
-from gputop.explain.answer.report import Report
 from probes.activities import TEXTS, activity_rows
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import ActivityData, FramesData, listed_gpus, told

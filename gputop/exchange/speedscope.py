@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from gputop.api.reading import Progress
 from gputop.api.session import Session
-from gputop.engine.lines import Line
+from gputop.engine.calls.stack_table import Line
 from gputop.exchange.stacks import StackTime, stack_times
 from gputop.format import escape_text
 

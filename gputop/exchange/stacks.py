@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
+from gputop.engine.calls.linesums import Sums, add, sums_of, waits_of
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
-from gputop.engine.lines import Line
-from gputop.engine.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.tally import told_sums
 from probes.schema import Kind, select
 from probes.source import SUMS, Sample

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gputop.analysis.window import Window
 from gputop.api.reading import Progress, understood
 from gputop.api.session import NS, Session, reader_of
 from gputop.errors import OutsideSessionError
-from gputop.explain.window import Window
 from gputop.files.output_files import new_session
 from gputop.files.whole import damage_of
 from probes.samples import lost_until
@@ -48,7 +48,8 @@ def cut(
     """Writes the frames that cover a stretch of time to a new file.
 
     What the explanation of the part rests on goes with it: facts, and the few calls from before that say
-    which streams may hold work (``gputop/explain/proofs/retention.py``). They are no records of the new file.
+    which streams may hold work (``gputop/analysis/proofs/retention.py``), which are no records of the new
+    file.
 
     Args:
         session: The whole; it is only read.

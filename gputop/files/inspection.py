@@ -20,7 +20,7 @@ from gputop.documents.inspect_schema import (
 )
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import stacks_recorded
-from gputop.engine.gpus import of_all_hosts
+from gputop.engine.gpus.nvml_rows import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
 from probes.samples import listed_gpus, lost_until, told

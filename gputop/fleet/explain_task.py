@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from gputop.analysis.answer.report import Finding, Report
 from gputop.api.functions import explain
 from gputop.api.holes import unkept_of
 from gputop.api.recording_evidence import examined
 from gputop.api.session import Session, open_session
 from gputop.api.stretches import fits
+from gputop.engine.malloc_tuning import give_back, keep_freed
 from gputop.errors import (
     GputopError,
     OutsideSessionError,
@@ -25,8 +27,6 @@ from gputop.errors import (
     SessionTooNewError,
     SessionUnreadableError,
 )
-from gputop.explain.answer.report import Finding, Report
-from gputop.explain.evidence.memory import give_back, keep_freed
 from gputop.fleet.lake.lake_tables import COLUMNS, VERSION, Row
 from gputop.fleet.lake.urls import fetched, shown
 from gputop.fleet.ranks.collective_rows import NOBODY, Collectives

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gputop.api.foreign_files import named
-from gputop.explain.evidence.activity import (
+from gputop.analysis.evidence.api_classes import (
     COPY,
     FILL,
     GPU_RANGE,
@@ -24,6 +23,7 @@ from gputop.explain.evidence.activity import (
     RANGE,
     WAIT,
 )
+from gputop.api.foreign_files import named
 from gputop.imports.gathered import Trace, gpu_facts
 from gputop.imports.json_events import Events
 from gputop.imports.names import FRAME_KINDS, bytes_of, cleaned, collective_of, cuda_name, python_name

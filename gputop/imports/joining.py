@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.activity import PYTHON, WAIT
+from gputop.analysis.evidence.api_classes import PYTHON, WAIT
 from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, Trace
 from gputop.imports.names import FRAME_KINDS, collective_of, frame_of
 from gputop.imports.spool import Ints, Key, Rows, Spool

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Final
 
-from gputop.explain.evidence.activity import OPERATOR, PYTHON, RANGE
+from gputop.analysis.evidence.api_classes import OPERATOR, PYTHON, RANGE
 from probes import api
 from probes.activities import python_place
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gputop.explain.evidence.activity import (
+from gputop.analysis.evidence.api_classes import (
     COPY,
     FILL,
     GRAPH,

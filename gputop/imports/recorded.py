@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.activity import ON_GPU
+from gputop.analysis.evidence.api_classes import ON_GPU
 from gputop.files.output_files import new_session
 from gputop.imports.gathered import ImportFileError, Trace, gpu_facts
 from gputop.imports.joining import join

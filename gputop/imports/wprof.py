@@ -13,7 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gputop.explain.evidence.activity import COPY, FILL, KERNEL, OPERATOR, OVERHEAD, PYTHON, RANGE, WAIT
+from gputop.analysis.evidence.api_classes import (
+    COPY,
+    FILL,
+    KERNEL,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    RANGE,
+    WAIT,
+)
 from gputop.imports.gathered import ImportFileError, Trace
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.evidence.ranges import FOREVER, Floats, Ints
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints
 from gputop.merging.rank_collectives import Rank
 
 FASTEST: Final = 1e-3  # time servers change a clock by half of it at most

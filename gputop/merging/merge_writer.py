@@ -13,7 +13,7 @@ import numpy as np
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, open_session, reader_of
 from gputop.engine.facts import lost_before
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from gputop.errors import GputopError
 from gputop.files.output_files import new_session
 from gputop.files.whole import damage_of

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from gputop.analysis.evidence.gatherer import packed_columns, records_before
 from gputop.errors import GputopError
-from gputop.explain.evidence.before import packed_columns, records_before
 from gputop.merging.clocks import Clock
 from probes.activities import activity_rows, activity_sample
 from probes.api import MAX_ROWS

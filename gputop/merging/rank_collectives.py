@@ -8,16 +8,14 @@ from typing import Final
 
 import numpy as np
 
+from gputop.analysis.evidence.call_context import work_ended
+from gputop.analysis.evidence.columns import FOREVER, Ints
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.proofs.gaps import GpuTime, first_shown, held_kernels
+from gputop.analysis.window import Carried, Stretch
 from gputop.api.reading import Progress
 from gputop.api.session import Session, reader_of
 from gputop.api.stretches import MEMORY, filled, joined
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.linked import work_ended
-from gputop.explain.evidence.ranges import FOREVER, Ints
-from gputop.explain.proofs.completions import first_shown
-from gputop.explain.proofs.gaps import GpuTime
-from gputop.explain.proofs.kernels import held_kernels
-from gputop.explain.stretch import Carried, Stretch
 from gputop.parts.mapreduce import Segment
 
 # of these none ends at one rank before all ranks have begun it

@@ -11,7 +11,7 @@ from probes.samples import lost_until, text_of
 from probes.source import MARKER, Sample
 
 if TYPE_CHECKING:
-    from gputop.explain.window import Verdict
+    from gputop.analysis.window import Verdict
 
 FINDING, LOSS, MARKED = "finding", "loss", "marker"
 MOST = 4_000  # more cannot be told apart on any screen

@@ -9,9 +9,9 @@ from gputop.engine.frame import Frame
 from gputop.playback.bookmarks import Landmark
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.picture import Lanes, OneStep
-    from gputop.explain.answer.report import Report
-    from gputop.explain.evidence.ends import End
+    from gputop.analysis.answer.picture import Lanes, OneStep
+    from gputop.analysis.answer.report import Report
+    from gputop.analysis.evidence.gatherer import End
 
 OLD_NS = 2_000_000_000  # an explanation that is older is of another time
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import WINDOW_NS as EXPLAINED_NS
 from gputop.engine.engine import WINDOW_NS, Engine
 from gputop.engine.frame import Frame
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import WINDOW_NS as EXPLAINED_NS
 from gputop.playback.bookmarks import Landmarks
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.player import explained_by

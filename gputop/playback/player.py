@@ -18,7 +18,7 @@ from probes.source import MARK, Sample
 from replay.items import ItemReader
 
 if TYPE_CHECKING:
-    from gputop.explain.live import LiveExplainer, ReplayExplainer
+    from gputop.analysis.live import LiveExplainer, ReplayExplainer
 
 _LOG = logging.getLogger(__name__)
 _SEEK_SLACK_NS = 2_000_000_000
@@ -127,7 +127,7 @@ class ReplayFeed:
         """Makes what explains. It is more code than all else, and nobody needs it for the first frame."""
         try:
             if self._traced:
-                from gputop.explain.live import ReplayExplainer
+                from gputop.analysis.live import ReplayExplainer
 
                 self._explainer = self._explainer or ReplayExplainer(self._reader)
                 if not self._closed:

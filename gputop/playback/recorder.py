@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from gputop.format import format_bytes
 from gputop.playback.feed import RecordingState
 from probes.source import Item

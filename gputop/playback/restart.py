@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import Verdict
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import Verdict
 from replay.past.history import History, cut_header
 
 _LOG = logging.getLogger(__name__)

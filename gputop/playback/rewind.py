@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from gputop.analysis.live import ReplayExplainer
+from gputop.analysis.window import Window
 from gputop.engine.frame import Frame
-from gputop.explain.live import ReplayExplainer
-from gputop.explain.window import Window
 from gputop.playback.bookmarks import MARKED, Landmark, Landmarks, marker
 from gputop.playback.feed import Explained
 from gputop.playback.player import SPEEDS, ReplayFeed, mark_at

@@ -52,7 +52,7 @@ class Survey:
 
     def read(self) -> None:
         """Reads all of it."""
-        from gputop.explain.window import Window  # the screen is there already when this thread loads it
+        from gputop.analysis.window import Window  # the screen is there already when this thread loads it
 
         marks = self._reader.marks
         traced = self._reader.header.get("calls_observed") is not False

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gputop.analysis.answer.picture import Lanes
+from gputop.analysis.answer.report import Report
 from gputop.api import functions
 from gputop.api.holes import about_holes
 from gputop.api.looking import pictured
 from gputop.api.session import Session, open_session
 from gputop.documents.inspect_schema import InspectDocument
 from gputop.engine.frame import Frame
-from gputop.engine.stats import Stats
+from gputop.engine.session_totals import Stats
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.stacks import StackTimes, stack_times
-from gputop.explain.answer.picture import Lanes
-from gputop.explain.answer.report import Report
 from gputop.files.inspection import inspect
 from gputop.query.database import Database
 

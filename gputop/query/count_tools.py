@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.engine.stats import ProcessTotals
-from gputop.errors import USAGE, CommandError
-from gputop.exchange.session_tables import COLUMNS
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -23,6 +20,9 @@ from gputop.explain.answer.picture import (
     RUNNING,
     WHOLE,
 )
+from gputop.engine.session_totals import ProcessTotals
+from gputop.errors import USAGE, CommandError
+from gputop.exchange.session_tables import COLUMNS
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.database import Answer
 from gputop.query.query_output import plain

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from gputop.analysis.answer.report_output import report_to_markdown
+from gputop.analysis.causes.cause import every
 from gputop.errors import CommandError, GputopError, OutsideSessionError, install_command
-from gputop.explain.answer.markdown import report_to_markdown
-from gputop.explain.causes.registry import every
 from gputop.query import count_tools, graph_tools, verdict_tools
 from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import MOST_S, Live

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import range_json
 from gputop.api import functions
 from gputop.engine.frame import GpuRow
 from gputop.errors import USAGE, CommandError, GputopError
-from gputop.explain.answer.output import range_json
-from gputop.explain.answer.report import Report
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.reply import Own, offset_of, page, whole, with_units
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gputop.explain.window import Verdict
+from gputop.analysis.window import Verdict
 from gputop.recording.outliers import Outliers
 from gputop.recording.tick_sums import Reducer, copied
 from probes.source import MARK, MARKER, Item, Sample

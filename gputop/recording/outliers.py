@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.calltable import CallTable, Totals
-from gputop.engine.histogram import percentiles
+from gputop.engine.calls.calltable import CallTable, Totals
+from gputop.engine.calls.histogram import percentiles
 from probes.schema import CallFlag, Kind, Records, select
 
 FEWEST = 200  # calls of a function, before anything is unusual

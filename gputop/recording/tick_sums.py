@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.cuda_errors import NOT_READY
-from gputop.engine.packing import packed
-from gputop.engine.switches import OpenThreads, SwitchTick
+from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.fork_state import packed
 from gputop.engine.tally import STATES, Tally
+from gputop.engine.threads.switches import OpenThreads, SwitchTick
 from probes import api
 from probes.api_semantics import Role
 from probes.samples import told

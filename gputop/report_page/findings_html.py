@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gputop.explain.answer.energy_output import energy_text
-from gputop.explain.answer.report import Event, Finding, Link, Report
-from gputop.explain.answer.wording import (
+from gputop.analysis.answer.energy_output import energy_text
+from gputop.analysis.answer.report import Event, Finding, Link, Report
+from gputop.analysis.answer.wording import (
     ADVICE,
     EVIDENCE,
     NO_FINDING,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.engine.frame import CallRow
-from gputop.engine.stats import Stats
+from gputop.engine.session_totals import Stats
 from gputop.format import format_counted, format_ns, used_range
 from gputop.report_page.markup import text
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from gputop.analysis.answer.kernel_report import kernel_texts
+from gputop.analysis.answer.picture import rank_texts
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import report_to_json
 from gputop.api.looking import Pictured, pictured
 from gputop.api.reading import Progress
 from gputop.api.session import Session
-from gputop.engine.stats import Stats
+from gputop.engine.session_totals import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
-from gputop.explain.answer.kernels_output import kernel_texts
-from gputop.explain.answer.output import report_to_json
-from gputop.explain.answer.ranktimes import rank_texts
-from gputop.explain.answer.report import Report
 from gputop.format import NS_PER_S, format_bytes, format_count, format_ns
 from gputop.report_page.document import document
 from gputop.report_page.findings_html import findings, rest, verdict

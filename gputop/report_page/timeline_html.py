@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -21,7 +21,7 @@ from gputop.explain.answer.picture import (
     WHOLE,
     Lanes,
 )
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.report import Report
 from gputop.report_page.markup import text
 
 _COLUMNS = 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.engine.frame import CallRow
-from gputop.engine.stats import ProcessTotals, Stats
+from gputop.engine.session_totals import ProcessTotals, Stats
 from gputop.format import format_bytes, format_count, format_ns
 from gputop.report_page.markup import figure, table, text
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import SLACK_NS, WINDOW_NS
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import SLACK_NS, WINDOW_NS
 from gputop.serve.owners import Owners
 from gputop.serve.pace import Pace
 from gputop.serve.showing import Known, Tick

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputop.engine.histogram import Ints
-from gputop.explain.window import Verdict
+from gputop.analysis.window import Verdict
+from gputop.engine.calls.histogram import Ints
 
 # a step's length, ns: from 1 ms to a minute
 STEP_BOUNDS = tuple(1 << power for power in range(20, 37, 2))

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from gputop.serve.daemon import Daemon
 from gputop.serve.owners import NOBODY
 from gputop.serve.past import Past

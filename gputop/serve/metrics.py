@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from gputop.engine.histogram import EXPONENTS
+from gputop.engine.calls.histogram import EXPONENTS
 from gputop.serve.idle import STEP_BOUNDS, Idle
 from gputop.serve.totals import OTHER, Process, Totals
 from probes import api

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.live import LiveExplainer
+from gputop.analysis.live import LiveExplainer
 from gputop.serve.owners import Owners
 from gputop.serve.view import View
 from probes.source import MARK, Item, Sample

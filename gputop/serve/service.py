@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gputop.explain.live import LiveExplainer
-from gputop.explain.window import Verdict
+from gputop.analysis.live import LiveExplainer
+from gputop.analysis.window import Verdict
 from gputop.playback.alerts import Rule
 from gputop.playback.restart import begun_anew
 from gputop.process.say import say

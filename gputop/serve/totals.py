@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine import histogram
-from gputop.engine.cuda_errors import NOT_READY
-from gputop.engine.histogram import Ints
-from gputop.engine.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.calls import histogram
+from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.calls.histogram import Ints
+from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick
 from probes import api
 from probes.samples import told
 from probes.schema import COPY_SHIFT, CallFlag, Kind, Records, select

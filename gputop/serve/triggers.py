@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputop.engine.cuda_errors import NOT_READY
-from gputop.explain.answer.picture import OneStep
-from gputop.explain.answer.report import Level
-from gputop.explain.window import Verdict
+from gputop.analysis.answer.picture import OneStep
+from gputop.analysis.answer.report import Level
+from gputop.analysis.window import Verdict
+from gputop.engine.calls.cuda_errors import NOT_READY
 from gputop.format import format_ns
 from probes import api
 from probes.samples import process_data

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.histogram import Ints
-from gputop.engine.occupancy import SEGMENT, segments_of, split
-from gputop.explain.evidence.before import records_before, sample_of
-from gputop.explain.evidence.ranges import union
+from gputop.analysis.evidence.columns import union
+from gputop.analysis.evidence.gatherer import records_before, sample_of
+from gputop.engine.calls.histogram import Ints
+from gputop.engine.threads.occupancy import SEGMENT, segments_of, split
 from gputop.serve.owners import Owners
 from probes.arrays import distinct
 from probes.schema import ALIASED, Kind, Records, select

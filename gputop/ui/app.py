@@ -403,8 +403,8 @@ class GputopApp(Host):
         if frame is None:
             self.say("there is no frame yet")
             return
+        from gputop.analysis.answer.report_output import report_to_json
         from gputop.engine.frame_json import frame_to_json
-        from gputop.explain.answer.output import report_to_json
 
         def made() -> str:
             return json.dumps(frame_to_json(frame) | {"verdict": report_to_json(report) if report else None})

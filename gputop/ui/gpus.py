@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.explain.answer.picture import OneStep
+from gputop.analysis.answer.picture import OneStep
 from gputop.format import escape_text
 from gputop.ui.model import gpu_history, gpu_users, gpus, waterfall
 from gputop.ui.model.look import Line, Span, fit_line

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 
-from gputop.engine.lines import Line
+from gputop.engine.calls.stack_table import Line
 from gputop.ui.details import Details
 from gputop.ui.footer import Keys
 from gputop.ui.gpus import Gpus, Step

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 
-from gputop.engine.source import read_source
+from gputop.engine.calls.source_text import read_source
 from gputop.format import escape_text
 from gputop.ui.footer import Keys
 from gputop.ui.model import callpage, gpu_page, pages
@@ -25,7 +25,7 @@ from gputop.ui.time_keys import TimeScreen
 from gputop.ui.why import Why
 
 if TYPE_CHECKING:
-    from gputop.engine.lines import Line as SourceLine
+    from gputop.engine.calls.stack_table import Line as SourceLine
 
 _BACK = "[Esc] back"
 

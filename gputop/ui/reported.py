@@ -12,8 +12,8 @@ from gputop.ui.pane import Tabbed
 
 # what makes the lines is loaded when there are some: the first frame has none
 if TYPE_CHECKING:
+    from gputop.analysis.answer.report import Report
     from gputop.engine.frame import ProcessRow
-    from gputop.explain.answer.report import Report
 
 
 _WHOLE = 1_000  # columns, in which no line is cut

@@ -30,8 +30,8 @@ _LATER = (
     "gputop.ui.model.memory",
     "gputop.ui.exports",
     "gputop.engine.frame_json",
-    "gputop.explain.answer.output",
-    "gputop.explain.live",
+    "gputop.analysis.answer.report_output",
+    "gputop.analysis.live",
     "pygments.lexers.python",
 )
 

@@ -14,7 +14,7 @@ from rich.style import Style
 BACKGROUND = "#11151a"
 _TEXT, _DIM, _FAINT = "#c5ccd6", "#9aa4b2", "#8d97a5"
 _BLUE, _ORANGE, _VERMILION, _VIOLET, _GREY = "#6aa9e9", "#e8a13c", "#f67c58", "#b79af0", "#949dab"
-# one for each family of causes (gputop/explain/causes/families.py), and for calls of the same kind
+# one for each family of causes (gputop/analysis/causes/cause.py), and for calls of the same kind
 CAUSES = {
     "S": "#ee8866", "D": "#eedd88", "C": "#ffaabb", "H": "#99ddff", "P": "#44bb99",
     "L": "#bbcc33", "K": "#c9a94f", "A": "#d9a6ff", "U": "#8fa5b3", "X": "#dddddd",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputop.engine.filesums import FileSums
+from gputop.engine.tally import FileSums
 from probes.api import OP_OF
 from probes.schema import ALIASED, COPY_SHIFT, RECORD, Kind, OffFlag, Records
 from probes.source import Sample

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from gputop.explain.live import ReplayExplainer
+from gputop.analysis.live import ReplayExplainer
 from gputop.playback.player import frame_at
 from replay.reader import SessionReader
 from tests.bench import explain

@@ -8,9 +8,8 @@ from statistics import median
 
 import numpy as np
 
-from gputop.explain.fresh import Fresh, explained
-from gputop.explain.pace import LONGEST_S, LOOK_SHARE, PERIOD_S, SHARE
-from gputop.explain.window import Window
+from gputop.analysis.incremental import LONGEST_S, LOOK_SHARE, PERIOD_S, SHARE, Fresh, explained
+from gputop.analysis.window import Window
 from probes.source import Sample
 from tests.bench.demo import observe
 from tests.bench.rows import Row

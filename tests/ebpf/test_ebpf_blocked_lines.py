@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.lines import Stacks
+from gputop.engine.calls.stack_table import Stacks
 from probes.code.layout import FIRST_STACK
 from probes.schema import ALIASED, Kind, OffFlag
 from probes.source import FRAMES, Sample

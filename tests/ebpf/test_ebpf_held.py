@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputop.analysis.evidence.memory_ledger import Held
 from gputop.api.session import Session
-from gputop.explain.evidence.held import Held
 from probes import api
 from probes.schema import Records, join, select
 from probes.source import Item, Sample

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.proofs.kernels import held_kernels
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.proofs.gaps import held_kernels
 from gputop.inside.injected import environment
 from gputop.simgpu.trace import read_trace
 from probes.activities import Table

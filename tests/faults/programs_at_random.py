@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.analysis.proofs.gaps import GpuTime
 from gputop.api.reading import open_file
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.proofs.gaps import GpuTime
 from gputop.simgpu.trace import read_trace
 from tests.faults.bench import Bench
 from tests.faults.scenario import Scenario, lines, role

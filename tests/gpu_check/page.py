@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gputop.explain.proofs.pending import END_NS, SLOW_COPY, START_NS, WAIT_NS
+from gputop.analysis.proofs.proofs import END_NS, SLOW_COPY, START_NS, WAIT_NS
 from tests.gpu_check.stories import STORIES, short_verdict
 
 MARK = "\n# Live, on machines with a real GPU\n"

@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 
 import gputop
+from gputop.analysis.build import examine
+from gputop.analysis.evidence.api_classes import (
+    COPY,
+    FILL,
+    GRAPH,
+    KERNEL,
+    WAIT,
+    Activities,
+    ActivityGatherer,
+)
+from gputop.analysis.evidence.assembly import assemble
+from gputop.analysis.evidence.columns import Ints, covered, intersect, length, union
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.api.session import reader_of
-from gputop.explain.build import examine
-from gputop.explain.evidence.activity import COPY, FILL, GRAPH, KERNEL, WAIT, Activities, ActivityGatherer
-from gputop.explain.evidence.assemble import assemble
-from gputop.explain.evidence.evidence import Evidence
-from gputop.explain.evidence.gatherer import Gatherer
-from gputop.explain.evidence.ranges import Ints, covered, intersect, length, union
 from probes.activities import Table
 from probes.schema import Kind, Records
 from probes.source import ACTIVITY, APIS, GPUS, MARK, PROCESS, Item, Sample

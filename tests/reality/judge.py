@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gputop
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.report import Report
 from tests.reality.raw import read
 from tests.reality.truth import GpuTruth, truth
 from tests.typed import typed

@@ -18,9 +18,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gputop.engine import facts, lines
-from gputop.explain import live as explain_live
-from gputop.explain.window import Verdict
+from gputop.analysis import live as explain_live
+from gputop.analysis.window import Verdict
+from gputop.engine import facts
+from gputop.engine.calls import stack_table
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
 from probes import known
@@ -175,7 +176,7 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (known, facts, state_snapshot, lines, roster, resolver):
+    for module in (known, facts, state_snapshot, stack_table, roster, resolver):
         for name, few in _FEW.items():
             if hasattr(module, name):
                 setattr(module, name, few)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gputop.explain.answer.report import DiagnosisKind
-from gputop.explain.findings.diagnosis import TITLES
+from gputop.analysis.answer.report import DiagnosisKind
+from gputop.analysis.findings.diagnosis import TITLES
 from tests import inside
 from tests.first_screen import FirstScreen
 from tests.stories.answer import compared, explained

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gputop.explain.answer.report import DiagnosisKind
-from gputop.explain.findings.diagnosis import TITLES
-from gputop.explain.window import Window
+from gputop.analysis.answer.report import DiagnosisKind
+from gputop.analysis.findings.diagnosis import TITLES
+from gputop.analysis.window import Window
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import UNICODE, plain
 from gputop.ui.model.verdict import verdict_line

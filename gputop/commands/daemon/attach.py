@@ -50,11 +50,11 @@ def attach(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
+    from gputop.analysis.window import Window
     from gputop.commands.observation import interrupted_after
     from gputop.commands.screen.looks import draws_ascii
     from gputop.commands.screen.watch import print_frame
     from gputop.engine.engine import Engine
-    from gputop.explain.window import Window
     from gputop.serve.client import RemoteSource
     from gputop.ui.model.filter import narrowed, parse_filter
     from probes.ebpf.loader import ProbeError

@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 
+from gputop.analysis.compare_output import diff_to_text
 from gputop.api import functions
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
 from gputop.commands.progress import Progress
 from gputop.commands.words import bounded
-from gputop.explain.compare_output import diff_to_text
-from gputop.explain.evidence.memory import keep_freed
+from gputop.engine.malloc_tuning import keep_freed
 from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
 

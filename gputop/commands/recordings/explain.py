@@ -11,16 +11,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
 from gputop.api import functions
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
 from gputop.commands.progress import INTERRUPTED, Progress
 from gputop.commands.words import bounded
+from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import FAILURE, USAGE, CommandError
-from gputop.explain.answer.markdown import report_to_markdown
-from gputop.explain.answer.output import report_to_text
-from gputop.explain.answer.report import Report
-from gputop.explain.evidence.memory import keep_freed
 from gputop.process.child import Child
 from gputop.process.interrupts import end_at_once
 from gputop.process.say import put, say, show
@@ -160,9 +159,9 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
     from gputop.commands.observation import interrupted_after, open_session
 
     pass  # joined
-    from gputop.explain.build import explain as build
-    from gputop.explain.evidence.assemble import assemble
-    from gputop.explain.evidence.gatherer import Gatherer
+    from gputop.analysis.build import explain as build
+    from gputop.analysis.evidence.assembly import assemble
+    from gputop.analysis.evidence.gatherer import Gatherer
     from gputop.process.targets import children_with_cuda, without_cuda
 
     # the report is ours alone: what the command prints goes to standard error

@@ -148,7 +148,7 @@ def _explained(session: Session, chosen: str) -> Iterator[Detail | None]:
     if chosen == "full" or header.get("calls_observed") is False:
         yield None
         return
-    from gputop.explain.live import LiveExplainer
+    from gputop.analysis.live import LiveExplainer
     from gputop.recording.adaptive import Adaptive, Summary
 
     start_ns = int(header["start_ns"])

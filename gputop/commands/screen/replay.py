@@ -30,7 +30,7 @@ from replay.reader import SessionReader
 
 # the screen needs nothing of what prints and explains until it is there
 if TYPE_CHECKING:
-    from gputop.explain.window import Verdict
+    from gputop.analysis.window import Verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,7 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
 
 
 def _verdict_at(reader: SessionReader, index: int) -> Verdict | None:
-    from gputop.explain.live import ReplayExplainer
+    from gputop.analysis.live import ReplayExplainer
 
     if reader.header.get("calls_observed") is False:
         return None

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gputop.analysis.answer.report_output import report_to_json
+from gputop.analysis.answer.wording import what_if_text
 from gputop.documents.frame_schema import VerdictJson
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
-from gputop.explain.answer.output import report_to_json
-from gputop.explain.answer.wording import what_if_text
 from gputop.format import (
     clip,
     escape_text,
@@ -25,7 +25,7 @@ from gputop.ui.model.table import Column, Context, needed
 from gputop.ui.model.why import ended_text
 
 if TYPE_CHECKING:
-    from gputop.explain.window import Verdict
+    from gputop.analysis.window import Verdict
 
 
 def verdict_json(verdict: Verdict | None) -> VerdictJson:

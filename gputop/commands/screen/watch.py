@@ -25,10 +25,10 @@ from replay.coding.file_format import SessionError
 
 # `gputop --help` needs none of what observes and draws: that is imported where it is used
 if TYPE_CHECKING:
+    from gputop.analysis.window import Verdict, Window
     from gputop.commands.observation import Session
     from gputop.engine.engine import Engine
     from gputop.engine.frame import Frame
-    from gputop.explain.window import Verdict, Window
     from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
@@ -57,10 +57,10 @@ def live(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace) -> int:
+    from gputop.analysis.window import Window
     from gputop.commands.observation import interrupted_after, open_session
     from gputop.commands.screen.looks import RATE_HZ, draws_ascii
     from gputop.engine.engine import Engine
-    from gputop.explain.window import Window
     from gputop.process.outputfile import OutputFile
     from gputop.ui.model.filter import narrowed, parse_filter
 

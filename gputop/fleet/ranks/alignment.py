@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.evidence.ranges import FOREVER, Floats, Ints, Mask
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask
 from gputop.merging.clocks import FASTEST, slope_of
 
 FEWEST: Final = 20  # collectives; of fewer nothing is said

@@ -14,14 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.causes.registry import in_order
-from gputop.explain.chains.scene import Scene
-from gputop.explain.evidence.apiclass import Group
-from gputop.explain.evidence.linked import work_ended
-from gputop.explain.evidence.ranges import FOREVER, Ints, Mask, covered, union
-from gputop.explain.findings.findings import Outcome
-from gputop.explain.proofs.completions import first_shown
-from gputop.explain.proofs.kernels import held_kernels
+from gputop.analysis.causes.cause import in_order
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.call_context import work_ended
+from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, covered, union
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.proofs.gaps import first_shown, held_kernels
 from gputop.fleet.lake.lake_tables import Row
 from gputop.fleet.ranks.communicator_ranks import Membership
 from gputop.merging.rank_collectives import OF_ALL
@@ -37,7 +36,9 @@ _MISSING: Final = "records are missing: later collectives have no number"
 class Collectives:
     """The collectives of a recording that was explained."""
 
-    def __init__(self, scene: Scene, outcome: Outcome, members: Iterable[Membership], blind_ns: int) -> None:
+    def __init__(
+        self, scene: AttributionContext, outcome: Outcome, members: Iterable[Membership], blind_ns: int
+    ) -> None:
         """Find the collectives; see ``rows``.
 
         Args:

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from gputop.explain.evidence.ranges import FOREVER
+from gputop.analysis.evidence.columns import FOREVER
 from probes.samples import told
 from probes.schema import Communicator, Kind, Records, select
 from probes.source import PROBLEM, Item

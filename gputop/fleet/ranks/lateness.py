@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from gputop.explain.evidence.ranges import Floats, Ints, Mask
+from gputop.analysis.evidence.columns import Floats, Ints, Mask
 from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN, Alignment, align
 
 USUALLY: Final = 0.75  # a rank that comes last this often is late

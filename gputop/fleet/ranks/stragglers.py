@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.explain.causes.registry import every
-from gputop.explain.evidence.ranges import Ints
+from gputop.analysis.causes.cause import every
+from gputop.analysis.evidence.columns import Ints
 from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN
 from gputop.fleet.ranks.lateness import Meetings, Verdict, blamed, judge
 from gputop.query.database import Answer, LockedDatabase

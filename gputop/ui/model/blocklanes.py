@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.picture import (
     ASSUMED,
     BLOCKED,
     BUSY,
@@ -30,7 +30,7 @@ from gputop.explain.answer.picture import (
     RUNNING,
     WHOLE,
 )
-from gputop.explain.evidence.waits import Wait
+from gputop.analysis.evidence.blocking import Wait
 from gputop.ui.model.lanehistory import Cells
 from gputop.ui.model.look import Glyphs, Line, Span, merged
 from gputop.ui.model.waterfall import LETTERS, call_token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputop.explain.answer.wording import (
+from gputop.analysis.answer.wording import (
     ADVICE,
     cost_text,
     finding_block,
@@ -30,7 +30,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, fit_line, paragraph
 from gputop.ui.model.whylines import LEVEL_TOKENS
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Diagnosis, Finding, Report
+    from gputop.analysis.answer.report import Diagnosis, Finding, Report
 
 _INDENT = 2  # columns a level of the chain
 _COST = 18  # columns of what it costs and its share of the time

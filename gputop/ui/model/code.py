@@ -9,7 +9,7 @@ from pygments.lexers import get_lexer_for_filename
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 from pygments.util import ClassNotFound
 
-from gputop.engine.lines import Line as SourceLine
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.format import clip, escape_text
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 from probes.code.source_files import is_library

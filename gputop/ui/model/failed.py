@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.engine.failed_output import failure_line, launch_line
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.report import Report
+from gputop.engine.calls.failed_calls import failure_line, launch_line
 from gputop.ui.model.look import Glyphs, Line, paragraph
 
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import OFF_CPU, UNPLACED, ProcessRow, StackRow
-from gputop.engine.lines import Line as SourceLine
 from probes.code.source_files import is_library
 
 Which = Literal["all", "calls", "waits"]

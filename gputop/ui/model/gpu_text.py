@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gputop.engine import clock_events
 from gputop.engine.frame import GpuRow
+from gputop.engine.gpus import nvml_rows
 from gputop.format import NS_PER_S, escape_text, format_bytes, format_ns, format_percent, format_watts
 from gputop.ui.model.look import Glyphs, Span
 
@@ -73,7 +73,7 @@ def clock_text(gpu: GpuRow, glyphs: Glyphs) -> str:
 
 def slowed(gpu: GpuRow) -> bool:
     """Whether heat or the supply holds the clocks down: that is time lost."""
-    return clock_events.held_down(gpu.clock_event_reasons)
+    return nvml_rows.held_down(gpu.clock_event_reasons)
 
 
 def held_text(gpu: GpuRow) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, per_step_text
+from gputop.analysis.answer.memory_report import counted
+from gputop.analysis.answer.report import Report
+from gputop.engine.calls.launch_counts import NAMELESS, by_folded_name, folded, shape_text
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.engine.kernels import NAMELESS, by_folded_name, folded
-from gputop.engine.kernels_output import shape_text
-from gputop.engine.lines import Line as SourceLine
-from gputop.explain.answer.kernels import KernelLaunches, KernelReport
-from gputop.explain.answer.kernels_output import per_step_text
-from gputop.explain.answer.report import Report
-from gputop.explain.answer.sums import counted
 from gputop.format import escape_text, format_count, format_percent
 from gputop.ui.model.look import Glyphs, Line, fit_line
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.answer.picture import CALL_WORDS, COLUMN_NS, GPU_ROWS, STATE_ROWS
+from gputop.analysis.answer.picture import CALL_WORDS, COLUMN_NS, GPU_ROWS, STATE_ROWS
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.picture import Lanes, Shares
+    from gputop.analysis.answer.picture import Lanes, Shares
 
 KEPT_NS = 330_000_000_000  # a lane of five minutes, and what the width of the terminal rounds it up to
 KEPT = KEPT_NS // COLUMN_NS

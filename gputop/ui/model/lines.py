@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
-from gputop.engine.lines import Line as SourceLine
 from gputop.format import escape_text, format_count, format_counted, format_ns, format_percent
 from gputop.ui.model.look import Span
 from gputop.ui.model.processes import short_api, unselected

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.explain.answer.memory_output import BEFORE, KINDS, leak_line, shortage_lines
-from gputop.explain.answer.report import Report
+from gputop.analysis.answer.memory_report import BEFORE, KINDS, leak_line, shortage_lines
+from gputop.analysis.answer.report import Report
 from gputop.format import escape_text, format_bytes, format_count, format_counted
 from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 

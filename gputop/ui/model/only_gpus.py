@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from gputop.analysis.answer.report import Report
 from gputop.engine.frame import Frame
-from gputop.explain.answer.report import Report
 from gputop.playback.feed import Explained
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gputop.analysis.answer.picture import RankTimes
+from gputop.analysis.answer.report import Report
 from gputop.engine.frame import Frame
-from gputop.explain.answer.ranktimes import RankTimes
-from gputop.explain.answer.report import Report
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.look import Glyphs, Line, fit_line
 
@@ -38,7 +38,7 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
 
 def _finding(report: Report | None, one: RankTimes) -> str:
     """The title of the rank's largest finding."""
-    from gputop.explain.findings.collectives import LATE  # loaded long before there is a report
+    from gputop.analysis.findings.gap_findings import LATE  # loaded long before there is a report
 
     own = [found for found in report.findings if found.pid == one.pid] if report is not None else []
     return next((found.title for found in own if found.cause not in LATE), "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gputop.engine.calls.source_text import Source
+from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.engine.lines import Line as SourceLine
-from gputop.engine.source import Source
 from gputop.engine.wallclock import WallClock
 from gputop.format import clip, escape_text, format_count, format_ns, format_percent
 from gputop.ui.model.code import coloured, stack_lines

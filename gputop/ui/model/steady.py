@@ -13,7 +13,7 @@ from gputop.format import NS_PER_S
 from gputop.playback.feed import Explained
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Diagnosis, Finding, Range, Report
+    from gputop.analysis.answer.report import Diagnosis, Finding, Range, Report
 
 FAR_NS = 10 * NS_PER_S  # from one explanation to the next: beyond, nothing of the old order is kept
 _LEAST = 0.01  # of the time: the precision in which shares are shown
@@ -100,10 +100,12 @@ def _arranged(report: Report, natural: list[Finding], findings: list[Finding]) -
 
 def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> Report:
     """The report whose class is that of the finding that kept its place."""
-    from gputop.explain.answer.report import Level
-    from gputop.explain.answer.sentence import verdict
-    from gputop.explain.answer.wording import accounts_for  # loaded long before two findings compete
-    from gputop.explain.findings.diagnosis import TITLES, class_of
+    from gputop.analysis.answer.report import Level
+    from gputop.analysis.answer.wording import (
+        accounts_for,  # loaded long before two findings compete
+        verdict,
+    )
+    from gputop.analysis.findings.diagnosis import TITLES, class_of
 
     first = findings[0]
     kind = class_of(first)

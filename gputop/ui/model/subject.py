@@ -9,7 +9,7 @@ from gputop.playback.feed import Explained
 from gputop.ui.model.tree import ancestors, parents_of
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Report
+    from gputop.analysis.answer.report import Report
 
 
 def subject_of(explained: Explained, frame: Frame, started: int | None) -> int | None:

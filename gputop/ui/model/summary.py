@@ -24,7 +24,7 @@ from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 from gputop.ui.model.whylines import LEVEL_TOKENS
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Finding, Report
+    from gputop.analysis.answer.report import Finding, Report
 
 MOST_RUNS = 256
 MOST_CAUSES = 5

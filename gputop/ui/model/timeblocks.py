@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gputop.explain.answer.picture import COLUMN_NS, WHOLE
+from gputop.analysis.answer.picture import COLUMN_NS, WHOLE
 from gputop.format import NS_PER_S, escape_text, fit, format_percent
 from gputop.playback.feed import Explained
 from gputop.ui.model import blocklanes

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputop.explain.answer.energy_output import step_joules
-from gputop.explain.answer.picture import (
+from gputop.analysis.answer.energy_output import step_joules
+from gputop.analysis.answer.picture import (
     BLOCKED,
     CALL_WORDS,
     COLUMNS,
@@ -35,7 +35,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merge
 from gputop.ui.model.whylines import figure, unit_of
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.report import Report
+    from gputop.analysis.answer.report import Report
 
 NO_STEP = "no step that repeats is known of this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families

@@ -11,16 +11,16 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gputop.analysis.answer.energy_output import saved_joules
+from gputop.analysis.answer.wording import ends_of, loss_ns, saved_of_step
 from gputop.engine.frame import Frame
-from gputop.explain.answer.energy_output import saved_joules
-from gputop.explain.answer.wording import ends_of, loss_ns, saved_of_step
 from gputop.format import NS_PER_S, format_count, format_duration, format_ns
 from gputop.playback.feed import OLD_NS, Explained
 
 if TYPE_CHECKING:
-    from gputop.explain.answer.picture import Lanes
-    from gputop.explain.answer.report import Finding, GpuSpan, Report
-    from gputop.explain.evidence.ends import End
+    from gputop.analysis.answer.picture import Lanes
+    from gputop.analysis.answer.report import Finding, GpuSpan, Report
+    from gputop.analysis.evidence.gatherer import End
 
 MOST_CAUSES = 2
 _ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no recurring stall" would be early

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.explain.answer.wording import percent_text
+from gputop.analysis.answer.wording import percent_text
 from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, format_joules, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 from gputop.ui.model.why import Cause, Fix, GpuIdle, Why

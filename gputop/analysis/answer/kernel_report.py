@@ -1,0 +1,398 @@
+"""What was launched, by kernel: how often, how often a step, at which lines, in which shapes.
+
+Those are facts; time on a GPU is an estimate with its error, or it is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gputop.analysis.answer.memory_report import counted
+from gputop.analysis.estimates.estimate import GpuTimeOf
+from gputop.documents.explain_schema import GraphsJson, LaunchedKernelJson
+from gputop.engine.calls.launch_counts import (
+    NAMELESS,
+    folded,
+    library_of,
+    most_first,
+    shapes_json,
+    small_among,
+)
+from gputop.engine.calls.stack_table import Line, line_json
+from gputop.engine.gpus.nvml_rows import smaller
+from gputop.format import format_count, format_ns
+from probes.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunches:
+    """The launches of one process that have one name; "" is the name of all that have none.
+
+    Attributes:
+        file: Has the host function of that name.
+        handles: How many handles have this name.
+        stepped: The launches that were made within a step; 0 where no steps were found in the process.
+        lines: Line -> launches made there; others have no line that is known.
+        shapes: Shape -> launches in it; others have none that is known.
+        captured: Launches that went into a graph, and did not run then.
+        gpu: The GPU time of all of them, estimated; None where it cannot be told from that of others.
+    """
+
+    pid: int
+    name: str
+    file: str
+    handles: int
+    launches: int
+    stepped: int
+    lines: Mapping[Line, int]
+    shapes: Mapping[Shape, int]
+    captured: int
+    gpu: GpuTimeOf | None
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """What tells it from others."""
+        return self.pid, self.name, self.file
+
+    @property
+    def library(self) -> str:
+        """Whose kernel it is; "" where that is not known."""
+        return library_of(self.file)
+
+    @property
+    def first_lines(self) -> tuple[tuple[Line, int], ...]:
+        """The lines, most launches first."""
+        return tuple(sorted(self.lines.items(), key=lambda row: (-row[1], row[0])))
+
+    @property
+    def unplaced(self) -> int:
+        """Launches whose line is not known."""
+        return self.launches - sum(self.lines.values())
+
+    def joined(self, later: KernelLaunches) -> KernelLaunches:
+        """This, and what came next; ``handles`` is that of the part with more of them."""
+        return replace(
+            self,
+            handles=max(self.handles, later.handles),
+            launches=self.launches + later.launches,
+            stepped=self.stepped + later.stepped,
+            lines=counted(self.lines, later.lines),
+            shapes=counted(self.shapes, later.shapes),
+            captured=self.captured + later.captured,
+            gpu=_both(self.gpu, later.gpu),
+        )
+
+
+def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
+    """The time of two parts together; their errors may have one reason, so they add up."""
+    if one is None or other is None:
+        return None
+    return GpuTimeOf(one.ns + other.ns, one.error_ns + other.error_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """The launches of ``over_ns``, of processes of which some kernel has a name; most launches first.
+
+    ``steps`` are those that were looked at, by process: the complete ones of them that were found. ``fill``
+    are the threads that fill a GPU (``gputop/engine/gpus/nvml_rows.py``).
+    """
+
+    over_ns: int
+    steps: Mapping[int, int]
+    rows: tuple[KernelLaunches, ...]
+    fill: int | None = None
+
+    def small(self, row: KernelLaunches) -> int | None:
+        """Launches with fewer threads than fill the GPU; None where that is not known."""
+        return small_among(row.shapes, self.fill)
+
+    def per_second(self, row: KernelLaunches) -> float:
+        """Launches a second of the time that was explained."""
+        return row.launches * 1e9 / max(self.over_ns, 1)
+
+    def per_step(self, row: KernelLaunches) -> float | None:
+        """Launches a step; None where no steps were found in the process."""
+        steps = self.steps.get(row.pid, 0)
+        return row.stepped / steps if steps else None
+
+    def joined(self, later: KernelReport) -> KernelReport:
+        """This, and what came next."""
+        rows = {row.key: row for row in self.rows}
+        for row in later.rows:
+            rows[row.key] = rows[row.key].joined(row) if row.key in rows else row
+        return KernelReport(
+            self.over_ns + later.over_ns,
+            counted(self.steps, later.steps),
+            in_order(rows.values()),
+            smaller(self.fill, later.fill),
+        )
+
+    def of(self, pids: frozenset[int] | None) -> KernelReport | None:
+        """Of these processes, or of all; None where nothing is left."""
+        rows = tuple(row for row in self.rows if pids is None or row.pid in pids)
+        return replace(self, rows=rows) if rows else None
+
+
+def in_order(rows: Iterable[KernelLaunches]) -> tuple[KernelLaunches, ...]:
+    """Most launches first."""
+    return tuple(sorted(rows, key=lambda row: (-row.launches, row.key)))
+
+
+# Launches by kernel as JSON (docs/json.md) and as lines of text.
+
+_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
+_SHOWN, _SHOWN_LINES = 8, 2  # kernels of which a text tells, and lines of each
+
+
+def kernels_json(report: KernelReport) -> list[LaunchedKernelJson]:
+    """The key ``kernels``."""
+    return [
+        {
+            "pid": row.pid,
+            "name": row.name,
+            "file": row.file,
+            "library": row.library,
+            "handles": row.handles,
+            "launches": row.launches,
+            "per_second": round(report.per_second(row), 3),
+            "per_step": None if (times := report.per_step(row)) is None else round(times, 3),
+            "lines": [{**line.to_json(), "launches": count} for line, count in row.first_lines[:_LINES]],
+            "unplaced": row.unplaced,
+            "shapes": shapes_json(most_first(row.shapes)),
+            "unshaped": row.launches - sum(row.shapes.values()),
+            "small": report.small(row),
+            "captured": row.captured,
+            "gpu_ns": None
+            if row.gpu is None
+            else {"estimate": round(row.gpu.ns), "error": round(row.gpu.error_ns)},
+        }
+        for row in report.rows
+    ]
+
+
+def kernel_texts(report: KernelReport) -> list[str]:
+    """A heading, then one for each kernel, indented; how long it ran where that can be estimated."""
+    rows = _by_shown_name(report.rows)
+    texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in rows[:_SHOWN])]
+    if rest := rows[_SHOWN:]:
+        count = format_count(sum(row.launches for row in rest))
+        texts.append(f"  {len(rest)} more kernels, {count} launches together")
+    return texts
+
+
+def _by_shown_name(rows: Sequence[KernelLaunches]) -> list[KernelLaunches]:
+    """One for all whose names look the same once their templates are folded, most launches first."""
+    alike: dict[tuple[int, str, str], KernelLaunches] = {}
+    for row in rows:
+        key = row.pid, folded(row.name), row.library
+        alike[key] = alike[key].joined(row) if key in alike else row
+    return sorted(alike.values(), key=lambda row: -row.launches)
+
+
+def _text(report: KernelReport, row: KernelLaunches) -> str:
+    times = report.per_step(row)
+    steps = f", {per_step_text(times)} a step" if times else ""
+    lines = ", ".join(
+        f"{line.text()} ({format_count(count)})" for line, count in row.first_lines[:_SHOWN_LINES]
+    )
+    whose = f" of {row.library}" if row.library else ""
+    if len({one.pid for one in report.rows}) > 1:
+        whose += f", process {row.pid}"
+    often = f"{format_count(report.per_second(row))} launches a second{steps}"
+    into = f", {format_count(row.captured)} of all into graphs" if row.captured else ""
+    took = f", GPU time {gpu_text(row.gpu)}" if row.gpu is not None else ""
+    return f"{folded(row.name) or NAMELESS}{whose}: {often}{into}{took}{' at ' + lines if lines else ''}"
+
+
+def gpu_text(time: GpuTimeOf) -> str:
+    """``about 1.2s, give or take 40ms``; ``1.2s`` where the GPU's own clock tells it."""
+    if not time.error_ns:
+        return format_ns(time.ns)
+    return f"about {format_ns(time.ns)}, give or take {format_ns(time.error_ns)}"
+
+
+def per_step_text(times: float) -> str:
+    """``3``, ``2.5``, ``0.1``, ``<0.1``."""
+    if 0 < times < 0.05:
+        return "<0.1"
+    return f"{times:.0f}" if times >= 100 or times == int(times) else f"{times:.1f}"
+
+
+# CUDA graphs: which are made where and how often, what they hold; and launches that would fit one.
+
+REBUILT = 3  # graphs of one line, from which on it counts that hardly any is launched twice
+_GRAPHS_SHOWN = 4  # of each kind, in a text
+
+
+@dataclass(frozen=True, slots=True)
+class MadeGraphs:
+    """The graphs that one process makes at one line.
+
+    Attributes:
+        line: Of the call that instantiates them; None where that is not known.
+        instantiated: How many there were.
+        updated: How often one was given other arguments in place (``cudaGraphExecUpdate``).
+        launches: How often one of them was launched.
+        kernels: (least, most) launches that went into one; None where a capture was not seen as a whole.
+    """
+
+    pid: int
+    line: Line | None
+    instantiated: int
+    updated: int
+    launches: int
+    kernels: tuple[int, int] | None
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether hardly any of them is launched twice."""
+        return self.instantiated >= REBUILT and self.launches < 2 * self.instantiated
+
+    def joined(self, later: MadeGraphs) -> MadeGraphs:
+        """These, and what came next."""
+        known = [one.kernels for one in (self, later) if one.instantiated]
+        spans = [one for one in known if one is not None]
+        whole = len(spans) == len(known) > 0
+        return replace(
+            self,
+            instantiated=self.instantiated + later.instantiated,
+            updated=self.updated + later.updated,
+            launches=self.launches + later.launches,
+            kernels=(min(one[0] for one in spans), max(one[1] for one in spans)) if whole else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Launches that follow each other in the same kernels, shapes and streams in nearly every step.
+
+    Attributes:
+        first, last: The lines of the first and the last of them; None where they are not known.
+        launches: How many they are, in each step.
+        steps: In so many they were the same.
+        of_steps: So many steps were looked at.
+        host_ns: From the first one's begin to the last one's end, usually.
+    """
+
+    pid: int
+    first: Line | None
+    last: Line | None
+    launches: int
+    steps: int
+    of_steps: int
+    host_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """``unseen``: launches of graphs whose making was not seen, by process."""
+
+    made: tuple[MadeGraphs, ...] = ()
+    unseen: Mapping[int, int] | None = None
+    fitting: tuple[Fitting, ...] = ()
+
+    def joined(self, later: GraphReport) -> GraphReport:
+        """This, and what came next; of launches that would fit one those of the part with more steps."""
+        made = {(one.pid, one.line): one for one in self.made}
+        for one in later.made:
+            key = one.pid, one.line
+            made[key] = made[key].joined(one) if key in made else one
+        steps = [sum(one.of_steps for one in part.fitting) for part in (self, later)]
+        return GraphReport(
+            graphs_in_order(made.values()),
+            counted(self.unseen or {}, later.unseen or {}),
+            later.fitting if steps[1] > steps[0] else self.fitting,
+        )
+
+    def of(self, pids: frozenset[int] | None) -> GraphReport | None:
+        """Of these processes, or of all; None where nothing is left."""
+        made = tuple(one for one in self.made if pids is None or one.pid in pids)
+        unseen = {pid: n for pid, n in (self.unseen or {}).items() if pids is None or pid in pids}
+        fitting = tuple(one for one in self.fitting if pids is None or one.pid in pids)
+        return GraphReport(made, unseen, fitting) if made or unseen or fitting else None
+
+
+def graphs_in_order(made: Iterable[MadeGraphs]) -> tuple[MadeGraphs, ...]:
+    """Most instantiations first."""
+    return tuple(sorted(made, key=lambda one: (-one.instantiated, one.pid, one.line or Line("", 0, ""))))
+
+
+def graphs_json(report: GraphReport) -> GraphsJson:
+    """The key ``graphs``."""
+    return {
+        "made": [
+            {
+                "pid": one.pid,
+                "line": line_json(one.line),
+                "instantiated": one.instantiated,
+                "updated": one.updated,
+                "launches": one.launches,
+                "kernels_least": one.kernels[0] if one.kernels is not None else None,
+                "kernels_most": one.kernels[1] if one.kernels is not None else None,
+            }
+            for one in report.made
+        ],
+        "unseen": [{"pid": pid, "launches": count} for pid, count in sorted((report.unseen or {}).items())],
+        "fitting": [
+            {
+                "pid": one.pid,
+                "first": line_json(one.first),
+                "last": line_json(one.last),
+                "launches": one.launches,
+                "steps": one.steps,
+                "of_steps": one.of_steps,
+                "host_ns": one.host_ns,
+            }
+            for one in report.fitting
+        ],
+    }
+
+
+def graph_texts(report: GraphReport) -> list[str]:
+    """Lines of text, the first of each kind."""
+    texts = [_made_text(one) for one in report.made[:_GRAPHS_SHOWN]]
+    if unseen := sum((report.unseen or {}).values()):
+        texts.append(f"{format_count(unseen)} launches of graphs whose making was not seen")
+    return [
+        "CUDA graphs:",
+        *(f"  {text}" for text in (*texts, *_fitting_texts(report.fitting)[:_GRAPHS_SHOWN])),
+    ]
+
+
+def _made_text(made: MadeGraphs) -> str:
+    at = f" at {made.line.text()}" if made.line is not None else ""
+    held = ""
+    if made.kernels is not None:
+        least, most = made.kernels
+        held = f", {least} kernels each" if least == most else f", {least} to {most} kernels each"
+    updated = f", updated {format_count(made.updated)} times" if made.updated else ""
+    rebuilt = ": made anew for nearly every launch" if made.rebuilt else ""
+    return (
+        f"instantiated {format_count(made.instantiated)} times{at}{held}{updated}, launched "
+        f"{format_count(made.launches)} times{rebuilt}"
+    )
+
+
+def _fitting_texts(fitting: Sequence[Fitting]) -> list[str]:
+    """One for all that lie between the same lines of a process: they differ in figures only."""
+    alike: dict[tuple[int, Line | None, Line | None], list[Fitting]] = {}
+    for one in fitting:
+        alike.setdefault((one.pid, one.first, one.last), []).append(one)
+    return [_fitting_text(found) for found in alike.values()]
+
+
+def _fitting_text(found: Sequence[Fitting]) -> str:
+    one, least = found[0], min(found, key=lambda other: other.steps)
+    ends = [line.text() for line in (one.first, one.last) if line is not None]
+    where = f" from {ends[0]} to {ends[1]}" if len(ends) == 2 else ""
+    counts = sorted({other.launches for other in found})
+    launches = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    times, each, together = (f"{len(found)} times ", " each", " together") if len(found) > 1 else ("",) * 3
+    host = format_ns(sum(other.host_ns for other in found))
+    return (
+        f"{times}{launches} launches a step{where} would fit one{each}, if their memory stays where it is: "
+        f"the same kernels in the same shapes in {least.steps} of {least.of_steps} steps, "
+        f"in {host} of the host's time{together}"
+    )

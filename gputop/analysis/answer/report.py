@@ -1,0 +1,504 @@
+"""The explanation as data: what ``gputop explain`` prints, ``diff`` compares and the screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Literal
+
+from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
+from gputop.analysis.answer.memory_report import MemoryReport
+from gputop.analysis.answer.picture import RankReport
+from gputop.analysis.chains.analysis import Analysis
+from gputop.analysis.evidence.power import Energy
+from gputop.analysis.proofs.gaps import DeviceTime
+from gputop.engine.calls.failed_calls import Failure
+from gputop.engine.calls.stack_table import Line
+from gputop.errors import AccountingError
+from gputop.format import format_ns
+
+
+class Level(str, Enum):
+    """How sure a verdict is."""
+
+    PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
+    STRONG = "strong"  # an assumption holds as far as one can see
+    HINT = "hint"  # fits, but something else could fit too
+
+    __str__ = str.__str__
+
+
+def least_sure(*levels: Level) -> Level:
+    """The least sure of some levels."""
+    return max(levels, key=list(Level).index)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A duration that lies between two bounds, in ns; ``estimate`` is where, as far as one can tell."""
+
+    lower: int
+    upper: int
+    estimate: int | None = None
+
+    @property
+    def middle(self) -> float:
+        """What findings are ranked by."""
+        return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
+
+    def plus(self, other: Range) -> Range:
+        """Both together; an estimate where one of them has it, of which the other's middle is a part."""
+        lower, upper = self.lower + other.lower, self.upper + other.upper
+        if self.estimate is None and other.estimate is None:
+            return Range(lower, upper)
+        return Range(lower, upper, int(self.middle + other.middle))
+
+
+Layer = Literal["gpu", "cuda", "host", "system"]
+LossKind = Literal["idle", "waste"]  # the GPU had nothing to do; time inside calls that costs the host
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of a chain, from the GPU down to what is to blame.
+
+    ``ns`` is this link's time, ``events`` how many records say so,
+    ``line`` where its thread was for most of it, None when that is not known. ``role`` is that of its
+    thread: ``submitter``, ``loader``, ``pinning``, ``autograd``, ``thread``, ``child``, ``process``, or
+    ``unknown``; empty where the link is no thread's.
+    """
+
+    layer: Layer
+    pid: int
+    tid: int
+    text: str
+    ns: int
+    events: int
+    line: Line | None = None
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One loss that repeats.
+
+    Attributes:
+        kind: ``idle`` (the GPU had nothing to do) or ``waste`` (time inside calls that costs the host).
+        level: The lesser of ``idle_level`` and ``name_level``.
+        loss: What it costs.
+        api: The call to look at.
+        evidence: Sentences with their figures.
+        ruled_out: What it is not, with the figures that say so.
+        max_gain_ns: The most that the advised change can win.
+        gain_because: Why that is more than the loss; "" where it is not.
+        moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
+        gaps: How often it happened.
+        per_step_ns: ``loss.lower`` per step, None without steps.
+        line: Where the thread at the end of the chain was, or the call to look at is made; None when that
+            is not known.
+        idle_level: How sure it is that the time was lost.
+        name_level: How sure it is that this cause took it.
+    """
+
+    cause: str
+    kind: LossKind
+    title: str
+    level: Level
+    loss: Range
+    pid: int
+    tid: int
+    api: str
+    chain: tuple[Link, ...]
+    evidence: tuple[str, ...]
+    ruled_out: tuple[str, ...]
+    advice: tuple[str, ...]
+    max_gain_ns: int
+    moments_ns: tuple[int, ...]
+    gaps: int
+    per_step_ns: int | None
+    line: Line | None = None
+    idle_level: Level = Level.PROVED
+    name_level: Level = Level.PROVED
+    gain_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a step takes before and after a cause is gone, ns; those told before it are gone already.
+
+    Attributes:
+        least_ns: What may be left at the least: more than the cause's own time may go with it.
+    """
+
+    cause: str
+    before_ns: int
+    after_ns: int
+    least_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was.
+
+    ``ns`` is an estimate where ``level`` is not ``proved``.
+    """
+
+    time_ns: int
+    ns: int
+    cause: str
+    level: Level
+    title: str
+    pid: int
+    chain: tuple[Link, ...]
+    line: Line | None = None
+
+    def text(self) -> str:
+        """``1.4s (proved) at 2.031 s, process 7: first use: imports modules at train.py:12``."""
+        at = f" at {self.line.brief}" if self.line is not None else ""
+        size = f"{format_ns(self.ns)} ({self.level})"
+        return f"{size} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class StormCost:
+    """A thread that is switched very often, and the GPU time that this cost."""
+
+    pid: int
+    tid: int
+    name: str
+    switches: int
+    switches_per_second: float
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One GPU's span as parts that add up to it, ns.
+
+    Attributes:
+        span_ns: The whole.
+        proved_ns: Provably idle.
+        estimated_ns: Idle as far as one can tell: estimated, proved but for one assumption, and start-up.
+        busy_ns: Certainly or presumably at work.
+        unknown_ns: Nobody says.
+        outside_ns: Start-up, end and first uses within the span; they are among the others.
+        error_ns: How far the estimate may be off; None without one.
+        source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
+        agrees: False where these disagree.
+        seen_busy: The share of the span in which NVML saw a kernel run; None where it says nothing.
+        bounds: What is proved: the idle time lies between.
+    """
+
+    span_ns: int
+    proved_ns: int
+    estimated_ns: int
+    busy_ns: int
+    unknown_ns: int
+    outside_ns: int
+    error_ns: int | None
+    source: str | None
+    agrees: bool
+    seen_busy: float | None
+    bounds: Range
+
+    @property
+    def idle(self) -> Range:
+        """The idle time: its bounds, and the estimate where there is one or nothing is left to estimate."""
+        known = self.source is not None or not self.unknown_ns
+        estimate = self.proved_ns + self.estimated_ns if known else None
+        return Range(self.bounds.lower, self.bounds.upper, estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpan:
+    """One GPU: the time from its first work to the last moment of which its state is known."""
+
+    label: str
+    span_ns: int
+    idle: Range
+    account: Account
+
+
+class DiagnosisKind(str, Enum):
+    """The classes of trouble, as ``class`` in JSON has them."""
+
+    INPUT = "input"
+    SYNC = "sync"
+    LAUNCH = "launch"
+    HOST = "host"
+    COPY = "copy"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    COMMUNICATION = "communication"
+    CPU = "cpu"
+    SHARED = "shared"
+    UNASKED = "no-requests"
+    QUEUE = "queue"  # work was there and did not start
+    STARTUP = "startup"  # contexts, code and memory, for the first time
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What kind of trouble it is.
+
+    Attributes:
+        kind: The class; None for a busy GPU of which no more is known.
+        title: The class in the field's words.
+        level: How sure that is.
+        evidence: Sentences with their figures.
+        advice: What to change, where no finding says it.
+        lead: The place of its largest finding among the findings; None for a class that has none.
+        line: Of a class without findings: where the thread at the end of the chain waits or sleeps.
+    """
+
+    kind: DiagnosisKind | None
+    title: str
+    level: Level
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
+    lead: int | None = None
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LongSteps:
+    """Steps so uneven that a mean tells of none of them.
+
+    Attributes:
+        total_ns: What all of them took.
+        count, ns: How many are far longer than the others, and what these took.
+        longest: (ns since the start of the recording, ns) of the longest ones.
+    """
+
+    total_ns: int
+    count: int
+    ns: int
+    longest: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Steps that get longer from the begin of a loop to its end.
+
+    Attributes:
+        count: How many steps.
+        first_ns, last_ns: The means of the first quarter and of the last one.
+        part_ns: By how much that part grows which grows most.
+        part: What that is.
+        launches: What becomes of the number of launches, in words.
+        line: Where the part is; None where that is not known.
+    """
+
+    count: int
+    first_ns: int
+    last_ns: int
+    part_ns: int
+    part: str
+    launches: str
+    line: Line | None
+
+    def text(self) -> str:
+        """``its steps grow from 1.1ms to 4.6ms (first and last quarter of 2400): 3.4ms of it is …``."""
+        at = f" at {self.line.text()}" if self.line is not None else ""
+        return (
+            f"its steps grow from {format_ns(self.first_ns)} to {format_ns(self.last_ns)} (first, last "
+            f"quarter of {self.count}): {format_ns(self.part_ns)} of that is {self.part}{at}; "
+            f"{self.launches} a step"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OneOff:
+    """What the GPU waited for that is no loss of a loop: what, for how long together, how often."""
+
+    what: str
+    ns: int
+    count: int
+
+    def text(self) -> str:
+        """``a pause at main.py:12, 2.1s (3 times)``."""
+        return f"{self.what}, {format_ns(self.ns)}{f' ({self.count} times)' if self.count > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """The steps that were found; ``long`` where a mean tells of none, ``growth`` where they get longer."""
+
+    count: int
+    median_ns: int
+    usual_ns: int
+    pid: int
+    tid: int
+    long: LongSteps | None = None
+    growth: Growth | None = None
+
+    def text(self) -> str:
+        """``259 steps of 46.3ms each``, or their sum and the long ones where their mean tells of none."""
+        if self.long is None:
+            return f"{self.count} steps of {format_ns(self.usual_ns)} each"
+        far = self.long
+        which = ", ".join(f"{format_ns(ns)} at {at / 1e9:.3f} s" for at, ns in far.longest)
+        return (
+            f"{self.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
+            f"{format_ns(far.ns)} ({which}), the median is {format_ns(self.median_ns)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that is told of a recording or a stretch of it.
+
+    Attributes:
+        span_ns: Time in which idleness counts, all GPUs together.
+        cpu_waits: (process, GPU idle time in which one of its threads wanted a CPU and had none).
+        small_ns: Explained gaps that are too small or too few for a finding.
+        unexplained_ns: Proved idle time of which the chain does not say why.
+        unknown_ns: Gaps that are not counted because a record is missing in them.
+        what_if: The step without the first finding, without the first two, and so on.
+        coverage: False when NVML contradicts the proofs: then some work is invisible.
+        notes: What cannot be known here.
+        failures: Calls that failed, since the start of the recording.
+        memory: Who holds memory at the end; None where the recording does not tell.
+        kernels: What was launched, by kernel; None where no kernel has a name.
+        graphs: CUDA graphs, and launches that would fit one; None where there are none.
+        ranks: Who of several ranks on this machine comes when; None where there are none.
+        energy: What GPUs and processes took; None where nothing told of power.
+    """
+
+    start_ns: int
+    duration_ns: int
+    verdict: str
+    diagnosis: Diagnosis | None
+    idle: Range
+    span_ns: int
+    gpus: tuple[GpuSpan, ...]
+    steps: StepFacts | None
+    outside_ns: int
+    events: tuple[Event, ...]
+    findings: tuple[Finding, ...]
+    what_if: tuple[WhatIf, ...]
+    storms: tuple[StormCost, ...]
+    cpu_waits: tuple[tuple[int, int], ...]
+    small_ns: int
+    unexplained_ns: int
+    unknown_ns: int
+    coverage: bool
+    lost_events: int
+    notes: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
+    memory: MemoryReport | None = None
+    kernels: KernelReport | None = None
+    graphs: GraphReport | None = None
+    ranks: RankReport | None = None
+    energy: Energy | None = None
+
+    @property
+    def lost_share(self) -> float:
+        """The part of the span that idle findings take, 0 to 1."""
+        lost = sum(finding.loss.lower for finding in self.findings if finding.kind == "idle")
+        return lost / self.span_ns if self.span_ns else 0.0
+
+
+# One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown.
+
+
+def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
+    """The parts of one GPU's span.
+
+    Args:
+        analysis: What was found.
+        device: The GPU.
+        shared: Whether processes that are not watched use it, too.
+
+    Raises:
+        AccountingError: They do not add up to it.
+    """
+    gaps = analysis.gaps
+    # gaps that rest on an assumption are no proof, and still no work was known then
+    assumed = (gaps.device == device.device) & ~gaps.proved & ~gaps.estimated
+    assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
+    open_ns = device.unknown_ns - assumed_ns
+    # the GPU waits while a process starts and code is loaded, as far as one can tell
+    estimate = next((one for one in analysis.estimates if one.device == device.device), None)
+    begun = device.outside_ns
+    ended = estimate.ended_ns if estimate is not None else 0
+    guessed = estimate.idle_ns if estimate is not None else 0
+    proved_ns, busy_ns = (
+        device.empty_ns,
+        device.pending_ns + (open_ns - guessed - ended if estimate is not None else 0),
+    )
+    if shared and estimate is not None and estimate.busy_share is not None:
+        # others may have worked while the watched ones gave the GPU nothing
+        idle_ns = assumed_ns + guessed + begun + ended + proved_ns
+        others = max(idle_ns - int(device.span_ns * (1 - estimate.busy_share)), 0)
+        busy_ns += others
+        assumed_ns, proved_ns = assumed_ns + proved_ns - others, 0
+    made = Account(
+        span_ns=device.span_ns,
+        proved_ns=proved_ns,
+        estimated_ns=assumed_ns + guessed + (begun + ended if estimate is not None else 0),
+        busy_ns=busy_ns,
+        unknown_ns=0 if estimate is not None else open_ns + begun,
+        outside_ns=begun + ended,
+        error_ns=estimate.error_ns if estimate is not None else None,
+        source=estimate.source if estimate is not None else None,
+        agrees=estimate.agrees if estimate is not None else True,
+        seen_busy=estimate.busy_share if estimate is not None else None,
+        bounds=Range(proved_ns, device.empty_ns + device.unknown_ns + begun),
+    )
+    parts = (made.proved_ns, made.estimated_ns, made.busy_ns, made.unknown_ns)
+    if sum(parts) != device.span_ns or min(parts) < 0:
+        raise AccountingError(f"the parts of a GPU's time, {parts}, do not add up to {device.span_ns} ns")
+    return made
+
+
+def whole(accounts: Sequence[Account]) -> Range:
+    """The idle time of all GPUs together; with an estimate where each of them has one."""
+    lower, upper = (sum(getattr(one.bounds, end) for one in accounts) for end in ("lower", "upper"))
+    if not accounts or any(one.idle.estimate is None for one in accounts):
+        return Range(lower, upper)
+    return Range(lower, upper, sum(one.proved_ns + one.estimated_ns for one in accounts))
+
+
+def joined(one: Account, other: Account) -> Account:
+    """The account of two parts: their sum; the source of what is estimated stays."""
+    seen = [(part.seen_busy, part.span_ns) for part in (one, other) if part.seen_busy is not None]
+    weight = sum(ns for _share, ns in seen)
+    errors = [part.error_ns for part in (one, other) if part.error_ns is not None]
+    first, second = (one, other) if one.span_ns >= other.span_ns else (other, one)
+    return Account(
+        span_ns=one.span_ns + other.span_ns,
+        proved_ns=one.proved_ns + other.proved_ns,
+        estimated_ns=one.estimated_ns + other.estimated_ns,
+        busy_ns=one.busy_ns + other.busy_ns,
+        unknown_ns=one.unknown_ns + other.unknown_ns,
+        outside_ns=one.outside_ns + other.outside_ns,
+        error_ns=sum(errors) if errors else None,
+        source=first.source or second.source,
+        agrees=one.agrees and other.agrees,
+        seen_busy=sum((share or 0.0) * ns for share, ns in seen) / weight if weight else None,
+        bounds=Range(one.bounds.lower + other.bounds.lower, one.bounds.upper + other.bounds.upper),
+    )
+
+
+def settled(account: Account) -> Account:
+    """The same, with what some parts have no estimate of as idle as the rest; all of that is its error.
+
+    Where that is most of the time nothing is estimated.
+    """
+    if account.source is None or not account.unknown_ns:
+        return account
+    known_ns = account.span_ns - account.unknown_ns
+    if account.unknown_ns > known_ns:
+        return replace(account, source=None, error_ns=None)
+    idle_ns = account.unknown_ns * (account.proved_ns + account.estimated_ns) // max(known_ns, 1)
+    return replace(
+        account,
+        estimated_ns=account.estimated_ns + idle_ns,
+        busy_ns=account.busy_ns + account.unknown_ns - idle_ns,
+        unknown_ns=0,
+        error_ns=(account.error_ns or 0) + max(idle_ns, account.unknown_ns - idle_ns),
+    )

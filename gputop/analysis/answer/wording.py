@@ -1,0 +1,447 @@
+"""A report in words: loss, share, level and saving are worded here and nowhere else.
+
+Text, Markdown, the HTML page, the chain page and the WHY panel lay out what these functions return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gputop.analysis.answer.energy_output import saved_joules
+from gputop.analysis.answer.report import Account, Diagnosis, Finding, Level, OneOff, Range, StepFacts
+from gputop.engine.facts import Facts
+from gputop.format import format_count, format_joules, format_ns, format_percent, format_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gputop.analysis.answer.report import Finding, Link, Range, Report, StepFacts, StormCost, WhatIf
+
+NEAR = 1.05  # an upper bound below so many times the lower one says nothing more
+_WORTH_TELLING = 5.0  # percent of the span
+PROVED, STRONG = "proved", "strong"
+LEVELS = {
+    PROVED: "follows from what was observed and from CUDA's documented rules",
+    STRONG: "one assumption holds as far as one can see",
+    "hint": "fits, but something else could fit too",
+}
+TIME = "% of the time"
+ACCOUNTS = "accounts for"
+NO_FINDING = "No finding: no recurring loss of GPU time."
+
+
+# -- loss and share -----------------------------------------------------------------------------------
+
+
+def loss_ns(loss: Range) -> int:
+    """A loss as one figure: the estimate, else what is sure, else the middle."""
+    return loss.estimate if loss.estimate is not None else loss.lower or int(loss.middle)
+
+
+def ends_of(loss: Range) -> tuple[int, int]:
+    """(what is sure, what is estimated or, without an estimate, possible), ns."""
+    upper = loss.upper if loss.estimate is None else loss.estimate
+    return min(loss.lower, upper), upper
+
+
+def loss_text(loss: Range, idle_level: str = PROVED) -> str:
+    """``2.25s``, ``1.0s to 1.6s``, ``about 1.2s (1.0s proved, at most 1.6s)``."""
+    if loss.upper < NEAR * loss.lower:
+        return format_ns(loss_ns(loss))
+    if loss.estimate is None:
+        return f"{_ns(loss.lower)} to {format_ns(loss.upper)}"
+    # below "proved" the lower bound rests on an assumption
+    sure = f"{_ns(loss.lower)} {PROVED if idle_level == PROVED else STRONG}"
+    return f"about {format_ns(loss.estimate)} ({sure}, at most {format_ns(loss.upper)})"
+
+
+def cost_text(loss: Range, dash: str = "–") -> str:
+    """The same in few columns: ``2.25s``, ``1.0–1.6s`` without an estimate."""
+    if loss.estimate is not None or loss.upper <= NEAR * loss.lower:
+        return format_ns(loss_ns(loss))
+    low, high = _ns(loss.lower), format_ns(loss.upper)
+    unit = high.lstrip("0123456789.")
+    return f"{low.removesuffix(unit) if low.lstrip('0123456789.') == unit else low}{dash}{high}"
+
+
+def share_text(loss: Range, span_ns: int, dash: str = "–") -> str:
+    """Percent of the time: ``47–72``, what is sure and what is estimated or possible; ``48``."""
+    low, high = ends_of(loss)
+    return percent_text(low / max(span_ns, 1), high / max(span_ns, 1), dash)
+
+
+def accounts_for(loss: Range, span_ns: int) -> str:
+    """The ground of a class: ``accounts for 47–72 % of the time``."""
+    return f"{ACCOUNTS} {share_text(loss, span_ns)} {TIME}"
+
+
+def percent_text(low: float, high: float, dash: str = "–") -> str:
+    """Shares of 0 to 1 in percent, without its sign: ``47–72``, ``48`` where both read the same."""
+    return dash.join(dict.fromkeys(format_percent(100 * end) for end in (low, high)))
+
+
+def is_about(loss: Range) -> bool:
+    """Whether its one figure is an estimate of which a part is not proved."""
+    return loss.estimate is not None and loss.estimate > NEAR * loss.lower
+
+
+def has_bounds(loss: Range) -> bool:
+    """Whether its bounds say more than its one figure."""
+    return loss.upper >= NEAR * loss.lower
+
+
+def _ns(ns: float) -> str:
+    return format_ns(ns) if ns else "0"
+
+
+def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
+    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``.
+
+    Args:
+        which: Whose time it is.
+        idle: The idle time.
+        span_ns: All of it.
+        outside_ns: Start-up, end and first use, which the estimate counts as idle.
+    """
+    if not span_ns:
+        return f"Nothing is known about {which} yet: no GPU work completed in this time"
+    were = "were" if which.endswith("GPUs") else "was"
+    sure = format_percent(100 * idle.lower / span_ns)
+    if idle.estimate is None:
+        most = format_percent(100 * idle.upper / span_ns)
+        return f"{which} {were} idle for {sure} to {most} % of {format_ns(span_ns)}"
+    told = format_percent(100 * idle.estimate / span_ns)
+    if told == sure:
+        return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
+    start = 100 * outside_ns / span_ns
+    begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_TELLING else ""
+    return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
+
+
+# -- savings ------------------------------------------------------------------------------------------
+
+
+def what_if_text(report: Report) -> str:
+    """``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: 12.0ms.``."""
+    told = report.what_if
+    if report.steps is not None and report.steps.long is not None:
+        return ""
+    if not told or (len(told) == 1 and len(report.findings) > 1):
+        return ""
+    first, *others = told
+    more = "".join(f", with {one.cause} as well: {_left(one)}" for one in others)
+    return (
+        f"A step takes {format_ns(first.before_ns)}; estimated with {first.cause} fixed: "
+        f"{_left(first)}{more}."
+    )
+
+
+def _left(one: WhatIf) -> str:
+    """What is left of a step: a range, where its ends are not the same."""
+    after = format_ns(one.after_ns)
+    return after if one.after_ns <= NEAR * one.least_ns else f"{format_ns(one.least_ns)} to {after}"
+
+
+def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
+    """(what its change saves at most of a step, what a step takes), ns; None without steps of its process."""
+    steps = report.steps
+    if steps is None or steps.pid != finding.pid or not steps.count or steps.long is not None:
+        return None
+    return min(finding.max_gain_ns // steps.count, steps.usual_ns), steps.usual_ns
+
+
+def saves_text(finding: Finding, report: Report) -> str:
+    """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``; "alone" where savings overlap."""
+    step = saved_of_step(finding, report)
+    alone = " alone" if overlap(report) else ""
+    each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
+    because = f" ({finding.gain_because})" if finding.gain_because else ""
+    joules = saved_joules(finding, report)
+    energy = f" ({format_joules(joules)})" if joules is not None else ""
+    return f"saves up to {format_ns(finding.max_gain_ns)}{energy}{alone}{each}{because}"
+
+
+def overlap(report: Report) -> bool:
+    """Whether the savings add up to more than the time there is."""
+    return sum(finding.max_gain_ns for finding in report.findings) > report.span_ns
+
+
+def overlap_text(report: Report) -> str:
+    """That savings do not add up, "" where they may."""
+    return (
+        "Savings overlap: each is that of one fix alone, and together they are less than their sum."
+        if overlap(report)
+        else ""
+    )
+
+
+# -- blocks -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FindingBlock:
+    """One finding in words, in the order in which it is shown.
+
+    Attributes:
+        tag: Cause and level: ``C12, proved``.
+        cost: ``GPU idle: about 1.2s (1.0s proved, at most 1.6s), 44–52 % of the time, 12.0ms a step``.
+        links: The chain: (layer, sentence, figures of it) each.
+        lists: (heading, sentences) each, without empty ones.
+        saves: What the fix saves.
+        moments: ``worst at 1.250, 3.000 s``, "" without any.
+    """
+
+    title: str
+    tag: str
+    cost: str
+    links: tuple[tuple[str, str, str], ...]
+    lists: tuple[tuple[str, tuple[str, ...]], ...]
+    saves: str
+    moments: str
+
+    def listed(self, heading: str) -> tuple[str, ...]:
+        """The sentences under a heading."""
+        return dict(self.lists).get(heading, ())
+
+
+EVIDENCE, RULED_OUT, ADVICE = "evidence", "ruled out", "to change"
+
+
+def finding_block(finding: Finding, report: Report) -> FindingBlock:
+    """A finding of a report."""
+    kind = "GPU idle" if finding.kind == "idle" else "time lost"
+    share = ""
+    if report.span_ns and loss_ns(finding.loss):
+        share = f", {share_text(finding.loss, report.span_ns)} % of the time"
+    each = f", {format_ns(finding.per_step_ns)} a step" if finding.per_step_ns else ""
+    moments = ", ".join(f"{moment / 1e9:.3f}" for moment in finding.moments_ns)
+    lists = (
+        (EVIDENCE, finding.evidence),
+        (RULED_OUT, finding.ruled_out),
+        (ADVICE, finding.advice),
+    )
+    return FindingBlock(
+        finding.title,
+        f"{finding.cause}, {finding.level}",
+        f"{kind}: {loss_text(finding.loss, finding.idle_level)}{share}{each}",
+        tuple((link.layer, link.text, link_figures(link)) for link in finding.chain),
+        tuple((heading, texts) for heading, texts in lists if texts),
+        saves_text(finding, report),
+        f"worst at {moments} s" if moments else "",
+    )
+
+
+def link_figures(link: Link) -> str:
+    """``1.2s (40 times)``: what a link of a chain took, and how often."""
+    return f"{format_ns(link.ns)} ({format_times(link.events)})"
+
+
+def steps_text(steps: StepFacts) -> str:
+    """``259 steps of 46.3ms each, by the calls of thread 7``."""
+    return f"{steps.text()}, by the calls of thread {steps.tid}"
+
+
+def storm_text(storm: StormCost) -> str:
+    """What a thread that is switched very often cost."""
+    return (
+        f"{storm.name} ({storm.tid} of {storm.pid}) was preempted "
+        f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
+        f"a CPU: {format_ns(storm.gpu_ns) if storm.gpu_ns else '0 ms'}"
+    )
+
+
+def remainder(report: Report) -> tuple[tuple[str, str, int], ...]:
+    """(key in JSON, words, ns) of idle time without a finding; of lost records where there are any."""
+    parts = (
+        ("outside_ns", "outside the loop (start-up, end, first use)", report.outside_ns),
+        ("small_ns", "small gaps", report.small_ns),
+        ("unexplained_ns", "unexplained", report.unexplained_ns),
+        ("unknown_ns", "excluded, records are missing", report.unknown_ns),
+    )
+    return tuple(part for part in parts if part[2] or part[0] != "unknown_ns")
+
+
+def remainder_text(report: Report) -> str:
+    """The same as one line: ``outside the loop (…) 1.2s; small gaps 3.0ms; unexplained 0``."""
+    return "; ".join(f"{words} {_ns(ns)}" for _key, words, ns in remainder(report))
+
+
+def levels_used(report: Report) -> Iterable[tuple[str, str]]:
+    """The levels of what is told, each with what it means."""
+    used = {finding.level for finding in report.findings}
+    used |= {report.diagnosis.level} if report.diagnosis is not None else set()
+    return [(level, meaning) for level, meaning in LEVELS.items() if level in used]
+
+
+# The first line of an explanation: the class, the cause, the line, and what it costs.
+
+_NO_LOOP, _NAMED = "No loop", 2  # how many one-offs are named
+_MOSTLY, _IDLE = 0.5, 0.1  # of the span: what did not repeat, to come first; idle time that wants a reason
+_GROWN = 1.5  # times as long: a growth for the first line
+
+
+def verdict(
+    labels: Sequence[str],
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+    once: Sequence[OneOff] = (),
+    steps: StepFacts | None = None,
+) -> str:
+    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``.
+
+    Where most of the time is no loop's, that comes first.
+
+    Args:
+        labels: The GPUs' names, one for each account.
+        accounts: Their time.
+        idle: The idle time of all.
+        span_ns: All of their time.
+        findings: The largest first.
+        diagnosis: The class.
+        unexplained_ns: Of so much idle time the chain is not known.
+        once: What did not repeat, the largest first.
+        steps: The steps that repeat.
+    """
+    said = _of_the_loop(labels, accounts, idle, span_ns, findings, diagnosis, unexplained_ns, once)
+    grown = steps.growth if steps is not None else None
+    if grown is not None and grown.last_ns >= _GROWN * grown.first_ns:
+        said += (
+            f" Its steps grow from {format_ns(grown.first_ns)} to {format_ns(grown.last_ns)}: {grown.part}."
+        )
+    if sum(one.ns for one in once) < _MOSTLY * span_ns or said.startswith(_NO_LOOP):
+        return said
+    return f"{_NO_LOOP} for most of the time: {_of_once(once)}. {said}"
+
+
+def _of_once(once: Sequence[OneOff]) -> str:
+    return " and ".join(one.text() for one in once[:_NAMED])
+
+
+def _of_the_loop(
+    labels: Sequence[str],
+    accounts: Sequence[Account],
+    idle: Range,
+    span_ns: int,
+    findings: Sequence[Finding],
+    diagnosis: Diagnosis | None,
+    unexplained_ns: int,
+    once: Sequence[OneOff],
+) -> str:
+    which = labels[0] if len(labels) == 1 else f"{len(labels)} GPUs"
+    idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
+    lead = diagnosis.lead if diagnosis is not None else None
+    if diagnosis is not None and diagnosis.kind is not None and lead is None:
+        said = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"
+        return f"{said}; the largest loss: {_cause(findings[0])}." if findings else f"{said}."
+    if findings:
+        first = findings[lead or 0]
+        return f"{_of_class(diagnosis, _cause(first))}. {idleness}{_of_it(first)}."
+    if diagnosis is not None and diagnosis.kind is None and diagnosis.level == Level.PROVED:
+        return f"{idleness}; {diagnosis.evidence[0]}."
+    if unexplained_ns > 0.02 * span_ns:
+        return f"{idleness}; for {format_ns(unexplained_ns)} of it the chain is not known."
+    if idle.estimate is None and idle.upper > 0.5 * span_ns:
+        return f"{idleness}; the rest is unknown, because the program seldom waits for it."
+    if once and idle.middle > _IDLE * span_ns:
+        return f"{_NO_LOOP} loses this: {_of_once(once)}. {idleness}."
+    return f"{idleness}: no recurring stall."
+
+
+def _of_class(diagnosis: Diagnosis | None, cause: str) -> str:
+    """The cause with its class before it, unless it says the class itself."""
+    if diagnosis is None or not diagnosis.kind:
+        return cause
+    title, _, explained = diagnosis.title.partition(" (")
+    said = cause.lower()
+    if all(word in said.split() for word in title.lower().split()):
+        return _capital(cause)
+    if explained and explained.rstrip(")").lower() in said:
+        return f"{_capital(title)}: {cause}"
+    return f"{_capital(diagnosis.title)}: {cause}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cause(finding: Finding) -> str:
+    where = f" at {finding.line.text()}" if finding.line is not None else ""
+    return f"{finding.title}{where} [{finding.cause}, {finding.level}]"
+
+
+def _of_it(finding: Finding) -> str:
+    """What the cause costs; what is no idle time is said apart."""
+    loss = finding.loss
+    if finding.kind != "idle":
+        return f"; this takes {format_ns(int(loss.middle))}"
+    return f", {cost_text(loss)} of it because of this"
+
+
+# What a report notes of its own figures: what is lost, what is estimated and how well, what nobody says.
+
+
+def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> tuple[str, ...]:
+    """The notes.
+
+    Args:
+        accounts: Of the GPUs.
+        lost_events: Records that are missing.
+        unknown_ns: Gaps that are left out because of it.
+    """
+    lost = (
+        (
+            f"{lost_events} events are lost; {format_ns(unknown_ns) if unknown_ns else '0'} of gaps around "
+            "them are left out",
+        )
+        if lost_events
+        else ()
+    )
+    return (*lost, *_about_estimates(accounts))
+
+
+def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
+    """Processes that the kernel ended for lack of memory.
+
+    Args:
+        facts: Who is who.
+        start_ns: Of the recording.
+    """
+    for pid, process in sorted(facts.processes.items()):
+        if (moment := process.get("oom_ns")) is not None:
+            yield (
+                f"the kernel killed process {pid} ({facts.process_name(pid)}) "
+                f"{format_ns(int(moment) - start_ns)} after the start of the recording: out of memory"
+            )
+
+
+_SOURCES = {
+    "nvml": "NVML's samples",
+    "learned": "kernel times learned from the program's waits",
+    "both": "NVML's samples and kernel times learned from the program's waits, which agree",
+}
+
+
+def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
+    """Who says what no call proves, and what nobody says."""
+    for one in accounts:
+        if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
+            yield (
+                f"{format_ns(one.estimated_ns)} of idle time is estimated, give or take "
+                f"{format_ns(one.error_ns)}, from {_SOURCES[one.source]}"
+            )
+        if not one.agrees:
+            yield (
+                "NVML's samples and the kernel times learned from the program's waits disagree about the "
+                "idle time: what rests on it is a hint"
+            )
+        if one.unknown_ns > 0.2 * one.span_ns:
+            yield (
+                f"for {format_ns(one.unknown_ns)} it is unknown whether the GPU had work: no call waited "
+                "for it there, and NVML says too little"
+            )

@@ -1,0 +1,510 @@
+"""What a cause is: a match of pieces of gaps, its registry, its level of proof, its chain in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gputop.analysis.answer.picture import FAMILIES, UNEXPLAINED
+from gputop.analysis.answer.report import DiagnosisKind, Finding, Layer, Level, Link, LossKind, Range
+from gputop.analysis.chains.analysis import returned
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.chain import DEPTH, State
+from gputop.analysis.chains.roles import WORDS as WORDS_OF
+from gputop.analysis.chains.roles import Peer, peer_of, peers, process_title
+from gputop.analysis.chains.steps import Steps
+from gputop.analysis.chains.thread_places import hot_line, in_words, longest, waiting_line
+from gputop.analysis.evidence.blocking import WORDS, Wait
+from gputop.analysis.evidence.columns import Ints, Mask, distinct
+from gputop.engine.calls.frameworks import Framework
+from gputop.engine.calls.stack_table import Line
+
+# the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
+# with the line at which the submitting thread was blocked after; that, with the line of the thread at the end
+Culprit = Literal["drained_by", "refilled_by", "inside", "waiter", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseMatch:
+    """What one cause takes of one process's gaps.
+
+    Attributes:
+        scene: Everything.
+        segments: Mask of the pieces that it takes.
+        gaps: Rows of the gaps that they lie in, ascending.
+    """
+
+    scene: AttributionContext
+    segments: Mask
+    gaps: Ints
+
+    @property
+    def ns(self) -> int:
+        """Time taken."""
+        return int(self.scene.ns[self.segments].sum())
+
+    @property
+    def pid(self) -> int:
+        """The process whose gaps these are."""
+        return int(self.scene.evidence.threads.pid[self.scene.gaps.thread[self.gaps[0]]])
+
+    @property
+    def loads(self) -> frozenset[Framework]:
+        """The frameworks that the process has loaded; advice is in their words."""
+        return self.scene.evidence.frameworks(self.pid)
+
+    @property
+    def torch(self) -> bool:
+        """Whether PyTorch is one of them."""
+        return Framework.TORCH in self.loads
+
+    @property
+    def steps(self) -> Steps | None:
+        """The steps of the process."""
+        return self.scene.steps_of(self.pid)
+
+    @property
+    def sent_bytes(self) -> int:
+        """The usual size of the copies to the device that end its gaps."""
+        return int(np.median(self.scene.gap_facts.sent_bytes[self.gaps]))
+
+    @property
+    def times(self) -> float | None:
+        """How many of its gaps there are a step; None without steps."""
+        return self.times_of(len(self.gaps))
+
+    def times_of(self, count: int) -> float | None:
+        """How many a step that is; None without steps."""
+        steps = self.steps
+        return count / steps.count if steps is not None and steps.count else None
+
+    def often(self, calls: Ints) -> float | None:
+        """How many of these calls there are a step, from the first to the last of them; None without steps.
+
+        Eleven gaps in 120 steps are one in ten if that is how far they are apart: before the first and behind
+        the last there is a part of a period. What is in a part of the steps only is counted by all of them.
+        Of sixty in every fiftieth step (a checkpoint) it is each fiftieth step, and not each.
+        """
+        steps, count = self.steps, len(calls)
+        if steps is None or not steps.count or count < 2:
+            return self.times_of(count)
+        at = distinct(np.searchsorted(steps.begin, self.scene.evidence.calls["begin"][calls], "right"))
+        first, last = int(at[0]), int(at[-1])
+        period = (last - first) / max(len(at) - 1, 1)
+        through = max(first, steps.count - last) <= 2 * period
+        return 1 / period if through and period > 1 else self.times_of(count)
+
+    def per_step(self, count: int | None = None) -> str:
+        """``3.1 times a step``: so many, or its gaps, in words."""
+        count = len(self.gaps) if count is None else count
+        times = self.times_of(count)
+        return f"{count} times" if times is None else f"{times:.1f} times a step"
+
+
+def ends_of(claim: CauseMatch) -> Ints:
+    """Its segments on other threads than the submitter; where there are none, all of them."""
+    rows = np.flatnonzero(claim.segments)
+    others = rows[~claim.scene.own[rows]]
+    return others if len(others) else rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of the catalogue (docs/causes/ has a page for each).
+
+    Attributes:
+        number: ``C01``, ``C02``, … as its page in docs/causes/.
+        title: What it is, in a few words.
+        titled: The same for one claim, where it depends on what was called.
+        claim: Which of the free segments belong to it, where it takes pieces of gaps.
+        kind: The class of a program that loses most by it; None where it says nothing of the kind.
+        rank: When it is asked for its pieces: the lowest first; None where it takes none.
+        family: The letter of its family (families.py), where it takes pieces.
+        assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
+            hardware, other ranks.
+        advice: What to change, for one claim.
+        level: The best level that it can have, for one claim.
+        overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
+            two), instead of taking the host's work away.
+        works: Of one that overlaps, (begin, end) of the host's work that goes as well, for one claim.
+        more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
+        calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
+            their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
+            ``inside`` (calls that allocate or free).
+        between: Whether what lies between the reads of a loop goes with them, whatever it is.
+        gone: Other calls that go with it, for one claim, whether they end gaps or not.
+        culprit: Which call is named.
+        at: The line that is named, for one claim, where the cause has one of its own.
+        told: Sentences with figures that only this cause has, for one claim.
+        fault: Whether it is something to change; else it is no finding, however long it takes.
+        beside: The causes whose gaps, with its own, tell how long one usually is.
+        short: What ends the gaps that are its though they are too short to be followed: of launches all, of
+            copies those whose longer ones are no other cause's. Of ``launch`` only idle time goes.
+        relaunched: Whether all small copies go with it, and each is replaced by a launch.
+        late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
+            counts for it, and not once more beside it. It is told beside the kernels of a trace, too.
+        crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
+    """
+
+    number: str
+    title: str
+    claim: Callable[[AttributionContext, Mask], Mask] = lambda scene, _free: scene.mask()
+    advice: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
+    level: Callable[[CauseMatch], Level] = lambda _claim: Level.PROVED
+    overlaps: bool = False
+    works: Callable[[CauseMatch], tuple[Ints, Ints]] = lambda _claim: (np.zeros(0, np.int64),) * 2
+    more: Callable[[CauseMatch], int] = lambda _claim: 0
+    calls_go: frozenset[str] = frozenset()
+    between: bool = True
+    gone: Callable[[CauseMatch], Ints] = lambda _claim: np.zeros(0, np.int64)
+    culprit: Culprit = "drained_by"
+    at: Callable[[CauseMatch], Line | None] = lambda _claim: None
+    beside: frozenset[str] = frozenset()
+    crowded: bool = False
+    short: Literal["launch", "copy", ""] = ""
+    relaunched: bool = False
+    late_rank: bool = False
+    fault: bool = True
+    told: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
+    titled: Callable[[CauseMatch], str] | None = None
+    kind: DiagnosisKind | None = None
+    rank: int | None = None
+    family: str = ""
+    assess: Callable[[AttributionContext, int], list[Finding]] = lambda _scene, _span_ns: []
+
+    def name(self, claim: CauseMatch) -> str:
+        """The title for one claim."""
+        return self.titled(claim) if self.titled is not None else self.title
+
+
+def bursts(times: Ints, least: int, within_ns: int) -> Mask:
+    """Mask of moments that lie in a run of at least ``least`` within ``within_ns``; times ascending."""
+    if len(times) < least:
+        return np.zeros(len(times), np.bool_)
+    first = np.arange(len(times) - least + 1)
+    dense = times[first + least - 1] - times[first] <= within_ns
+    marks = np.zeros(len(times) + 1, np.int64)
+    np.add.at(marks, first[dense], 1)
+    np.add.at(marks, first[dense] + least, -1)
+    dense_here: Mask = np.cumsum(marks[:-1]) > 0
+    return dense_here
+
+
+# The registry of causes: each registers itself where it is written; everything else asks here.
+
+_CAUSES: dict[str, Cause] = {}
+
+
+def register(cause: Cause) -> Cause:
+    """Adds a cause.
+
+    Raises:
+        ValueError: Its number or its rank is another's: a cause is registered once, with all that it has.
+    """
+    for known in _CAUSES.values():
+        if cause.number == known.number or (cause.rank is not None and cause.rank == known.rank):
+            raise ValueError(f"{cause.number} ({cause.title}) has the number or the rank of {known.number}")
+    _CAUSES[cause.number] = cause
+    return cause
+
+
+def every() -> tuple[Cause, ...]:
+    """All of them, by number."""
+    return tuple(_CAUSES[number] for number in sorted(_CAUSES))
+
+
+def in_order() -> tuple[Cause, ...]:
+    """Those that take pieces of gaps, in the order in which they are asked."""
+    asked = [(cause.rank, cause) for cause in every() if cause.rank is not None]
+    return tuple(cause for _rank, cause in sorted(asked, key=lambda one: one[0]))
+
+
+# The family of each cause, by the row of the catalogue.
+
+
+def family_table() -> Ints:
+    """The row of the family of each row of the catalogue; the last entry, also -1, is ``UNEXPLAINED``."""
+    rows = [
+        next((row for row, family in enumerate(FAMILIES) if family.letter == cause.family), UNEXPLAINED)
+        for cause in in_order()
+    ]
+    return np.array([*rows, UNEXPLAINED], np.int64)
+
+
+# A finding that is no piece of gaps: what the causes of this kind share.
+
+LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof
+MOMENTS = 3
+
+
+def assessed(
+    scene: AttributionContext,
+    cause: Cause,
+    *,
+    title: str = "",
+    level: Level,
+    kind: LossKind,
+    loss: Range,
+    pid: int,
+    tid: int,
+    api: str,
+    chain: Sequence[Link],
+    evidence: Sequence[str],
+    advice: Sequence[str],
+    gain_ns: int,
+    moments: Ints,
+    count: int,
+    line: Line | None,
+) -> Finding:
+    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first; ``line`` that of its calls.
+
+    ``title`` is that of the cause where it is empty.
+    """
+    start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+    steps = scene.steps_of(pid)
+    middle = int(loss.middle)
+    return Finding(
+        cause.number,
+        kind,
+        title or cause.title,
+        level,
+        loss,
+        pid,
+        tid,
+        api,
+        tuple(chain),
+        tuple(evidence),
+        (),
+        tuple(advice),
+        gain_ns,
+        tuple((np.asarray(moments[:MOMENTS], np.int64) - start).tolist()),
+        count,
+        middle // steps.count if steps is not None and steps.count else None,
+        line,
+        level,
+        level,
+    )
+
+
+def within(scene: AttributionContext, rows: Ints) -> Ints:
+    """The calls that lie in the stretch that is explained."""
+    low, high = scene.analysis.gpu.stretch
+    calls = scene.evidence.calls
+    inside: Ints = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
+    return inside
+
+
+# The links of a chain in words, from the segments of one claim.
+
+_NAMED = 2  # occupants that a link or an advice names
+
+
+def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
+    """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
+    scene = claim.scene
+    rows = np.flatnonzero(claim.segments)
+    ns = scene.ns[rows]
+    states = scene.segments.state[rows]
+    if cause.crowded and (states == State.RUN).any():
+        states = np.where(states == State.QUEUED, State.RUN, states)
+    weights = _weights(scene, rows, states)
+    if cause.culprit == "end":
+        weights = np.where(np.isin(rows, ends_of(claim)), weights, -1)
+    leader = int(rows[np.argmax(weights)])
+    submitter = int(scene.gaps.thread[scene.segments.gap[leader]])
+    pid, tid = _ids(scene, submitter)
+    gap = int(scene.segments.gap[leader])
+    device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
+    total, gaps = int(ns.sum()), len(claim.gaps)
+    links = [
+        Link("gpu", 0, 0, f"{device} was idle", total, gaps),
+        Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps, role=WORDS_OF[Peer.SUBMITTER]),
+    ]
+    for thread, wait, poll in _waits(scene, leader):
+        pid, tid = _ids(scene, thread)
+        through = rows[_passes(scene, rows, thread)]
+        if poll >= 0:
+            line = scene.evidence.facts.stacks.line(int(scene.analysis.polls.stack[poll]))
+            text = _at(f"{_name(scene, thread)} polled", line)
+        else:
+            line = waiting_line(scene, through, thread)
+            text = _at(f"{_name(scene, thread)} {_waited(wait)}", line)
+        role = "submitter" if thread == submitter else _role_of_thread(scene, through, thread)
+        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line, role))
+    return (*links, _last(claim, rows, states, leader))
+
+
+def _weights(scene: AttributionContext, rows: Ints, states: Ints) -> Ints:
+    """The claimed time of each segment's (process, state), so that the biggest group is told."""
+    key = (scene.pid[rows] + 1) * 8 + states
+    _unique, where = np.unique(key, return_inverse=True)
+    sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
+    weights: Ints = sums[where.reshape(-1)] + scene.ns[rows] / (1 + scene.ns[rows].max())
+    return weights
+
+
+def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
+    scene = claim.scene
+    state = State(int(states[rows == leader][0]))
+    alike = rows[(states == state) & (scene.pid[rows] == scene.pid[leader])]
+    thread = int(scene.segments.thread[leader])
+    pid, tid = _ids(scene, thread)
+    others = len(np.unique(scene.pid[rows])) - 1
+    name = _name(scene, thread)
+    layer: Layer = "host"
+    text, line = f"{name} was running", None
+    call = int(scene.segments.call[leader])
+    if call >= 0 and scene.own[leader]:
+        api = scene.evidence.apis.name(int(scene.evidence.calls["op"][call]))
+        line = usual_line(scene, scene.segments.call[alike])
+        text = _at(f"{name} was inside {api}", line)
+    elif scene.unrecorded[leader]:
+        where = in_words(scene, alike)
+        if scene.segments.begin[leader] >= returned(scene.evidence, scene.gaps)[scene.segments.gap[leader]]:
+            return Link(
+                "cuda", pid, tid, f"{name} had launched it before", int(scene.ns[alike].sum()), len(alike)
+            )
+        text = f"{name} was {where or 'between two calls'}; whether it ran there is not recorded"
+    elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
+        line = hot.line
+        text += f", most often at {hot.text()}"
+    if (states != scene.segments.state[rows]).any():
+        text += ", or waited while other workers ran"
+    if state == State.QUEUED:
+        layer, text = "system", f"{name} was runnable but not running"
+        shares = scene.occupants(claim.segments)
+        if shares:
+            text += ": preempted by " + ", ".join(
+                f"{who} {100 * share:.0f} %" for who, share in shares[:_NAMED]
+            )
+    elif state == State.BLOCKED:
+        wait = Wait(int(scene.wait[leader]))
+        if scene.throttled[leader]:
+            layer, text = "system", f"{name} was throttled by its cgroup's CPU quota"
+        else:
+            layer = (
+                "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
+            )
+            line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
+            text = _at(f"{name} {_waited(wait)}", line)
+    elif state == State.OUTSIDE:
+        text = f"woken by a thread that is not watched, after it {_waited(scene.wait[leader])}"
+    if others > 0:
+        text += f" (and {others} more process{'es' * (others > 1)} likewise)"
+        alike = rows
+    role = WORDS_OF[Peer(int(peers(scene)[leader]))]
+    return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line, role)
+
+
+def _waited(kind: int) -> str:
+    """``waited for a lock``; a sleep is none."""
+    wait = Wait(int(kind))
+    return "was sleeping" if wait is Wait.SLEEP else f"waited {WORDS[wait]}"
+
+
+def _role_of_thread(scene: AttributionContext, through: Ints, thread: int) -> str:
+    """The role of a thread on the way."""
+    return WORDS_OF[peer_of(scene, int(scene.gaps.thread[scene.segments.gap[through[0]]]), thread)]
+
+
+def _at(text: str, line: Line | None) -> str:
+    return f"{text} at {line.text()}" if line is not None else text
+
+
+def _waits(scene: AttributionContext, segment: int) -> list[tuple[int, int, int]]:
+    """(thread, kind of wait, row of ``Polls`` or -1) of each link from the submitter down to the segment."""
+    found: list[tuple[int, int, int]] = []
+    link = int(scene.segments.link[segment])
+    kinds = scene.links.of_slices(scene.evidence.slices["wait"], Wait.YIELD)
+    while link >= 0 and len(found) < DEPTH:
+        found.append((int(scene.links.thread[link]), int(kinds[link]), int(scene.links.poll[link])))
+        link = int(scene.links.above[link])
+    return found[::-1]
+
+
+def _passes(scene: AttributionContext, rows: Ints, thread: int) -> Ints:
+    """Leaves whose chain goes through a wait of this thread."""
+    links = scene.links
+    through = links.thread == thread
+    for _ in range(DEPTH):
+        through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
+    link = scene.segments.link[rows]
+    passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)
+    return passing
+
+
+def _calls_text(scene: AttributionContext, gaps: Ints) -> str:
+    drained_by, refilled_by = (
+        placed(scene, scene.gaps.drained_by[gaps]),
+        placed(scene, scene.gaps.refilled_by[gaps]),
+    )
+    read = scene.gap_facts.read_row[gaps]
+    if drained_by and (read >= 0).mean() > 0.5:
+        copy = placed(scene, read)
+        drained_by = drained_by if copy == drained_by else f"{copy} and {drained_by}"
+    if not drained_by:
+        return f"until {refilled_by or 'the next work'}"
+    return f"from the return of {drained_by} to {refilled_by or 'the next work'}"
+
+
+def _usual(scene: AttributionContext, rows: Ints) -> str:
+    """The most frequent function among calls."""
+    rows = rows[rows >= 0]
+    if not len(rows):
+        return ""
+    return scene.evidence.apis.name(int(np.argmax(np.bincount(scene.evidence.calls["op"][rows]))))
+
+
+def usual_line(scene: AttributionContext, rows: Ints) -> Line | None:
+    """The line in whose calls of the most frequent function most time passes; None when it is not known."""
+    calls = scene.evidence.calls
+    rows = rows[rows >= 0]
+    if not calls["stack"][rows].any():  # of ten million calls without lines none has to be sorted
+        return None
+    rows = distinct(rows)
+    ops = calls["op"][rows]
+    rows = rows[ops == np.argmax(np.bincount(ops))]
+    return longest(scene.evidence, calls["stack"][rows], (calls["end"] - calls["begin"])[rows])
+
+
+def placed(scene: AttributionContext, rows: Ints) -> str:
+    """The most frequent function among calls, with its line where that is known."""
+    name = _usual(scene, rows)
+    return _at(name, usual_line(scene, rows) if name else None)
+
+
+def occupants(claim: CauseMatch) -> str:
+    """Who ran while the thread of a claim waited for a CPU, in words that an advice begins with."""
+    shares = claim.scene.occupants(claim.segments)
+    named = [f"{name} for {100 * share:.0f} % of that time" for name, share in shares[:_NAMED]]
+    return f"preempted by {', '.join(named)}: " if named else ""
+
+
+def occupants_of(claim: CauseMatch) -> str:
+    """`` (preempted by stress-ng (12) 80 %)``; "" where nobody ran on its CPU."""
+    named = [f"{name} {100 * share:.0f} %" for name, share in claim.scene.occupants(claim.segments)[:_NAMED]]
+    return f" (preempted by {', '.join(named)})" if named else ""
+
+
+def usual_api(scene: AttributionContext, rows: Ints) -> str:
+    """The most frequent function among calls; rows of -1 do not count."""
+    return _usual(scene, rows)
+
+
+def _ids(scene: AttributionContext, thread: int) -> tuple[int, int]:
+    threads = scene.evidence.threads
+    return (int(threads.pid[thread]), int(threads.tid[thread])) if thread >= 0 else (0, 0)
+
+
+def _name(scene: AttributionContext, thread: int) -> str:
+    if thread < 0:
+        return "a thread that is not watched"
+    pid, tid = _ids(scene, thread)
+    return (
+        process_title(scene, pid)
+        if pid == tid
+        else f"{scene.evidence.facts.thread_name(tid)} ({tid} of {pid})"
+    )

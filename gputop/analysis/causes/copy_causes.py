@@ -1,0 +1,348 @@
+"""C04, C05, C27 and C35: copies between host and device that block, or that are too many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, Range
+from gputop.analysis.causes.cause import (
+    LEAST_NS,
+    Cause,
+    CauseMatch,
+    assessed,
+    placed,
+    register,
+    usual_api,
+    usual_line,
+    within,
+)
+from gputop.analysis.causes.drains import Drain, drained, read_between, source_of
+from gputop.analysis.causes.launch_sites import MOST_PARTS, advice_for, own_work, pattern_of, title_for
+from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
+from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, by_loader, form_of_send, title_of
+from gputop.analysis.chains.thread_places import Files, calls_within
+from gputop.analysis.evidence.api_classes import H2D, Group
+from gputop.analysis.evidence.call_context import call_time, line_numbers
+from gputop.analysis.evidence.columns import Ints, Mask, distinct
+from gputop.analysis.evidence.evidence import Column
+from gputop.engine.calls.frameworks import Framework
+from gputop.format import format_bytes, format_ns
+
+LEAST_SHARE = 0.02
+
+
+_FAST = 10  # percentile of ns/byte that stands for staging without waiting, when no copy met an empty GPU
+
+
+def pageable_copies(scene: AttributionContext, span_ns: int) -> list[Finding]:
+    """One finding per process whose staging costs enough."""
+    if scene.analysis.estimated:  # then it is a cause like the others (``_staged``)
+        return []
+    evidence = scene.evidence
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    rows = np.flatnonzero((groups == Group.COPY) & (calls["direction"] == H2D) & (calls["ret"] == 0))
+    rows = within(scene, rows[calls["bytes"][rows] >= BIG_COPY])
+    ranges = scene.analysis.gpu.ranges
+    rows = rows[~ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])]
+    found = []
+    for pid in np.unique(calls["pid"][rows]).tolist():
+        mine = rows[calls["pid"][rows] == pid]
+        staging = _staging(scene, mine)
+        total = int(staging.sum())
+        if len(mine) >= 3 and total >= max(LEAST_SHARE * span_ns, LEAST_NS):
+            found.append(_finding(scene, int(pid), mine, staging))
+    return found
+
+
+def _staging(scene: AttributionContext, rows: Ints) -> Ints:
+    """CPU time that each call spent on staging; what it waited for earlier work is not staging.
+
+    A copy that met an empty GPU had nothing to wait for, so its CPU time is staging alone. Others spin while
+    they wait: they get the same time per byte, at most what they took.
+    """
+    calls = scene.evidence.calls
+    busy = call_time(scene.evidence, rows).on_cpu
+    alone = np.isin(rows, scene.gaps.refilled_by)
+    rate = busy / calls["bytes"][rows]
+    usual = float(np.median(rate[alone])) if alone.any() else float(np.percentile(rate, _FAST))
+    estimate = np.minimum((calls["bytes"][rows] * usual).astype(np.int64), busy)
+    return np.where(alone, busy, estimate)
+
+
+def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints) -> Finding:
+    calls = scene.evidence.calls
+    total, tid = int(staging.sum()), int(calls["tid"][rows[0]])
+    size = int(np.median(calls["bytes"][rows]))
+    certain = scene.analysis.gpu.ranges.certain(pid)
+    which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
+    api = usual_api(scene, rows)
+    where, line = placed(scene, rows), usual_line(scene, rows)
+    loads = scene.evidence.frameworks(pid)
+    return assessed(
+        scene,
+        STAGED,
+        level=Level.STRONG,
+        kind="waste",
+        loss=Range(0, total),
+        pid=pid,
+        tid=tid,
+        api=api,
+        chain=(
+            Link("cuda", pid, tid, f"{where} from {which} memory", total, len(rows), line),
+            Link(
+                "host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)
+            ),
+        ),
+        evidence=(
+            f"{len(rows)} copies: median {format_bytes(size)}, "
+            f"{format_ns(float(np.median(staging)))} of CPU each",
+        ),
+        advice=(f"the CPU waits inside each copy: {_pinned(torch=Framework.TORCH in loads)}",),
+        gain_ns=total,
+        moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
+        count=len(rows),
+        line=line,
+    )
+
+
+def _staged(scene: AttributionContext, free: Mask) -> Mask:
+    """Inside a copy to the device that is large and not from page-locked memory, as far as was seen."""
+    calls, refilled_by = scene.evidence.calls, np.maximum(scene.gaps.refilled_by, 0)
+    if not len(calls) or not len(scene.gaps):
+        return scene.mask()
+    pinned = scene.analysis.gpu.ranges.pinned(
+        calls["pid"][refilled_by], calls["aux"][refilled_by], calls["begin"][refilled_by]
+    )
+    copies = scene.gap_facts.sent_bytes >= BIG_COPY
+    copies &= (scene.gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D) & ~pinned
+    copies &= read_between(scene) < 0
+    return free & scene.estimated & scene.own & scene.in_refill & copies[scene.segments.gap]
+
+
+def _pinned(*, torch: bool) -> str:
+    """What to do instead, in the words of the program's framework."""
+    if torch:
+        return (
+            "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
+            "DataLoader)"
+        )
+    return "copy asynchronously from page-locked memory (cudaHostAlloc, cudaHostRegister)"
+
+
+def _advise_staged(claim: CauseMatch) -> tuple[str, ...]:
+    size = claim.sent_bytes
+    return (
+        f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
+        f"{_pinned(torch=claim.torch)}",
+    )
+
+
+STAGED = register(
+    Cause(
+        "C04",
+        "pageable host-to-device copies",
+        _staged,
+        _advise_staged,
+        lambda _claim: Level.STRONG,
+        assess=pageable_copies,
+        calls_go=frozenset({"sends"}),
+        culprit="refilled_by",
+        kind=DiagnosisKind.COPY,
+        family="C",
+        rank=180,
+    )
+)
+
+# C05: many small copies to the device, or copies of which no loader makes so many.
+
+MANY_COPIES = 20  # a step, of one process
+
+
+def _made(scene: AttributionContext) -> Mask:
+    """Gaps before copies to the device of which there are so many a step that no loader made them.
+
+    A batch goes to the device once a step, in a few parts. Small copies are many by themselves, others by
+    the line that makes them: twenty of a process may be those of several batches.
+    """
+    facts, gaps = scene.gap_facts, scene.gaps
+    sent: Mask = (facts.sent_bytes >= 0) & (read_between(scene) < 0)
+    small = sent & (facts.sent_bytes < BIG_COPY)
+    made = np.zeros(len(gaps), np.bool_)
+    owner = scene.evidence.threads.pid[gaps.thread]
+    stacks = scene.evidence.calls["stack"]
+    for pid in np.unique(owner[sent]).tolist():
+        own = owner == pid
+        steps = scene.steps_of(pid)
+        units = steps.count if steps is not None else max(int(own.sum()) // (2 * MANY_COPIES), 1)
+        if np.count_nonzero(small & own) > MANY_COPIES * units:
+            made |= small & own
+        rows = np.flatnonzero(sent & own & ~made)
+        if steps is None or len(rows) <= MOST_PARTS * units:
+            continue
+        of_each = stacks[gaps.refilled_by[rows]]
+        line = line_numbers(scene.evidence, of_each)
+        loads = np.isin(of_each, _in_loaders(scene, of_each))
+        often = np.bincount(line[line >= 0], minlength=1) > MOST_PARTS * units
+        made[rows[(line >= 0) & often[line] & ~loads]] = True
+    return made
+
+
+def _in_loaders(scene: AttributionContext, stacks: Column) -> Column:
+    """The stacks that are within PyTorch's DataLoader."""
+    frames = scene.evidence.facts.stacks.frames
+    numbers = np.unique(stacks)
+    within = [by_loader(frozenset(frame.file for frame in frames(stack))) for stack in numbers.tolist()]
+    return numbers[np.array(within, np.bool_)]
+
+
+def _tiny_copies(scene: AttributionContext, free: Mask) -> Mask:
+    return free & own_work(scene) & _made(scene)[scene.segments.gap]
+
+
+def _copies(claim: CauseMatch) -> int:
+    """Time in the copies between these gaps and in the waits for them, which go when the tensors stay."""
+    scene, gaps = claim.scene, claim.scene.gaps
+    calls = scene.evidence.calls
+    before = np.maximum(gaps.drained_by[claim.gaps] - 1, 0)
+    # only waits right after such a copy: others wait for kernels, too
+    after_copy = (calls["direction"][before] == H2D) & (calls["row"][before] == gaps.thread[claim.gaps])
+    waits = gaps.drained_by[claim.gaps][after_copy]
+    rows = distinct(np.concatenate([waits, gaps.refilled_by[claim.gaps]]))
+    return int((calls["end"][rows] - calls["begin"][rows]).sum())
+
+
+def _count(claim: CauseMatch) -> int:
+    """How many copies: between two of them there may be a proved gap and an estimated one."""
+    return len(_sent(claim))
+
+
+def _sent(claim: CauseMatch) -> Ints:
+    """The copies."""
+    return distinct(claim.scene.gaps.refilled_by[claim.gaps])
+
+
+def _form(claim: CauseMatch) -> Form:
+    """Small ones are many whoever makes them; large ones, and indices, are told by what makes them."""
+    refilled_by = claim.scene.gaps.refilled_by[claim.gaps]
+    form = form_of_send(pattern_of(claim, refilled_by, refilled_by))
+    if form == "index":
+        return form
+    return "small" if claim.sent_bytes < BIG_COPY else "made"
+
+
+def _advise_tiny(claim: CauseMatch) -> tuple[str, ...]:
+    size, times = format_bytes(claim.sent_bytes), claim.per_step(_count(claim))
+    return advice_of(_form(claim), size=size, times=times, torch=claim.torch)
+
+
+TINY_COPIES = register(
+    Cause(
+        "C05",
+        "many small host-to-device copies",
+        _tiny_copies,
+        _advise_tiny,
+        more=_copies,
+        culprit="refilled_by",
+        calls_go=frozenset({"sends"}),
+        short="copy",
+        relaunched=True,
+        titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim)), torch=claim.torch),
+        kind=DiagnosisKind.COPY,
+        family="C",
+        rank=170,
+    )
+)
+
+# C27: a blocking copy to the device drains the queue, and the host works while the GPU is idle.
+
+
+def _blocking(scene: AttributionContext, free: Mask) -> Mask:
+    moved: Mask = (drained(scene) == Drain.MOVED)[scene.segments.gap]
+    return free & own_work(scene) & moved
+
+
+def _send(claim: CauseMatch) -> tuple[Form, Pattern]:
+    row = claim.scene.gap_facts.moved_row[claim.gaps]
+    pattern = pattern_of(claim, row, row)
+    form = form_of_send(pattern)
+    often = (claim.times_of(pattern.count) or 0) > MOST_PARTS
+    return ("moved" if form == "batch" and often else form), pattern
+
+
+BLOCKING = register(
+    Cause(
+        "C27",
+        "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
+        _blocking,
+        lambda claim: advice_for(claim, *_send(claim)),
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        titled=lambda claim: title_for(claim, *_send(claim)),
+        kind=DiagnosisKind.COPY,
+        family="C",
+        rank=220,
+    )
+)
+
+# C35: kernels are launched with arrays of the host, which are copied in and out at each launch (Numba).
+
+_COPIES = "/numba/cuda/args.py"  # Numba's module that does so
+
+
+def copies_arguments(files: Files) -> bool:
+    """Whether a stack is within the code that copies arguments."""
+    return any(_COPIES in file for file in files)
+
+
+def _arguments(scene: AttributionContext, free: Mask) -> Mask:
+    """Own work around such a copy, the copies that give work among it."""
+    gaps = scene.gaps
+    if not len(gaps):
+        return scene.mask()
+    source = source_of(scene)
+    drained = np.where(source >= 0, gaps.drained_by[np.maximum(source, 0)], gaps.drained_by)
+    around = calls_within(scene, gaps.refilled_by, copies_arguments)
+    around |= calls_within(scene, drained, copies_arguments)
+    works = own_work(scene) | (scene.own & scene.in_refill)
+    return free & works & around[scene.segments.gap]
+
+
+def _copied(claim: CauseMatch) -> Ints:
+    """The copies to and from the device that Numba makes of arguments, and the waits for them."""
+    calls = claim.scene.evidence.calls
+    rows = np.flatnonzero((calls["pid"] == claim.pid) & (calls["stack"] != 0))
+    return rows[calls_within(claim.scene, rows, copies_arguments)]
+
+
+def _calls_ns(claim: CauseMatch) -> int:
+    """Time in the copies themselves outside of these gaps: it goes, too."""
+    calls, rows = claim.scene.evidence.calls, _copied(claim)
+    inside = claim.segments & claim.scene.in_refill
+    spent = int((calls["end"][rows] - calls["begin"][rows]).sum())
+    return max(spent - int(claim.scene.ns[inside].sum()), 0)
+
+
+def _advise(claim: CauseMatch) -> tuple[str, ...]:
+    calls, rows = claim.scene.evidence.calls, _copied(claim)
+    rows = rows[calls["direction"][rows] > 0]
+    size = int(np.median(calls["bytes"][rows])) if len(rows) else 0
+    return advice_of("arguments", size=format_bytes(size), times=claim.per_step(len(rows)), torch=False)
+
+
+HOST_ARRAYS = register(
+    Cause(
+        "C35",
+        "host arrays as arguments of kernels",
+        _arguments,
+        _advise,
+        more=_calls_ns,
+        calls_go=frozenset({"reads", "sends"}),
+        gone=_copied,
+        culprit="refilled_by",
+        titled=lambda claim: title_of("arguments", claim.times, torch=False),
+        kind=DiagnosisKind.COPY,
+        family="C",
+        rank=155,
+    )
+)

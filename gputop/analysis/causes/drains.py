@@ -1,0 +1,331 @@
+"""Which wait drained the GPU's queue, and in which function the time between launches is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from gputop.analysis.causes.cause import CauseMatch
+from gputop.analysis.causes.launch_sites import advice_for, is_elementwise, named, pattern_of, title_for
+from gputop.analysis.chains.analysis import READS, SCALARS
+from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
+from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read
+from gputop.analysis.chains.thread_places import places
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.evidence import Column
+from gputop.engine.calls.stack_table import Line
+from probes.code.source_files import is_library
+
+MANY_READS = 4  # a step: fewer are a loss and a metric
+NEAR = 0.25  # of a step: reads that are further apart are not of one loop
+_WAITING = (Group.SYNC, Group.COPY)
+
+
+class Drain(IntEnum):
+    """What drained the queue before a gap."""
+
+    NONE = 0
+    READ = 1  # a copy to the host
+    MOVED = 2  # a blocking copy to the device
+    EXPLICIT = 3
+
+
+def read_between(scene: AttributionContext) -> Ints:
+    """For each gap the bytes of the read that drained the queue before it; -1 where none did."""
+    found: Ints = scene.once("read between", lambda: _bytes(scene))
+    return found
+
+
+def drained(scene: AttributionContext) -> Ints:
+    """The ``Drain`` of each gap: of a proved one what opened it, of an estimated one what it goes back to."""
+    found: Ints = scene.once("drained", lambda: _kinds(scene))
+    return found
+
+
+def _bytes(scene: AttributionContext) -> Ints:
+    source = source_of(scene)
+    read = scene.gap_facts.read_bytes
+    return np.where(source >= 0, read[np.maximum(source, 0)], -1) if len(read) else read
+
+
+def _kinds(scene: AttributionContext) -> Ints:
+    source, facts = source_of(scene), scene.gap_facts
+    kind = np.full(len(source), int(Drain.EXPLICIT), np.int64)
+    at = np.maximum(source, 0)
+    if len(source):
+        kind[facts.read_bytes[at] >= 0] = Drain.READ
+        kind[(facts.moved_row[at] >= 0)] = Drain.MOVED
+    kind[source < 0] = Drain.NONE
+    return kind
+
+
+def source_of(scene: AttributionContext) -> Ints:
+    """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
+    found: Ints = scene.once("drain source", lambda: _find(scene))
+    return found
+
+
+def _find(scene: AttributionContext) -> Ints:
+    gaps = scene.gaps
+    source = np.where(gaps.estimated, -1, np.arange(len(gaps)))
+    pids = scene.evidence.threads.pid[gaps.thread]
+    launched = np.isin(scene.gap_facts.refill_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
+    for pid in np.unique(pids).tolist():
+        mine = pids == pid
+        drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.drained_by >= 0))
+        guessed = np.flatnonzero(mine & gaps.estimated & launched)
+        if len(drains) and len(guessed) and host_is_faster(scene, pid):
+            place = np.searchsorted(gaps.begin[drains], gaps.begin[guessed], side="right") - 1
+            source[guessed] = np.where(place >= 0, drains[np.maximum(place, 0)], -1)
+        _loops_of_reads(scene, pid, mine, source)
+    return source
+
+
+def _loops_of_reads(scene: AttributionContext, pid: int, mine: Mask, source: Ints) -> None:
+    """What lies between two reads of a loop that reads many times a step goes back to the first of them."""
+    others = np.flatnonzero(mine & (scene.gap_facts.read_bytes < 0))
+    before = _read_before(scene, pid, scene.gaps.begin[others])
+    source[others[before >= 0]] = before[before >= 0]
+
+
+def _read_before(scene: AttributionContext, pid: int, moments: Ints) -> Ints:
+    """The gap of the read before each moment, where it lies in a loop that reads many times a step; or -1."""
+    gaps = scene.gaps
+    none = np.full(len(moments), -1, np.int64)
+    if not len(gaps):
+        return none
+    own = scene.evidence.threads.pid[gaps.thread] == pid
+    reads = np.flatnonzero(own & (scene.gap_facts.read_bytes >= 0))
+    steps = scene.steps_of(pid) if len(reads) >= MANY_READS else None
+    if steps is None or len(reads) < MANY_READS * steps.count:
+        return none
+    place = np.searchsorted(gaps.begin[reads], moments, side="right")
+    before, after = reads[np.maximum(place - 1, 0)], reads[np.minimum(place, len(reads) - 1)]
+    between = (place > 0) & (place < len(reads))
+    between &= gaps.begin[after] - gaps.begin[before] <= NEAR * steps.median_ns
+    return np.where(between, before, -1)
+
+
+def reads_of_short(scene: AttributionContext, begin: Ints, thread: Ints) -> Ints:
+    """The gap of the read that gaps too short to be followed go back to: those within a loop of reads; or -1.
+
+    Args:
+        scene: Everything.
+        begin: When each begins.
+        thread: Its thread.
+    """
+    found, pids = np.full(len(begin), -1, np.int64), scene.evidence.threads.pid[thread]
+    for pid in np.unique(pids).tolist():
+        mine = pids == pid
+        found[mine] = _read_before(scene, pid, begin[mine])
+    return found
+
+
+def host_is_faster(scene: AttributionContext, pid: int) -> bool:
+    """Whether a process's host work takes less time than its GPU work: without waits it would be ahead.
+
+    In its steps: H is the time outside of waits for the GPU, K the time for which the GPU works.
+    """
+    steps = scene.steps_of(pid)
+    if steps is None or not steps.count:
+        return False
+    low, high = int(steps.begin[0]), steps.end
+    evidence = scene.evidence
+    calls = evidence.calls
+    inside = (calls["pid"] == pid) & (calls["begin"] < high) & (calls["end"] > low)
+    rows = np.flatnonzero(inside & np.isin(evidence.group(calls), [int(group) for group in _WAITING]))
+    waits = union(np.maximum(calls["begin"][rows], low), np.minimum(calls["end"][rows], high))
+    works = waited = 0
+    for span in scene.analysis.gpu.spans:
+        begin, end = scene.analysis.gpu.pending(span.device)
+        for estimate in scene.analysis.estimates:
+            if estimate.device != span.device:
+                continue
+            queue = estimate.queue
+            own = queue.kernel & (evidence.threads.pid[queue.thread] == pid)
+            own &= (queue.ready > low) & (queue.ready < high)
+            works += int(estimate.duration_ns[own].sum())
+            # nothing proves that a blocking copy to the device waits for the work before it
+            ended = np.minimum(queue.ends(estimate.duration_ns), queue.limit)
+            begun = ended - queue.real(estimate.duration_ns).astype(np.int64)
+            begin, end = np.append(begin, begun[own]), np.append(end, ended[own])
+        # a wait for what it then copies is no wait for the GPU: only the part in which the GPU had work
+        waited += int(covered(union(begin, end), *waits).sum())
+    return works > high - low - waited
+
+
+# In which function of the program, and at which line of it, the time between launches is lost.
+
+LEAST_SAMPLES = 8  # that meet a thread in the time that it loses: fewer are chance
+LEAST = 0.2  # of the loss, for its line to be named
+MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that its thread makes: a loop
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlace:
+    """Where most is lost.
+
+    Attributes:
+        line: The line of it where samples met its thread most often.
+        share: Its part of the loss.
+        loop: Whether the function's own statements launch many small kernels, each over all elements.
+        host_ns: For how long threads were in that function, whether or not the GPU was idle.
+    """
+
+    line: Line
+    share: float
+    loop: bool
+    host_ns: int
+
+
+def launch_place(claim: CauseMatch) -> LaunchPlace | None:
+    """Where in the program most of a claim of launches is lost; None where too little is known."""
+    evidence = claim.scene.evidence
+    calls, places = evidence.calls, evidence.places
+    thread, begin, end, refilled = _lost(claim)
+    if not len(thread) or not len(places):
+        return None
+    order = np.argsort(evidence.key(thread, begin), kind="stable")
+    thread, begin, end, refilled = thread[order], begin[order], end[order], refilled[order]
+    stack = np.where(refilled >= 0, calls["stack"][np.maximum(refilled, 0)], 0)
+    ns = end - begin
+    total = max(int(ns.sum()), 1)
+    parts = _by_unit(claim, stack[stack != 0], ns[stack != 0].astype(np.float64))
+    row = evidence.threads.row(places["tid"])
+    known = np.flatnonzero(row >= 0)
+    at = np.searchsorted(
+        evidence.key(thread, begin), evidence.key(row[known], places["time"][known]), "right"
+    )
+    at = np.maximum(at - 1, 0)
+    inside = (thread[at] == row[known]) & (begin[at] <= places["time"][known]) & (stack[at] == 0)
+    inside &= places["time"][known] < end[at]
+    met, whose = known[inside], row[known[inside]]
+    for one in np.unique(whose).tolist():
+        seen = met[whose == one]
+        if len(seen) < LEAST_SAMPLES:
+            continue
+        lost = float(ns[(thread == one) & (stack == 0)].sum()) / len(seen)
+        for unit, (weight, counts) in _by_unit(
+            claim, places["stack"][seen], np.full(len(seen), lost)
+        ).items():
+            before, lines = parts.get(unit, (0.0, {}))
+            parts[unit] = before + weight, {**lines, **counts}
+    if not parts:
+        return None
+    unit = max(parts, key=lambda one: (parts[one][0], one))
+    weight, lines = parts[unit]
+    if weight < total * LEAST:
+        return None
+    line = max(lines, key=lambda one: (lines[one], one))
+    loop = unit[2] == 0 and _loops(claim, refilled)
+    return LaunchPlace(line, weight / total, loop, _host_ns(claim, line))
+
+
+_Unit = tuple[str, str, int]  # file, function, and the line if it calls into a library
+
+
+def _lost(claim: CauseMatch) -> tuple[Ints, Ints, Ints, Ints]:
+    """(thread, begin, end, the call that ends it) of each piece, the gaps that are summed up among them."""
+    scene = claim.scene
+    rows = np.flatnonzero(claim.segments)
+    gap = scene.segments.gap[rows]
+    found = [(scene.gaps.thread[gap], scene.segments.begin[rows], scene.segments.end[rows])]
+    refilled = [scene.gaps.refilled_by[gap]]
+    for estimate in scene.analysis.estimates:
+        small = estimate.small
+        mine = scene.evidence.threads.pid[small.thread] == claim.pid
+        mine &= (small.refilled_by >= 0) & (reads_of_short(scene, small.begin, small.thread) < 0)
+        group = scene.evidence.group_of(np.maximum(small.refilled_by, 0))
+        mine &= group == Group.LAUNCH
+        found.append((small.thread[mine], small.begin[mine], small.end[mine]))
+        refilled.append(small.refilled_by[mine])
+    thread, begin, end = (np.concatenate(column) for column in zip(*found, strict=True))
+    return thread, begin, end, np.concatenate(refilled)
+
+
+def _by_unit(
+    claim: CauseMatch, stacks: Column, weight: Column
+) -> dict[_Unit, tuple[float, dict[Line, float]]]:
+    """What each unit of the program has of some weights, and each line of it."""
+    numbers, which = np.unique(stacks, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=weight, minlength=len(numbers))
+    known = claim.scene.evidence.facts.stacks
+    found: dict[_Unit, tuple[float, dict[Line, float]]] = {}
+    for number, part in zip(numbers.tolist(), sums.tolist(), strict=True):
+        line = known.line(number)
+        if line is None or line.is_native or is_library(line.file):
+            continue
+        innermost = next(
+            (frame for frame in known.frames(number) if frame.file and not frame.is_native), None
+        )
+        unit = (line.file, line.function, line.line if innermost != line else 0)
+        before, lines = found.get(unit, (0.0, {}))
+        lines[line] = lines.get(line, 0.0) + part
+        found[unit] = before + part, lines
+    return found
+
+
+def _loops(claim: CauseMatch, refilled: Ints) -> bool:
+    """Whether most of these launches work on each element by itself, and many do each step."""
+    kernels, launches = named(claim.scene, refilled)
+    wise = sum(len(one.rows) for one in kernels if is_elementwise(one.name))
+    steps = claim.steps
+    return wise >= MOST * max(launches, 1) and (claim.times_of(wise) or 0) >= MANY and steps is not None
+
+
+def _host_ns(claim: CauseMatch, line: Line) -> int:
+    """For how long the process was in the line's function, by samples of its threads in its steps."""
+    scene, evidence, steps = claim.scene, claim.scene.evidence, claim.steps
+    if steps is None or not steps.count:
+        return 0
+    places, stacks = evidence.places, evidence.facts.stacks
+    row = evidence.threads.row(places["tid"])
+    launching = np.unique(scene.gaps.thread[claim.gaps])
+    mine = np.isin(row, launching) & (places["time"] > steps.begin[0]) & (places["time"] < steps.end)
+    numbers, counts = np.unique(places["stack"][mine], return_counts=True)
+    lines = [stacks.line(number) for number in numbers.tolist()]
+    within = [one is not None and (one.file, one.function) == (line.file, line.function) for one in lines]
+    share = int(counts[np.array(within, np.bool_)].sum()) / max(int(counts.sum()), 1)
+    return int(share * (steps.end - int(steps.begin[0])))
+
+
+# How a read from the device is told: by what the program called, and what to change.
+
+
+def form_of_claim(claim: CauseMatch) -> tuple[Form, Pattern]:
+    """What kind of read it is, and the pattern of its calls."""
+    read_row = claim.scene.gap_facts.read_row
+    row = read_row[claim.gaps]
+    if (row < 0).all():  # the gaps right behind the reads are another cause's: those before these gaps
+        source = source_of(claim.scene)[claim.gaps]
+        row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)
+    pattern = pattern_of(claim, row, row, to_host=True)
+    if (named := _by_operator(claim)) is not None:
+        return named, replace(pattern, often=claim.times)
+    return form_of_read(pattern), pattern
+
+
+def _by_operator(claim: CauseMatch) -> Form | None:
+    """What the operators of an imported file say that it is; None where they do not."""
+    found = places(claim.scene, np.flatnonzero(claim.segments))
+    name = max(found, key=lambda one: (found[one], one), default="")
+    if SCALARS.search(name):
+        return "item"
+    return "size" if READS.search(name) else None
+
+
+def title_of_read(claim: CauseMatch) -> str:
+    """The title, by that."""
+    return title_for(claim, *form_of_claim(claim))
+
+
+def advise_read(claim: CauseMatch) -> tuple[str, ...]:
+    """What to change, by that."""
+    form, pattern = form_of_claim(claim)
+    if form == "item":
+        times = claim.per_step(pattern.count)
+        return advice_of(form, size=f"{SCALAR_BYTES} bytes", times=times, torch=claim.torch)
+    return advice_for(claim, form, pattern)

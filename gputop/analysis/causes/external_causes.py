@@ -1,0 +1,262 @@
+"""C18, C19, C26 and C32: the submitting thread waits for a disk, a peer, a request, or sleeps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.analysis.answer.report import DiagnosisKind, Level
+from gputop.analysis.causes.cause import Cause, CauseMatch, register
+from gputop.analysis.causes.process_causes import share
+from gputop.analysis.chains.attribution_context import AttributionContext, any_on_the_way, led_by
+from gputop.analysis.chains.chain import State
+from gputop.analysis.chains.polling import Futex
+from gputop.analysis.chains.roles import Peer, peers, process_title
+from gputop.analysis.chains.thread_places import file_samples, file_work
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.blocking import Wait, numbers_of
+from gputop.analysis.evidence.columns import Ints, Mask
+from gputop.format import format_ns
+from probes.proc.sockets import ACCEPTED, REMOTE
+from probes.schema import OffFlag
+
+MOSTLY = 0.5  # of the time is one file's, for it to be named
+
+
+def _disk(scene: AttributionContext, free: Mask) -> Mask:
+    return free & ((scene.own & scene.waits(Wait.DISK, Wait.READ)) | file_work(scene))
+
+
+def _level(claim: CauseMatch) -> Level:
+    """What slept for the disk is proved; CPU time in system calls on files is known by samples."""
+    return Level.STRONG if share(claim, claim.scene.does(State.RUN)) > MOSTLY else Level.PROVED
+
+
+def _title(claim: CauseMatch) -> str:
+    """The file by which most of the time was spent, where one is known."""
+    scene, rows = claim.scene, np.flatnonzero(claim.segments)
+    names = scene.evidence.files
+    spent = np.zeros(len(names))
+    asleep = rows[scene.does(State.BLOCKED)[rows] & (scene.segments.slice[rows] >= 0)]
+    np.add.at(spent, scene.evidence.slices["file"][scene.segments.slice[asleep]], scene.ns[asleep])
+    runs = rows[scene.does(State.RUN)[rows]]
+    _segment, met, within = file_samples(scene, runs)
+    if within.any():
+        each = scene.ns[runs].sum() / within.sum()  # a sample stands for so much
+        np.add.at(spent, scene.evidence.places["file"][met[within]], each)
+    blocked = scene.ns[asleep].sum() > MOSTLY * claim.ns
+    does = "waits for the disk" if blocked else "reads or writes files"
+    name = names[int(np.argmax(spent[1:])) + 1] if spent[1:].any() else ""
+    if not name.startswith("file:") or spent[1:].max() < MOSTLY * claim.ns:
+        return f"the submitting thread {does}"
+    return f"the submitting thread {does}: {name.removeprefix('file:')}"
+
+
+def _advise_disk(_claim: CauseMatch) -> tuple[str, ...]:
+    return (
+        "it writes or reads a file in the loop (checkpoint, log, fsync): do that in another thread, from a "
+        "copy, or less often",
+    )
+
+
+DISK = register(
+    Cause(
+        "C18",
+        "the submitting thread waits for the disk",
+        _disk,
+        _advise_disk,
+        level=_level,
+        titled=_title,
+        culprit="end",
+        kind=DiagnosisKind.HOST,
+        family="K",
+        rank=140,
+    )
+)
+
+# C19: the step waits for a peer that is not watched: another machine, or a process of this one.
+
+FROM_PEERS = (Wait.SOCKET, Wait.DATA, Wait.READ, Wait.LOCK, Wait.CHILD)
+
+
+def _network(scene: AttributionContext, free: Mask) -> Mask:
+    by_device = free & scene.own & scene.waits(Wait.SOCKET)
+    outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(kind) for kind in FROM_PEERS])
+    return by_device | (free & outside)
+
+
+def _wakers(claim: CauseMatch) -> Ints:
+    """The process that ended the last wait of each of its pieces; 0 where that may be chance."""
+    scene, rows = claim.scene, np.flatnonzero(claim.segments)
+    slices = scene.evidence.slices
+    link = scene.segments.link[rows]
+    item = np.where(link >= 0, scene.links.of_slices(np.arange(len(slices)), -1)[np.maximum(link, 0)], -1)
+    known = item >= 0
+    by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ
+    meant = known & ((slices["flags"][np.maximum(item, 0)] & by_chance) == 0)
+    return np.where(meant, slices["waker_pid"][np.maximum(item, 0)], 0).astype(np.int64)
+
+
+def _peer(claim: CauseMatch) -> int:
+    """The process that mostly ended the waits; 0 where it is not known."""
+    if not len(claim.scene.links.slice):
+        return 0
+    pids, which = np.unique(_wakers(claim), return_inverse=True)
+    spent = np.bincount(which.reshape(-1), weights=claim.scene.ns[claim.segments])
+    return int(pids[np.argmax(spent)]) if spent.max() > MOSTLY * spent.sum() else 0
+
+
+def _remote(claim: CauseMatch) -> bool:
+    """Whether the peer is known to be on another machine."""
+    scene = claim.scene
+    remote = np.isin(scene.evidence.slices["file"], numbers_of(scene.evidence.files, REMOTE))
+    return share(claim, any_on_the_way(scene, remote)) > MOSTLY
+
+
+def _network_title(claim: CauseMatch) -> str:
+    if _remote(claim):
+        return "waits for another machine, over the network"
+    pid = _peer(claim)
+    if pid:
+        return f"waits for process {process_title(claim.scene, pid)}, which is not watched"
+    return NETWORK.title
+
+
+def _advise(claim: CauseMatch) -> tuple[str, ...]:
+    advice = "request the next answer while the GPU works, several at once, or keep what does not change"
+    pid = 0 if _remote(claim) else _peer(claim)
+    if pid:
+        return (f"to see what it does meanwhile, watch it as well: gputop --pid {claim.pid},{pid}", advice)
+    return (advice,)
+
+
+NETWORK = register(
+    Cause(
+        "C19",
+        "waits for a peer that is not watched",
+        _network,
+        _advise,
+        lambda claim: Level.PROVED if _remote(claim) or _peer(claim) else Level.STRONG,
+        titled=_network_title,
+        culprit="waiter",
+        kind=DiagnosisKind.HOST,
+        family="K",
+        rank=30,
+    )
+)
+
+# C26: nobody asks for work. A server waits for a request, a program sleeps or is stopped: no fault.
+
+# parts of the paths of code that waits for requests: Python's own servers, and those that people use
+SERVERS = (
+    "/socketserver.py",
+    "/http/server.py",
+    "/asyncio/",
+    "/wsgiref/",
+    "/uvicorn/",
+    "/gunicorn/",
+    "/hypercorn/",
+    "/tornado/",
+    "/aiohttp/",
+    "/werkzeug/",
+    "/grpc/",
+    "/zmq/",
+    "/ipykernel/",
+)
+
+
+def _unasked(scene: AttributionContext, free: Mask) -> Mask:
+    from_outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(Wait.POLL), int(Wait.REQUEST)])
+    waits = (free & scene.does(State.BLOCKED)) | from_outside
+    polls = free & scene.own & scene.polling & scene.inside(Group.OTHER)
+    asked = scene.wait == Wait.REQUEST
+    stopped = waits & scene.waits(Wait.STOPPED)
+    serving = (_serving(scene) | _answering(scene)) & (waits | scene.does(State.OUTSIDE))
+    unasked: Mask = (waits & asked) | from_outside | polls | stopped | serving | idle_client(scene, free)
+    return unasked
+
+
+def idle_client(scene: AttributionContext, free: Mask) -> Mask:
+    """A thread or process that is no helper of the submitter sleeps, and then sends it the next work.
+
+    Not behind a lock: who sleeps with a lock in its hands keeps others from their work.
+    """
+    client = np.isin(peers(scene), [Peer.THREAD, Peer.PROCESS]) & (scene.futex == Futex.UNKNOWN)
+    sleeps = client & scene.waits(Wait.SLEEP)
+    # what it does between two sleeps, in a gap that it mostly sleeps through, is no work for the GPU either
+    mostly = 2 * scene.gap_ns(sleeps) > scene.gaps.end - scene.gaps.begin
+    idle: Mask = free & client & (sleeps | mostly[scene.segments.gap])
+    return idle
+
+
+def _serving(scene: AttributionContext) -> Mask:
+    """Leaves to which somebody's wait for a request led, by the Python code that waits."""
+    return led_by(scene, lambda files: any(part in file for file in files for part in SERVERS), _own(scene))
+
+
+def _own(scene: AttributionContext) -> Mask:
+    """Stays off the CPU of processes that give a GPU work: services that they use wait for requests, too."""
+    givers = scene.evidence.threads.pid[np.unique(scene.gaps.thread)]
+    own: Mask = np.isin(scene.evidence.slices["pid"], givers)
+    return own
+
+
+def _answering(scene: AttributionContext) -> Mask:
+    """Leaves to which a wait on the server's end of a connection led: the next request has not come."""
+    slices, accepted = scene.evidence.slices, numbers_of(scene.evidence.files, ACCEPTED)
+    if not len(accepted) or not len(slices):
+        return scene.mask()
+    takes = slices["wait"] == Wait.SOCKET
+    return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes & _own(scene))
+
+
+def _no_request_advise(_claim: CauseMatch) -> tuple[str, ...]:
+    return ()
+
+
+UNASKED = register(
+    Cause(
+        "C26",
+        "no work is requested",
+        _unasked,
+        _no_request_advise,
+        lambda _claim: Level.STRONG,
+        culprit="end",
+        fault=False,
+        kind=DiagnosisKind.UNASKED,
+        family="U",
+        rank=20,
+    )
+)
+
+# C32: the submitting thread sleeps by itself, once before it gives the GPU its next work.
+
+
+def _sleeps(scene: AttributionContext, free: Mask) -> Mask:
+    """Also a wait for what does not come, until its time-out: the thread goes on without it.
+
+    Sleeps in a row before the next work are polling (polling.py), which is another cause.
+    """
+    asleep = scene.own & scene.waits(Wait.SLEEP, Wait.LOCK)
+    return free & asleep & scene.inside(Group.OTHER) & ~scene.polling
+
+
+def _own_sleep_advise(claim: CauseMatch) -> tuple[str, ...]:
+    usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+    return (
+        f"it sleeps for {format_ns(usual)} {claim.per_step()}: remove the sleep, or sleep in a thread that "
+        "gives the GPU no work; if it waits for new work, wait for that (queue.Queue.get, Condition.wait)",
+    )
+
+
+SLEEPS = register(
+    Cause(
+        "C32",
+        "sleeps in the loop",
+        _sleeps,
+        _own_sleep_advise,
+        culprit="waiter",
+        kind=DiagnosisKind.HOST,
+        family="H",
+        rank=25,
+    )
+)

@@ -1,0 +1,281 @@
+"""Which kernels some calls launch, in which form calls come, and what the submitting thread does between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.analysis.causes.cause import CauseMatch
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, title_of
+from gputop.analysis.chains.chain import State
+from gputop.analysis.evidence.api_classes import Group, Role
+from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.evidence.call_context import line_numbers, text_of
+from gputop.analysis.evidence.columns import Ints, Mask, distinct
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.engine.calls.launch_counts import folded, launching, shape_text
+from gputop.engine.calls.stack_table import Line
+from gputop.format import format_bytes, format_percent
+from probes.shapes import Shape
+from probes.stacks.stack_samples import kernel_number
+
+_NAMED = 3  # kernels that a sentence names
+FUSIBLE, SMALL = 0.25, 0.5  # of the launches: from such a share on they are named
+# aten/src/ATen/native/cuda: Loops.cuh, MultiTensorApply.cuh; torch/_inductor names its pointwise kernels so
+_ELEMENTWISE = ("elementwise_kernel", "multi_tensor_apply_kernel", "triton_poi_")
+
+
+def launches_among(evidence: Evidence, rows: Ints) -> Ints:
+    """Those of some calls that succeeded and launch a kernel which they name by a handle."""
+    calls = evidence.calls
+    wanted = launching(evidence.apis.names).take(calls["op"][rows], mode="clip")
+    wanted &= (calls["ret"][rows] == 0) & ~calls["abandoned"][rows]
+    found: Ints = rows[wanted]
+    return found
+
+
+def kernel_name(evidence: Evidence, pid: int, handle: int) -> tuple[str, str]:
+    """(name, file) of a kernel; both "" where they are not known."""
+    frame = next(iter(evidence.facts.stacks.frames(kernel_number(pid, handle))), None)
+    return (frame.function, frame.file) if frame is not None else ("", "")
+
+
+def by_handle(evidence: Evidence, rows: Ints) -> list[tuple[int, Ints]]:
+    """(handle, its launches) of some launches of one process; at least one."""
+    handles, which = np.unique(evidence.calls["aux"][rows], return_inverse=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(which.reshape(-1)))
+    return list(zip(handles.tolist(), np.split(rows[order], ends[:-1]), strict=True))
+
+
+def by_line(evidence: Evidence, rows: Ints) -> dict[Line, int]:
+    """How many of some calls were made at each line; those at unknown lines are at none."""
+    found: dict[Line, int] = {}
+    stacks, counts = np.unique(evidence.calls["stack"][rows], return_counts=True)
+    for stack, count in zip(stacks.tolist(), counts.tolist(), strict=True):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            found[line] = found.get(line, 0) + count
+    return found
+
+
+def by_shape(evidence: Evidence, rows: Ints) -> dict[Shape, int]:
+    """How many of some launches have each shape; those whose shape is not known have none."""
+    found: dict[Shape, int] = {}
+    numbers, counts = np.unique(evidence.calls["shape"][rows], return_counts=True)
+    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        shape = evidence.facts.shapes.get(number)
+        if shape is not None:
+            found[shape] = found.get(shape, 0) + count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Kernels of one folded name among some launches, and the line that makes most of these."""
+
+    name: str
+    rows: Ints
+    line: Line | None
+
+    def text(self, among: int) -> str:
+        """The name, its share of so many launches, and the line."""
+        at = f" at {self.line.text()}" if self.line is not None else ""
+        return f"{self.name} {format_percent(100 * len(self.rows) / among)} %{at}"
+
+
+def named(scene: AttributionContext, rows: Ints) -> tuple[list[Named], int]:
+    """(kernels that some calls launch, most launches first; launches of any kernel among the calls).
+
+    Args:
+        scene: Everything.
+        rows: Calls; -1 is none.
+    """
+    evidence, calls = scene.evidence, scene.evidence.calls
+    if not evidence.facts.stacks.names_kernels:
+        return [], 0
+    rows = launches_among(evidence, distinct(rows[rows >= 0]))
+    found: dict[str, list[Ints]] = {}
+    for pid in np.unique(calls["pid"][rows]).tolist():
+        for handle, mine in by_handle(evidence, rows[calls["pid"][rows] == pid]):
+            found.setdefault(folded(kernel_name(evidence, pid, handle)[0]), []).append(mine)
+    made = []
+    for name, parts in found.items():
+        own = np.concatenate(parts)
+        lines = by_line(evidence, own)
+        made.append(Named(name, own, max(lines, key=lambda one: (lines[one], one), default=None)))
+    made = [one for one in made if one.name]
+    return sorted(made, key=lambda one: (-len(one.rows), one.name)), len(rows)
+
+
+def launched_most(scene: AttributionContext, rows: Ints, what: str) -> tuple[str, ...]:
+    """A sentence about the kernels that these calls launch most often; none where no name is known.
+
+    Args:
+        scene: Everything.
+        rows: Calls; -1 is none.
+        what: What is said of the launches, before their names.
+    """
+    return _sentence(what, *named(scene, rows))
+
+
+def elementwise_among(scene: AttributionContext, rows: Ints, what: str) -> tuple[str, ...]:
+    """The same of kernels that work on each element by itself, where they are a good part of the launches."""
+    kernels, launches = named(scene, rows)
+    kernels = [one for one in kernels if is_elementwise(one.name)]
+    if sum(len(one.rows) for one in kernels) < FUSIBLE * launches:
+        return ()
+    return _sentence(what, kernels, launches)
+
+
+def small_among(scene: AttributionContext, rows: Ints, fill: int | None) -> tuple[str, ...]:
+    """The same of launches with fewer threads than fill the GPU, where most are; with their usual shape.
+
+    Args:
+        scene: Everything.
+        rows: Calls; -1 is none.
+        fill: Threads that fill a GPU (``gputop/engine/gpus/nvml_rows.py``).
+    """
+    kernels, launches = named(scene, rows)
+    if not fill or not launches:
+        return ()
+    told: list[tuple[int, str]] = []
+    for one in kernels:
+        shapes = {shape: n for shape, n in by_shape(scene.evidence, one.rows).items() if shape.threads < fill}
+        if shapes:
+            usual = max(shapes, key=lambda shape: (shapes[shape], shape))
+            at = f" at {one.line.text()}" if one.line is not None else ""
+            told.append((sum(shapes.values()), f"{one.name} {shape_text(usual)}{at}"))
+    small = sum(count for count, _text in told)
+    if small < SMALL * launches:
+        return ()
+    told.sort(key=lambda one: (-one[0], one[1]))
+    share = format_percent(100 * small / launches)
+    names = ", ".join(text for _count, text in told[:_NAMED])
+    return (f"{share} % of launches have too few threads to fill the GPU by themselves: {names}",)
+
+
+def is_elementwise(name: str) -> bool:
+    """Whether a kernel works on each element by itself, by its name: PyTorch's, or made by its compiler."""
+    return any(part in name for part in _ELEMENTWISE)
+
+
+def _sentence(what: str, kernels: Sequence[Named], launches: int) -> tuple[str, ...]:
+    told = [one.text(launches) for one in kernels[:_NAMED]]
+    return (f"{what}: {', '.join(told)}",) if told else ()
+
+
+# The pattern of the calls that a claim is about, and the words that `pytorch` chooses by it.
+
+MOST_PARTS = 8  # a step: more copies to the device are no batch
+
+
+def title_for(claim: CauseMatch, form: Form, pattern: Pattern) -> str:
+    """The title of such a claim, by how often it is."""
+    return title_of(form, pattern.often, torch=claim.torch)
+
+
+def advice_for(claim: CauseMatch, form: Form, pattern: Pattern) -> tuple[str, ...]:
+    """What to change, with how much how often."""
+    size, times = format_bytes(max(pattern.size, 0)), claim.per_step(pattern.count)
+    return advice_of(form, size=size, times=times, torch=claim.torch)
+
+
+def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:
+    """What is known of the line that costs most.
+
+    Args:
+        claim: What it is about.
+        rows: For each of its gaps the call that the program made, -1 where there is none.
+        copies: For each of its gaps the copy that went with it, -1 where there is none.
+        to_host: The copies' direction.
+    """
+    scene, evidence, gaps = claim.scene, claim.scene.evidence, claim.scene.gaps
+    calls = evidence.calls
+    cost = scene.gap_ns(claim.segments)[claim.gaps]
+    following = gaps.refilled_by[claim.gaps]
+    both = np.maximum(np.append(rows, following), 0)
+    lines = line_numbers(evidence, calls["stack"][both])
+    lines[np.append(rows, following) < 0] = -1
+    mine, after = lines[: len(rows)], lines[len(rows) :]
+    chosen = np.ones(len(rows), np.bool_)
+    if (mine >= 0).any():
+        chosen = mine == np.argmax(np.bincount(mine[mine >= 0], weights=cost[mine >= 0]))
+    copied = copies[chosen & (copies >= 0)]
+    known = rows[chosen & (rows >= 0)]
+    files, text = _source(evidence, known, cost[chosen & (rows >= 0)])
+    called = np.unique(rows[rows >= 0])
+    return Pattern(
+        size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
+        to_host=to_host,
+        role=_usual_role(evidence, known),
+        files=files,
+        text=text,
+        same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
+        count=len(called) or len(claim.gaps),
+        often=claim.often(called) if len(called) else claim.times,
+    )
+
+
+def _usual_role(evidence: Evidence, rows: Ints) -> Role:
+    """The role of the most frequent function among calls."""
+    if not len(rows):
+        return Role.OTHER
+    return Role(int(evidence.apis.role.take(np.argmax(np.bincount(evidence.calls["op"][rows])), mode="clip")))
+
+
+def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:
+    """(the files of the stack that costs most, the text of its line)."""
+    if not len(rows):
+        return frozenset(), ""
+    stacks, which = np.unique(evidence.calls["stack"][rows], return_inverse=True)
+    stack = int(stacks[np.argmax(np.bincount(which.reshape(-1), weights=cost))])
+    line = evidence.facts.stacks.line(stack)
+    files = frozenset(frame.file for frame in evidence.facts.stacks.frames(stack) if not frame.is_native)
+    return files, text_of(evidence, line) if line is not None else ""
+
+
+# What the submitting thread does by itself: between its calls, or inside one of its own.
+
+_QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
+_GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
+LONG_NS = 1_000_000  # no call takes Python so long: between two launches the program does other work
+
+
+def own_work(scene: AttributionContext) -> Mask:
+    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call.
+
+    What it waits for on a pipe or a terminal is somebody else's.
+    """
+    quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_refill & scene.inside(*_GIVING))
+    return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet & ~scene.waits(Wait.DATA)
+
+
+def not_waited(scene: AttributionContext) -> Mask:
+    """Gaps that no wait opened: a query that succeeded, where none that found work came right before it."""
+    drained_by = scene.gaps.drained_by
+    calls, row = scene.evidence.calls, np.maximum(drained_by, 0)
+    if not len(calls):
+        return np.ones(len(drained_by), np.bool_)
+    before = np.maximum(row - 1, 0)
+    asked = scene.evidence.group_of(row) == Group.QUERY
+    polled = (scene.evidence.group_of(before) == Group.QUERY) & (calls["ret"][before] != 0)
+    polled &= (calls["row"][before] == calls["row"][row]) & (row > 0)
+    free: Mask = (drained_by < 0) | (asked & ~polled)
+    return free
+
+
+def long_work(scene: AttributionContext) -> Mask:
+    """Gaps in which the submitting thread works for long between its calls."""
+    works = own_work(scene) & scene.inside(Group.OTHER) & ~scene.unrecorded
+    long: Mask = scene.gap_ns(works) >= LONG_NS
+    return long
+
+
+def in_own_call(scene: AttributionContext, *groups: Group) -> Mask:
+    """The submitter inside its own call of these groups, whatever it waits for there."""
+    works = scene.does(State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN)
+    return works & scene.inside(*groups) & ~(scene.estimated & scene.in_refill)

@@ -1,0 +1,292 @@
+"""C01 to C03, C07 and C36: the host waits for the GPU, then works while the GPU is idle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gputop.analysis.answer.report import DiagnosisKind, Level
+from gputop.analysis.causes.cause import Cause, CauseMatch, bursts, register
+from gputop.analysis.causes.drains import (
+    MANY_READS,
+    Drain,
+    advise_read,
+    drained,
+    form_of_claim,
+    read_between,
+    title_of_read,
+)
+from gputop.analysis.causes.launch_sites import advice_for, not_waited, own_work, pattern_of, title_for
+from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
+from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read, form_of_sync
+from gputop.analysis.chains.chain import State
+from gputop.analysis.chains.thread_places import Files, samples_in, stacks_within
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.call_context import NAMES
+from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, union
+
+
+def _scalar(scene: AttributionContext, free: Mask) -> Mask:
+    size = read_between(scene)[scene.segments.gap]
+    return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
+
+
+SCALAR = register(
+    Cause(
+        "C01",
+        "`.item()` every step",
+        _scalar,
+        advise_read,
+        overlaps=True,
+        calls_go=frozenset({"reads"}),
+        titled=title_of_read,
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=200,
+    )
+)
+
+# C02: the host reads a tensor back, then works while the GPU is idle.
+
+
+def _tensor(scene: AttributionContext, free: Mask) -> Mask:
+    return free & own_work(scene) & (read_between(scene)[scene.segments.gap] > SCALAR_BYTES)
+
+
+TENSOR = register(
+    Cause(
+        "C02",
+        "device-to-host read every step (`.cpu()`, `.numpy()`)",
+        _tensor,
+        advise_read,
+        calls_go=frozenset({"reads", "sends"}),
+        titled=title_of_read,
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=210,
+    )
+)
+
+# C03: the host waits for the GPU by an explicit call, then works while it is idle.
+
+
+def _explicit(scene: AttributionContext, free: Mask) -> Mask:
+    waited = scene.estimated | ~not_waited(scene)[scene.segments.gap]
+    explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.segments.gap]
+    return free & own_work(scene) & waited & explicit
+
+
+def _sync(claim: CauseMatch) -> tuple[Form, Pattern]:
+    gaps = claim.scene.gaps
+    waits = np.where(gaps.estimated[claim.gaps], -1, gaps.drained_by[claim.gaps])
+    pattern = pattern_of(claim, waits, np.full(len(waits), -1))
+    return form_of_sync(pattern), pattern
+
+
+EXPLICIT = register(
+    Cause(
+        "C03",
+        "explicit synchronisation every step",
+        _explicit,
+        lambda claim: advice_for(claim, *_sync(claim)),
+        overlaps=True,
+        between=False,  # who waits to time layers still runs them
+        calls_go=frozenset({"reads"}),
+        titled=lambda claim: title_for(claim, *_sync(claim)),
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=230,
+    )
+)
+
+# C07: a tensor is printed, or read element by element.
+
+PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
+
+
+PRINT_READS = 50  # at least this many within PRINT_NS (docs/causes/C07.md); a step's own are a handful
+
+
+PRINT_NS = 50_000_000
+
+
+def _prints(scene: AttributionContext, free: Mask) -> Mask:
+    facts = scene.gap_facts
+    tiny = np.flatnonzero((facts.read_bytes >= 0) & (facts.read_bytes <= PRINT_BYTES))
+    if not len(scene.gaps):
+        return scene.mask()
+    in_burst = np.zeros(len(scene.gaps) + 1, np.bool_)
+    in_burst[tiny] = bursts(scene.gaps.begin[tiny], PRINT_READS, PRINT_NS) & _many_a_step(scene, tiny)
+    return free & own_work(scene) & (in_burst[:-1] | _formatted(scene))[scene.segments.gap]
+
+
+def _many_a_step(scene: AttributionContext, reads: Ints) -> Mask:
+    """Reads of which there are many in few steps: of short steps a burst may be one read of each."""
+    many = np.ones(len(reads), np.bool_)
+    owner = scene.evidence.threads.pid[scene.gaps.thread[reads]]
+    for pid in np.unique(owner).tolist():
+        steps = scene.steps_of(pid)
+        if steps is not None and steps.count:
+            own = np.flatnonzero(owner == pid)
+            step = np.searchsorted(steps.begin, scene.gaps.begin[reads[own]], side="right")
+            many[own] = bursts(step, PRINT_READS, PRINT_READS // MANY_READS)
+    return many
+
+
+def _formatted(scene: AttributionContext) -> Mask:
+    """Gaps whose read was made by PyTorch's formatter of tensors, as the Python stack tells."""
+    row = scene.gap_facts.read_row
+    of_each = np.where(row >= 0, scene.evidence.calls["stack"][np.maximum(row, 0)], 0)
+    if not of_each.any():  # of millions of gaps without lines none has to be sorted
+        return np.zeros(len(row), np.bool_)
+    stacks, which = np.unique(of_each, return_inverse=True)
+    frames = scene.evidence.facts.stacks.frames
+    known = [
+        form_of_read(Pattern(files=frozenset(frame.file for frame in frames(stack)))) == "print"
+        for stack in stacks.tolist()
+    ]
+    formatted: Mask = np.array(known, np.bool_)[which.reshape(-1)] & (row >= 0)
+    return formatted
+
+
+def _title_of_print(claim: CauseMatch) -> str:
+    form, pattern = form_of_claim(claim)
+    return title_for(claim, form, pattern) if form == "print" else title_for(claim, "elements", pattern)
+
+
+def _advise_print(claim: CauseMatch) -> tuple[str, ...]:
+    form: Form = "print" if form_of_claim(claim)[0] == "print" else "elements"
+    return advice_of(form, size="", times=claim.per_step(), torch=claim.torch)
+
+
+PRINTS = register(
+    Cause(
+        "C07",
+        "tensor printed or read element by element",
+        _prints,
+        _advise_print,
+        calls_go=frozenset({"reads"}),
+        titled=_title_of_print,
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=160,
+    )
+)
+
+# C36: autograd's anomaly mode checks every gradient, and the host waits for each answer.
+
+# each operation of the forward pass keeps its Python stack as text, by these files
+_FORMATS = "/torch/fx/traceback.py"
+_TEXT = "/traceback.py"
+LEAST_SAMPLES = 3  # that met it
+_CHECKS = 2  # kernels of a check: grad.ne(grad).any()
+_MOSTLY = 0.5  # of a thread's samples in the forward pass, for it to be about them
+_FLAG_BYTES = 1  # a bool: is a gradient NaN
+
+
+def keeps_stacks(files: Files) -> bool:
+    """Whether a stack is within the code by which anomaly mode keeps the forward pass's stacks."""
+    return any(_FORMATS in file for file in files) and any(
+        file.endswith(_TEXT) and "/torch/" not in file for file in files
+    )
+
+
+def _on(scene: AttributionContext) -> frozenset[int]:
+    """The processes in which it is switched on."""
+    places = scene.evidence.places
+    if not len(places):
+        return frozenset()
+    met = places[np.isin(places["stack"], stacks_within(scene, places["stack"], keeps_stacks))]
+    thread = scene.evidence.threads.row(met["tid"])
+    pids, counts = np.unique(scene.evidence.threads.pid[thread[thread >= 0]], return_counts=True)
+    return frozenset(pids[counts >= LEAST_SAMPLES].tolist())
+
+
+def _checks(scene: AttributionContext, free: Mask) -> Mask:
+    switched_on = _on(scene)
+    if not switched_on or not len(scene.gaps):
+        return scene.mask()
+    threads, names = scene.evidence.threads, scene.evidence.facts
+    autograd = np.array(
+        [
+            pid in switched_on and names.thread_name(tid).startswith(NAMES)
+            for tid, pid in zip(threads.tid.tolist(), threads.pid.tolist(), strict=True)
+        ],
+        np.bool_,
+    )
+    size = read_between(scene)
+    flags = autograd[scene.gaps.thread] & (size >= 0) & (size <= _FLAG_BYTES)
+    works = own_work(scene)
+    forward = free & works & scene.does(State.RUN) & (size < 0)[scene.segments.gap]
+    return (free & works & flags[scene.segments.gap]) | _keeping(scene, forward)
+
+
+def _keeping(scene: AttributionContext, forward: Mask) -> Mask:
+    """What threads do in the forward pass, where most of their samples meet them keeping its stacks."""
+    found = scene.mask()
+    for thread in np.unique(scene.segments.thread[forward]).tolist():
+        rows = np.flatnonzero(forward & (scene.segments.thread == thread))
+        if _share(scene, rows) >= _MOSTLY:
+            found[rows] = True
+    return found
+
+
+def _share(scene: AttributionContext, rows: Ints) -> float:
+    """The part of a thread's samples in these segments that meets it keeping stacks; 0 of too few."""
+    _segments, met = samples_in(scene, rows)
+    stacks = scene.evidence.places["stack"][met]
+    keeping = np.count_nonzero(np.isin(stacks, stacks_within(scene, stacks, keeps_stacks)))
+    return keeping / len(met) if keeping >= LEAST_SAMPLES else 0.0
+
+
+def _stacks(claim: CauseMatch) -> tuple[Ints, Ints]:
+    """For how long stacks are kept between two calls of the forward pass, whether or not the GPU is idle."""
+    scene, calls, slices = claim.scene, claim.scene.evidence.calls, claim.scene.evidence.slices
+    forward = claim.segments & (read_between(scene) < 0)[scene.segments.gap]
+    found = [(np.zeros(0, np.int64),) * 2]
+    for thread in np.unique(scene.segments.thread[forward]).tolist():
+        share = _share(scene, np.flatnonzero(forward & (scene.segments.thread == thread)))
+        low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+        begin, end = np.maximum.accumulate(calls["end"][low:high])[:-1], calls["begin"][low + 1 : high]
+        low, high = np.searchsorted(slices["row"], [thread, thread + 1])
+        away = union(slices["begin"][low:high], slices["end"][low:high])
+        ran = (end > begin) & (covered(away, begin, np.maximum(end, begin)) == 0)
+        found.append((begin[ran], begin[ran] + ((end - begin)[ran] * share).astype(np.int64)))
+    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+
+def _checking(claim: CauseMatch) -> Ints:
+    """The launches that compare a gradient and look for what differs: the two before each read."""
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    reads = distinct(scene.gap_facts.read_row[claim.gaps])
+    before = np.concatenate([reads - number for number in range(1, _CHECKS + 1)])
+    thread = np.tile(calls["row"][reads], _CHECKS)
+    before, thread = before[before >= 0], thread[before >= 0]
+    launches = scene.evidence.group_of(before) == Group.LAUNCH
+    return distinct(before[launches & (calls["row"][before] == thread)])
+
+
+def _advise(claim: CauseMatch) -> tuple[str, ...]:
+    return (
+        f"anomaly mode waits {claim.per_step()} in backward() to learn whether a gradient is NaN, and keeps "
+        "a Python stack for each operation of the forward pass: torch.autograd.set_detect_anomaly(False); "
+        "switch it on only to find a NaN",
+    )
+
+
+ANOMALY = register(
+    Cause(
+        "C36",
+        "autograd's anomaly mode checks each gradient",
+        _checks,
+        _advise,
+        lambda _claim: Level.PROVED,
+        overlaps=True,
+        works=_stacks,
+        calls_go=frozenset({"reads"}),
+        between=False,  # the backward pass itself
+        gone=_checking,
+        kind=DiagnosisKind.SYNC,
+        family="S",
+        rank=156,
+    )
+)

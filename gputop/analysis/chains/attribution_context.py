@@ -1,0 +1,484 @@
+"""What the causes look at: each piece of a gap beside the calls around it and the way that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.analysis.chains.analysis import Analysis
+from gputop.analysis.chains.call_forms import by_loader
+from gputop.analysis.chains.chain import DEPTH, State
+from gputop.analysis.chains.polling import Futex, find_locks
+from gputop.analysis.chains.steps import Steps, find_steps
+from gputop.analysis.evidence.api_classes import D2H, H2D, OPERATOR, RANGE, Group, Role
+from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.evidence.call_context import line_numbers
+from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.evidence import Column, Evidence
+from gputop.analysis.proofs.proofs import COPY_BEFORE
+from gputop.engine.threads.occupancy import SEGMENT, match, split
+from probes.schema import OffFlag
+
+READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (docs/causes/C01.md)
+NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
+SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
+BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
+FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
+REPEATED = 3  # wakeups between two processes that are no chance
+_INSIDE = 0.9  # of a piece within an operator, from which on it belongs to it
+
+
+@dataclass(frozen=True, slots=True)
+class GapFacts:
+    """One row per gap.
+
+    Attributes:
+        read_bytes: Size of the copy to the host that the draining call waited for, -1 if there was none.
+        read_row: That copy's row.
+        moved_row: The copy to the device that the draining call waited for, -1 if there was none.
+        refill_group: ``Group`` of the call that gave it work again.
+        sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
+        slack_ns: Time just before the gap in which the GPU may have been idle already.
+    """
+
+    read_bytes: Ints
+    read_row: Ints
+    moved_row: Ints
+    refill_group: Column
+    sent_bytes: Ints
+    slack_ns: Ints
+
+
+class AttributionContext:
+    """Columns over the segments, and facts about gaps, steps and threads.
+
+    Attributes:
+        wait: ``Wait`` in which the segment's thread slept (segments that sleep), else that of the last link.
+        via: ``Wait`` of the submitter's own sleep that led down the chain; -1 on the submitter itself.
+        own: Whether the segment is on the submitter.
+        same_process: Whether its thread belongs to the submitter's process.
+        family: Whether its process descends from the submitter's, or they have one parent that is watched.
+        group: ``Group`` of the submitter's CUDA call around it, ``Group.OTHER`` between calls.
+        in_drain: Whether it lies in the wait that opened the gap (a late return).
+        in_refill: Whether it lies in the call that gives the GPU work again.
+        estimated: Whether its gap is estimated, not proved.
+        throttled: Whether the cgroup's quota was used up.
+        locks: ``Futex`` of each stay off the CPU.
+        futex: ``Futex`` of the submitter's own sleep that led down the chain.
+        polled_for: Whether a thread on the way polls: the chain follows work, no wakeup.
+        polling: Whether the segment's thread polls there, and it is not known for whom.
+    """
+
+    def __init__(
+        self, analysis: Analysis, *, steps_of: AttributionContext | None = None, with_steps: bool = True
+    ) -> None:
+        """Steps are those of another scene of the same evidence, where there is one.
+
+        Without steps they are looked for only where a cause asks for those of a process.
+        """
+        self.analysis = analysis
+        self.evidence: Evidence = analysis.evidence
+        self.gaps = analysis.gaps
+        self.segments = analysis.segments
+        self.links = analysis.links
+        self.steps: Steps | None = steps_of.steps if steps_of else None
+        if with_steps and steps_of is None:
+            self.steps = find_steps(self.evidence, analysis.gpu.stretch)
+        self._steps_of: dict[int, Steps | None] = {}
+        self._kept: dict[str, Ints] = {}
+        self._roots: dict[int, int] | None = None
+        self.gap_facts = _gap_facts(analysis)
+        self.size = len(self.segments)
+        self.ns: Ints = self.segments.ns
+        self._columns()
+
+    def _columns(self) -> None:
+        evidence, segments = self.evidence, self.segments
+        calls, threads, slices = evidence.calls, evidence.threads, evidence.slices
+        submitter = self.gaps.thread[segments.gap]
+        self.own: Mask = segments.thread == submitter
+        watched = segments.thread >= 0
+        pid = np.where(watched, threads.pid[segments.thread], -1)
+        self.pid: Ints = pid
+        self.same_process: Mask = pid == threads.pid[submitter]
+        self._descendants = self._family()
+        self.family: Mask = np.isin(pid, self._descendants)
+        in_call = segments.call >= 0
+        groups = evidence.apis.group.take(calls["op"], mode="clip") if len(calls) else np.zeros(1, np.uint8)
+        self.group: Column = np.where(in_call, groups[segments.call], Group.OTHER)
+        self.in_drain: Mask = in_call & (segments.call == self.gaps.drained_by[segments.gap])
+        self.in_refill: Mask = in_call & (segments.call == self.gaps.refilled_by[segments.gap])
+        self.estimated: Mask = self.gaps.estimated[segments.gap]
+        kinds = slices["wait"] if len(slices) else np.zeros(1, np.uint8)
+        flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
+        asleep = segments.slice >= 0
+        # of an imported file: the submitter's own time, of which its source does not say whether it ran
+        told = evidence.header.get("states") is not False
+        self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not told)
+        self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
+        first, last = self._ends_of_chains()
+        linked = segments.link >= 0
+        size = len(self.links.slice)
+        self.first_link: Ints = first  # of each segment's chain; 0 where there is none
+        of_link = self.links.of_slices(slices["wait"], Wait.YIELD) if size else np.zeros(1, np.uint8)
+        via = np.where(linked, of_link[first], 255)
+        behind = np.where(linked, of_link[last], Wait.OTHER)
+        sleeps = asleep & (segments.state == State.BLOCKED)
+        self.wait: Column = np.where(sleeps, kinds[segments.slice], behind)
+        self.via: Column = via
+        self.locks: Ints = find_locks(evidence)
+        self.futex: Ints = np.zeros(self.size, np.int64)
+        if size:
+            self.futex = np.where(linked, self.links.of_slices(self.locks, Futex.UNKNOWN)[first], 0)
+        self.polled_for: Mask = self._any_link(self.links.poll >= 0) if size else self.mask()
+        self.polling: Mask = self._polling()
+
+    def _polling(self) -> Mask:
+        polls, segments, key = self.analysis.polls, self.segments, self.evidence.key
+        if not len(polls):
+            return self.mask()
+        begins = key(polls.thread, polls.begin)
+        place = np.searchsorted(begins, key(np.maximum(segments.thread, 0), segments.begin), side="right") - 1
+        near = np.maximum(place, 0)
+        inside: Mask = (place >= 0) & (polls.thread[near] == segments.thread)
+        return inside & (polls.end[near] > segments.begin)
+
+    def _ends_of_chains(self) -> tuple[Ints, Ints]:
+        """(first, last) link of each segment's chain; 0 where there is none."""
+        above = self.links.above
+        root = np.arange(len(above))
+        for _ in range(DEPTH):  # each round goes up one level
+            parent = above[root] if len(root) else root
+            root = np.where(parent >= 0, parent, root)
+        last = np.maximum(self.segments.link, 0)
+        return (root[last] if len(root) else last), last
+
+    def _any_link(self, marked: Column) -> Column:
+        """Whether any link of each segment's chain is marked."""
+        above, reached = self.links.above, marked.copy()
+        for _ in range(DEPTH):
+            reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
+        link = self.segments.link
+        return np.where(link >= 0, reached[np.maximum(link, 0)], False)
+
+    def _family(self) -> Ints:
+        """Processes that descend from one that gives a GPU work, its forked servants included."""
+        submitters = (
+            set(self.evidence.threads.pid[np.unique(self.gaps.thread)].tolist()) if len(self.gaps) else set()
+        )
+        threads = self.evidence.threads
+        made = {
+            (int(threads.pid[parent]), int(pid))
+            for pid, parent in zip(threads.pid.tolist(), threads.parent.tolist(), strict=True)
+            if parent >= 0
+        }
+        for facts in self.evidence.facts.processes.values():
+            made.add((int(facts.get("parent_pid", 0)), int(facts["pid"])))
+        family = set(submitters)
+        while True:
+            more = {child for parent, child in made if parent in family} - family
+            if not more:
+                return np.array(sorted(family), np.int64)
+            family |= more
+
+    def related(self, chosen: Column) -> Mask:
+        """Whether the process of each chosen segment is of one watched family with its submitter's."""
+        if self._roots is None:
+            threads, facts = self.evidence.threads, self.evidence.facts.processes
+            parent = {pid: int(one.get("parent_pid", 0)) for pid, one in facts.items()}
+            maker = threads.pid[np.maximum(threads.parent, 0)]
+            known = threads.parent >= 0
+            parent |= dict(zip(threads.pid[known].tolist(), maker[known].tolist(), strict=True))
+            self._roots = {}
+            for pid in {*threads.pid.tolist(), *parent}:
+                root, seen = pid, {pid}
+                while parent.get(root) in parent and parent[root] not in seen and parent[root] != root:
+                    root = parent[root]
+                    seen.add(root)
+                self._roots[pid] = root
+        roots = self._roots
+        submitter = self.evidence.threads.pid[self.gaps.thread[self.segments.gap[chosen]]]
+        pairs = zip(self.pid[chosen].tolist(), submitter.tolist(), strict=True)
+        return np.array([roots.get(pid, pid) == roots.get(one, one) for pid, one in pairs], np.bool_)
+
+    def is_family(self, pid: int) -> bool:
+        """Whether a process is one that gives a GPU work, or descends from one."""
+        return pid in self._descendants
+
+    def steps_of(self, pid: int) -> Steps | None:
+        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
+
+        Of other processes only their times are kept.
+        """
+        if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
+            return self.steps
+        if pid not in self._steps_of:
+            found = find_steps(self.evidence, self.analysis.gpu.stretch, pid)
+            self._steps_of[pid] = found.times() if found is not None else None
+        return self._steps_of[pid]
+
+    def within(self, name: str) -> Mask:
+        """Pieces that lie in an operator of their thread whose name holds this: a profiler recorded it."""
+        found = np.zeros(self.size, np.bool_)
+        activities, segments = self.evidence.activities, self.segments
+        operators = activities.of(OPERATOR, RANGE)
+        named = [number for number, text in enumerate(activities.texts) if name in text]
+        operators = operators[np.isin(operators["name"], named)]
+        for thread in np.unique(segments.thread[segments.thread >= 0]).tolist() if len(operators) else ():
+            own = operators[operators["tid"] == self.evidence.threads.tid[thread]]
+            rows = np.flatnonzero(segments.thread == thread)
+            inside = union(own["begin"].astype(np.int64), own["end"].astype(np.int64))
+            shared = covered(inside, segments.begin[rows], segments.end[rows])
+            found[rows] = shared >= _INSIDE * np.maximum(self.ns[rows], 1)
+        return found
+
+    def once(self, name: str, make: Callable[[], Ints]) -> Ints:
+        """A column that several causes ask for."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    @property
+    def cpus(self) -> int:
+        """Number of CPUs of the machine; 0 when it is not known."""
+        machine = self.evidence.header.get("machine")
+        return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
+
+    def helpers(self) -> Ints:
+        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
+
+        Who works for somebody is woken by him, or wakes him, again and again.
+        """
+        slices = self.evidence.slices
+        feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
+        by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
+        meant = (slices["flags"] & by_chance) == 0
+        served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
+        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        family = np.setdiff1d(self._descendants, feeders)
+        return np.intersect1d(family, known[times >= REPEATED])
+
+    def occupants(self, chosen: Column) -> list[tuple[str, float]]:
+        """Who ran while the chosen segments waited for a CPU: (name, share of the time), most first.
+
+        What is missing to 1 was nobody: the CPU was idle, or on its way.
+        """
+        shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
+        return [(self._occupant(pid), share) for pid, share in shares]
+
+    def occupant_shares(self, chosen: Column) -> dict[int, float]:
+        """The same by process number; of a thread that belongs to none, by its own."""
+        by_process: dict[int, float] = {}
+        for (pid, tid), part in self.thread_shares(chosen).items():
+            by_process[pid or tid] = by_process.get(pid or tid, 0.0) + part
+        return by_process
+
+    def thread_shares(self, chosen: Column) -> dict[tuple[int, int], float]:
+        """The same by (process, thread); the process is 0 where it is not known."""
+        rows = np.flatnonzero(chosen & (self.segments.state == State.QUEUED) & (self.segments.slice >= 0))
+        slices = self.evidence.slices
+        item = self.segments.slice[rows]
+        waits = np.zeros(len(rows), SEGMENT)
+        waits["cpu"], waits["tid"] = slices["queue_cpu"][item], slices["tid"][item]
+        waits["begin"], waits["end"] = self.segments.begin[rows], self.segments.end[rows]
+        total = int((waits["end"] - waits["begin"]).sum())
+        by_thread: dict[tuple[int, int], float] = {}
+        if len(rows) and len(self.evidence.on_cpu):
+            for (_tid, occupant, pid), ns in match(
+                split(waits, self.evidence.moves), self.evidence.on_cpu
+            ).items():
+                by_thread[pid, occupant] = by_thread.get((pid, occupant), 0.0) + ns / total
+        return by_thread
+
+    def _occupant(self, pid: int) -> str:
+        if not pid:
+            return "idle"
+        known = self.evidence.facts.process_name(pid)
+        name = f"a process without a name ({pid})" if known == str(pid) else f"{known} ({pid})"
+        return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
+
+    def does(self, *states: State) -> Mask:
+        """Leaves in one of these states."""
+        return np.isin(self.segments.state, [int(state) for state in states])
+
+    def waits(self, *kinds: Wait) -> Mask:
+        """Leaves asleep in one of these kinds of waits."""
+        asleep = self.does(State.BLOCKED)
+        return asleep & np.isin(self.wait, [int(kind) for kind in kinds])
+
+    def inside(self, *groups: Group) -> Mask:
+        """Segments inside a call of the submitter of one of these groups; ``OTHER``: between calls."""
+        return np.isin(self.group, [int(group) for group in groups])
+
+    def faulting(self) -> Mask:
+        """Segments on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
+        slices, segments = self.evidence.slices, self.segments
+        if not len(slices):
+            return self.mask()
+        key = self.evidence.key
+        order = key(slices["row"], slices["begin"])
+        place = np.searchsorted(order, key(np.maximum(segments.thread, 0), segments.end), side="left")
+        following = np.minimum(place, len(slices) - 1)
+        known = (place < len(slices)) & (slices["row"][following] == segments.thread)
+        before = np.maximum(following - 1, 0)
+        same = (following > 0) & (slices["row"][before] == segments.thread)
+        ran = slices["begin"][following] - np.where(same, slices["end"][before], segments.begin)
+        faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
+        faulting: Mask = known & faulty & self.does(State.RUN)
+        return faulting
+
+    def mask(self) -> Mask:
+        """A mask that chooses nothing."""
+        return np.zeros(self.size, np.bool_)
+
+    def gap_ns(self, chosen: Mask) -> Ints:
+        """The chosen segments' time per gap."""
+        sums = np.bincount(self.segments.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
+        return sums.astype(np.int64)
+
+
+def _gap_facts(analysis: Analysis) -> GapFacts:
+    evidence, gaps = analysis.evidence, analysis.gaps
+    calls = evidence.calls
+    if not len(gaps):
+        empty = np.zeros(0, np.int64)
+        return GapFacts(empty, empty, empty, empty, empty, empty)
+    drained_by, refilled_by = np.maximum(gaps.drained_by, 0), np.maximum(gaps.refilled_by, 0)
+    roles = evidence.apis.role.take(calls["op"][drained_by], mode="clip")
+    roles = np.where(gaps.drained_by >= 0, roles, Role.OTHER)
+    moved_row = np.where(gaps.estimated, -1, _moved(evidence, drained_by, roles))
+    # what opens an estimated gap is the work that came to its end, not a wait
+    read_row = np.where(gaps.estimated, -1, _reads(evidence, drained_by, roles))
+    read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
+    sends = (gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D)
+    groups = evidence.apis.group.take(calls["op"][refilled_by], mode="clip")
+    groups = np.where(gaps.refilled_by >= 0, groups, Group.COLLECTIVE)
+    return GapFacts(
+        read_bytes=np.where(read_row >= 0, calls["bytes"][np.maximum(read_row, 0)], -1),
+        read_row=read_row,
+        moved_row=moved_row,
+        refill_group=groups,
+        sent_bytes=np.where(sends & (groups == Group.COPY), calls["bytes"][refilled_by], -1),
+        slack_ns=_slack(analysis),
+    )
+
+
+def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
+    """The copy to the host that each draining call waited for: itself, or one shortly before it."""
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    copies = (calls["direction"] == D2H) & (groups == Group.COPY)
+    # by a GPU's own clock the copy itself may be what its call waited for
+    itself = (roles == Role.COPY_SYNC) | (roles == Role.ENQUEUE)
+    found = np.where(itself & copies[drained_by], drained_by, -1)
+    for back in range(1, COPY_BEFORE + 1):
+        row = np.maximum(drained_by - back, 0)
+        near = (drained_by >= back) & (calls["row"][row] == calls["row"][drained_by])
+        near &= calls["begin"][drained_by] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
+        near &= (
+            (roles == Role.PROVE_DEVICE)
+            | (roles == Role.PROVE_EVENT)
+            | (calls["stream"][row] == calls["stream"][drained_by])
+        )
+        found = np.where((found < 0) & near & copies[row], row, found)
+    return found
+
+
+def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
+    """The copy to the device that each draining call waited for: itself, or the call before it.
+
+    A synchronisation at another line of the program was asked for by itself.
+    """
+    calls = evidence.calls
+    copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)
+    row = np.maximum(drained_by - 1, 0)
+    near = (roles == Role.PROVE_STREAM) & (drained_by >= 1) & copies[row]
+    near &= (calls["row"][row] == calls["row"][drained_by]) & (
+        calls["stream"][row] == calls["stream"][drained_by]
+    )
+    near &= calls["begin"][drained_by] - calls["end"][row] <= NEXT_NS
+    apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][drained_by]))
+    both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][drained_by[apart]]))
+    copied, waited = both[: len(apart)], both[len(apart) :]
+    near[apart] = (copied == waited) | (copied < 0) | (waited < 0)
+    moved: Ints = np.where(
+        (roles == Role.COPY_SYNC) & copies[drained_by], drained_by, np.where(near, row, -1)
+    )
+    return moved
+
+
+def _slack(analysis: Analysis) -> Ints:
+    """Time before each gap in which the GPU is not known to have had work."""
+    gaps, streams = analysis.gaps, analysis.gpu.streams
+    slack = np.zeros(len(gaps), np.int64)
+    for device in np.unique(gaps.device).tolist():
+        mine = np.flatnonzero(gaps.device == device)
+        begin = gaps.begin[mine]
+        latest = _last_before(analysis.gpu.pending(device)[1], begin)
+        for stream in np.flatnonzero(streams.device == device).tolist():
+            ends = streams.enqueue_end[streams.operations(stream)]
+            latest = np.maximum(latest, _last_before(ends, begin))
+        slack[mine] = np.where(latest > 0, begin - latest, 0)
+    return slack
+
+
+def _last_before(times: Ints, moment: Ints) -> Ints:
+    if not len(times):
+        return np.zeros(len(moment), np.int64)
+    place = np.searchsorted(times, moment, side="right") - 1
+    return np.where(place >= 0, times[np.maximum(place, 0)], 0)
+
+
+# Which waits led to a segment: questions about the whole way from the submitting thread down.
+
+
+def any_on_the_way(scene: AttributionContext, chosen: Mask) -> Mask:
+    """Leaves that lie in one of these stays off the CPU, or were reached through one.
+
+    Args:
+        scene: Everything.
+        chosen: Of ``evidence.slices``.
+    """
+    segments, links = scene.segments, scene.links
+    if not len(chosen):
+        return scene.mask()
+    own = segments.slice >= 0
+    found: Mask = own & chosen[np.maximum(segments.slice, 0)]
+    if not len(links.slice):
+        return found
+    above, reached = links.above, links.of_slices(chosen, 0)
+    for _ in range(DEPTH):
+        reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
+    linked = segments.link >= 0
+    found |= linked & reached[np.maximum(segments.link, 0)]
+    return found
+
+
+def led_by(
+    scene: AttributionContext, waits: Callable[[frozenset[str]], bool], chosen: Mask | None = None
+) -> Mask:
+    """Leaves to which a wait in certain Python code led.
+
+    Args:
+        scene: Everything.
+        waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
+        chosen: The stays off the CPU that count; all of them by default.
+    """
+    slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
+    if not len(slices) or not slices["stack"].any():
+        return scene.mask()
+    found = [
+        stack
+        for stack in np.unique(slices["stack"]).tolist()
+        if waits(frozenset(frame.file for frame in stacks.frames(stack)))
+    ]
+    within = np.isin(slices["stack"], found)
+    return any_on_the_way(scene, within if chosen is None else within & chosen) if found else scene.mask()
+
+
+def in_loader(scene: AttributionContext) -> Mask:
+    """Leaves to which a wait for the next batch led, by the Python code that waits: PyTorch's DataLoader."""
+    return led_by(scene, by_loader)

@@ -1,0 +1,350 @@
+"""Hands the time of each gap down the wakeup chain until every instant lies on one segment.
+
+A gap belongs to the thread that ends it. Where that thread was blocked, the time belongs to whoever woke it,
+over the same interval, and so on; a thread that did not exist yet hands it to the one that made it. The walk
+goes level by level over all gaps at once, so that a million slices cost numpy operations and no loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.chains.polling import NO_WAKER, UNWATCHED, Polls, find_polls, find_wakers
+from gputop.analysis.evidence.columns import Ints
+from gputop.analysis.evidence.evidence import Column, Evidence
+from gputop.engine.threads.occupancy import expand
+
+DEPTH = 12  # longer chains end on a segment of their own; PyTorch's loader with pinning needs five links
+
+
+class State(IntEnum):
+    """What a thread did in a piece of time."""
+
+    RUN = 0  # on a CPU
+    QUEUED = 1  # waiting for a CPU
+    BLOCKED = 2  # asleep; the wait is its own (a sleep, the disk, the network, a page)
+    OUTSIDE = 3  # woken by a thread that is not watched
+    UNKNOWN = 4  # its state is not known there, or who woke it
+    LOOP = 5  # the chain came back to a thread that it has passed, or is too long
+
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Pieces of gaps, each on the thread and state where its chain ends.
+
+    Attributes:
+        gap: Row of the gap.
+        thread: Row of the thread.
+        state: ``State``.
+        begin, end: The piece; the pieces of a gap are disjoint and sum up to it.
+        slice: Row of the stay off the CPU, -1 while it ran or is unknown.
+        link: Row in ``Links`` of the wait that led here, -1 on the submitter itself.
+        call: Row of the CUDA call of the *submitter* in which the piece lies, -1 between calls.
+        depth: Number of waits on the way.
+    """
+
+    gap: Ints
+    thread: Ints
+    state: Ints
+    begin: Ints
+    end: Ints
+    slice: Ints
+    link: Ints
+    call: Ints
+    depth: Ints
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+    @property
+    def ns(self) -> Ints:
+        """The length of each piece."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Waits that led down a chain, a row each.
+
+    Attributes:
+        above: The link before it; -1 on the submitter.
+        thread: Row of the thread that waits.
+        slice: Row of its stay off the CPU; -1 where it polls.
+        poll: Row of ``Polls`` where it polls, else -1.
+    """
+
+    above: Ints
+    thread: Ints
+    slice: Ints
+    poll: Ints
+
+    def of_slices(self, column: Column, polled: int) -> Column:
+        """A column of the stays off the CPU for each link; ``polled`` where there is none."""
+        if not len(column):
+            return np.full(len(self.slice), polled, column.dtype)
+        return np.where(self.slice >= 0, column[np.maximum(self.slice, 0)], column.dtype.type(polled))
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    gap: Ints
+    thread: Ints
+    begin: Ints
+    end: Ints
+    link: Ints
+    call: Ints
+    path: npt.NDArray[np.int64]  # threads passed, a row each
+
+    def take(self, rows: Column) -> _Front:
+        return _Front(
+            self.gap[rows],
+            self.thread[rows],
+            self.begin[rows],
+            self.end[rows],
+            self.link[rows],
+            self.call[rows],
+            self.path[rows],
+        )
+
+
+class Walk:
+    """The walk over all gaps; ``segments`` and ``links`` are its result."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        gap: Ints,
+        thread: Ints,
+        begin: Ints,
+        end: Ints,
+        call: Ints,
+        polls: Polls | None = None,
+    ) -> None:
+        """Takes the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
+        self._evidence = evidence
+        self._slices = evidence.slices
+        self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
+        self._wakers = find_wakers(evidence, self._begin_key)
+        self.polls = find_polls(evidence) if polls is None else polls
+        self._known = np.flatnonzero(self.polls.target >= 0)
+        self._polled = self.polls.take(self._known)
+        self._poll_begins = evidence.key(self._polled.thread, self._polled.begin)
+        self._poll_ends = evidence.key(self._polled.thread, self._polled.end)
+        self._found: list[tuple[Ints, ...]] = []
+        self._link_parts: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._link_count = 0
+        empty = np.full(len(gap), _NONE, np.int64)
+        front = _Front(gap, thread, begin, end, empty, call, np.full((len(gap), DEPTH), _NONE, np.int64))
+        for depth in range(DEPTH):
+            if not len(front.gap):
+                break
+            front = self._descend(front, depth)
+        self._segment(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
+        self.segments = self._segments()
+        parts = zip(*self._link_parts, strict=True) if self._link_parts else [[empty[:0]]] * 4
+        self.links = Links(*(np.concatenate(list(part)) for part in parts))
+
+    # -- one level ----------------------------------------------------------------------------------
+
+    def _descend(self, front: _Front, depth: int) -> _Front:
+        """Writes the segments of this level; returns what the next one has to explain."""
+        alive, others = self._clip(front, depth)
+        alive, polling = self._poll(alive, depth)
+        owner, item = self._overlapping(alive)
+        self._running(alive, owner, item, depth)
+        slices = self._slices
+        low, high = alive.begin[owner], alive.end[owner]
+        queued, back = self._wakers.queued[item], slices["end"][item]
+        self._piece(alive, owner, State.QUEUED, np.maximum(low, queued), np.minimum(high, back), item, depth)
+        asleep_from = np.maximum(low, slices["begin"][item])
+        asleep_to = np.minimum(high, queued)
+        asleep = asleep_to > asleep_from
+        owner, item = owner[asleep], item[asleep]
+        sleeping = _Front(
+            alive.gap[owner],
+            alive.thread[owner],
+            asleep_from[asleep],
+            asleep_to[asleep],
+            alive.link[owner],
+            alive.call[owner],
+            alive.path[owner],
+        )
+        return _concatenate([others, polling, self._follow(sleeping, item, depth)])
+
+    def _clip(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
+        """Splits at birth and end of the threads: (within their known life, what their makers take over)."""
+        threads = self._evidence.threads
+        watched = front.thread >= 0
+        self._segment(front, np.flatnonzero(~watched), State.OUTSIDE, depth)
+        front = front.take(np.flatnonzero(watched))
+        known, ended = threads.known[front.thread], threads.ended[front.thread]
+        parent = threads.parent[front.thread]
+        before = front.begin < known
+        late = np.flatnonzero(front.end > np.maximum(ended, front.begin))
+        self._cut(front, late, np.maximum(front.begin, ended)[late], front.end[late], State.UNKNOWN, depth)
+        born = np.flatnonzero(before & (parent >= 0))
+        unborn = np.flatnonzero(before & (parent < 0))
+        until = np.minimum(front.end, known)
+        self._cut(front, unborn, front.begin[unborn], until[unborn], State.UNKNOWN, depth)
+        handed = front.take(born)
+        path = handed.path.copy()
+        path[:, depth] = handed.thread
+        handed = _Front(handed.gap, parent[born], handed.begin, until[born], handed.link, handed.call, path)
+        begin, end = np.maximum(front.begin, known), np.minimum(front.end, ended)
+        rows = np.flatnonzero(end > begin)
+        within = front.take(rows)
+        alive = _Front(
+            within.gap, within.thread, begin[rows], end[rows], within.link, within.call, within.path
+        )
+        return alive, handed
+
+    def _poll(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
+        """Splits at the stretches in which a thread polls: (outside of them, handed to whom it polls for)."""
+        key, polls = self._evidence.key, self._polled
+        if not len(polls):
+            return front, front.take(np.zeros(0, np.int64))
+        first = np.searchsorted(self._poll_ends, key(front.thread, front.begin), side="right")
+        last = np.searchsorted(self._poll_begins, key(front.thread, front.end), side="left")
+        owner, item = expand(first, last)
+        path = front.path[owner]
+        loops = ((path == polls.target[item][:, None]) | (path == front.thread[owner][:, None])).any(axis=1)
+        owner, item = owner[~loops], item[~loops]
+        begin = np.maximum(front.begin[owner], polls.begin[item])
+        end = np.minimum(front.end[owner], polls.end[item])
+        path = front.path[owner].copy()
+        path[:, depth] = front.thread[owner]
+        none = np.full(len(owner), _NONE, np.int64)
+        link = self._linked(front.link[owner], front.thread[owner], none, self._known[item])
+        handed = _Front(front.gap[owner], polls.target[item], begin, end, link, front.call[owner], path)
+        # what is left: before each of them, and behind the last
+        head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+        before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
+        rest = front.begin.copy()
+        np.maximum.at(rest, owner, end)
+        rows = np.concatenate([owner, np.arange(len(front.gap))])
+        low, high = np.concatenate([before, rest]), np.concatenate([begin, front.end])
+        keep = high > low
+        left = front.take(rows[keep])
+        outside = _Front(left.gap, left.thread, low[keep], high[keep], left.link, left.call, left.path)
+        return outside, handed
+
+    def _linked(self, above: Ints, thread: Ints, item: Ints, poll: Ints) -> Ints:
+        """Writes links; returns their rows."""
+        link = self._link_count + np.arange(len(item))
+        self._link_count += len(item)
+        self._link_parts.append((above, thread, item, poll))
+        return link
+
+    def _overlapping(self, front: _Front) -> tuple[Ints, Ints]:
+        key = self._evidence.key
+        first = np.searchsorted(self._end_key, key(front.thread, front.begin), side="right")
+        last = np.searchsorted(self._begin_key, key(front.thread, front.end), side="left")
+        return expand(first, last)
+
+    def _running(self, front: _Front, owner: Ints, item: Ints, depth: int) -> None:
+        """What lies between the stays off the CPU."""
+        slices, size = self._slices, len(front.gap)
+        begin = np.maximum(slices["begin"][item], front.begin[owner])
+        end = np.minimum(slices["end"][item], front.end[owner])
+        head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+        before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
+        last = np.full(size, 0, np.int64)
+        last[:] = front.begin
+        np.maximum.at(last, owner, end)
+        rows = np.concatenate([owner, np.arange(size)])
+        none = np.full(len(rows), _NONE, np.int64)
+        self._piece(
+            front,
+            rows,
+            State.RUN,
+            np.concatenate([before, last]),
+            np.concatenate([begin, front.end]),
+            none,
+            depth,
+        )
+
+    def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
+        """Sleeping pieces: to whoever ended the sleep, or a segment where the wait is its own."""
+        waker, own = self._wakers.thread[item], self._wakers.own[item]
+        unknown = ~own & (waker == NO_WAKER)
+        path = front.path.copy()
+        path[:, depth] = front.thread
+        loops = ~own & ~unknown & (path == waker[:, None]).any(axis=1)
+        for chosen, state in ((own, State.BLOCKED), (unknown, State.UNKNOWN), (loops, State.LOOP)):
+            rows = np.flatnonzero(chosen)
+            self._cut(front, rows, front.begin[rows], front.end[rows], state, depth, item[rows])
+        rows = np.flatnonzero(~own & ~unknown & ~loops)
+        link = self._linked(
+            front.link[rows], front.thread[rows], item[rows], np.full(len(rows), _NONE, np.int64)
+        )
+        thread = np.where(waker[rows] == UNWATCHED, _NONE, waker[rows])
+        return _Front(
+            front.gap[rows],
+            thread,
+            front.begin[rows],
+            front.end[rows],
+            link,
+            front.call[rows],
+            path[rows],
+        )
+
+    # -- segments -----------------------------------------------------------------------------------
+
+    def _segment(self, front: _Front, rows: Ints, state: State, depth: int) -> None:
+        self._cut(front, rows, front.begin[rows], front.end[rows], state, depth)
+
+    def _cut(
+        self,
+        front: _Front,
+        rows: Ints,
+        begin: Ints,
+        end: Ints,
+        state: State,
+        depth: int,
+        item: Ints | None = None,
+    ) -> None:
+        none = np.full(len(rows), _NONE, np.int64)
+        self._piece(front, rows, state, begin, end, none if item is None else item, depth)
+
+    def _piece(
+        self, front: _Front, rows: Ints, state: State, begin: Ints, end: Ints, item: Ints, depth: int
+    ) -> None:
+        keep = np.flatnonzero(end > begin)
+        rows = rows[keep]
+        self._found.append(
+            (
+                front.gap[rows],
+                front.thread[rows],
+                np.full(len(rows), int(state), np.int64),
+                begin[keep],
+                end[keep],
+                item[keep],
+                front.link[rows],
+                front.call[rows],
+                np.full(len(rows), depth, np.int64),
+            )
+        )
+
+    def _segments(self) -> Segments:
+        if not self._found:
+            empty = np.zeros(0, np.int64)
+            return Segments(*(empty for _ in range(9)))
+        columns = [np.concatenate(parts) for parts in zip(*self._found, strict=True)]
+        order = np.lexsort((columns[3], columns[0]))
+        return Segments(*(column[order] for column in columns))
+
+
+def _concatenate(fronts: list[_Front]) -> _Front:
+    return _Front(
+        *(
+            np.concatenate([getattr(front, name) for front in fronts])
+            for name in ("gap", "thread", "begin", "end", "link", "call", "path")
+        )
+    )

@@ -1,0 +1,480 @@
+"""Who ended each stay off the CPU; which futexes are locks; which threads poll."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
+from gputop.analysis.evidence.call_context import text_of
+from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.evidence import Evidence
+from probes.code.source_files import is_library
+from probes.schema import NO_SYSCALL, OffFlag
+
+LEAST_LOOKS = 3  # fewer yields or sleeps in a row are no polling
+LOOK_NS = 300_000  # between two sleeps: a look takes no longer
+SLEEP_NS = 50_000_000  # longer sleeps are no polling
+LONG_NS = 1_000_000  # what lies between two calls is polling without a sample of its own from this length on
+MOSTLY, LEAST_SAMPLES = 0.7, 5  # of the samples between calls, if they are so many, for that
+SOMETIMES = 0.2  # of a function's samples are in sched_yield, for all of it to be a loop that polls
+LEAST_COUNTED, EQUALLY = 10, 0.95  # stretches of a thread, and how many of them have equally many sleeps
+STOPS_NS = 2_000_000  # who has been polled for stops within this time after it was found
+WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
+OFTEN = 0.5  # of the polls, in which that must hold
+LEAST_POLLS = 3
+WAKES = 0.1  # of the polls: who wakes another more often tells it by that
+# threads that are looked at: those that poll for longest, and that stop most often
+_POLLERS, _OTHERS = 4, 64
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """A row for each stretch in which a thread polls, by thread and begin.
+
+    Attributes:
+        thread: Row of the thread that polls.
+        begin, end: The stretch.
+        target: Row of the thread that it polls for, as far as one can tell; ``NOBODY`` where one cannot.
+        stack: A stack of the loop that polls; 0 where none is known.
+    """
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    target: Ints
+    stack: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+    def take(self, rows: Ints) -> Polls:
+        """Some rows."""
+        return Polls(self.thread[rows], self.begin[rows], self.end[rows], self.target[rows], self.stack[rows])
+
+
+def find_polls(evidence: Evidence) -> Polls:
+    """The stretches of polling of all threads."""
+    slices = evidence.slices
+    looks = _yields(evidence) | _short_sleeps(evidence)
+    found = [*_by_sleeping(evidence, looks), *_by_yielding(evidence, looks)]
+    polling = {thread for one in found for thread in np.unique(one[0]).tolist()}
+    spinning = _by_spinning(evidence, polling)
+    found += spinning
+    if not found:
+        none = np.zeros(0, np.int64)
+        return Polls(none, none, none, none, none.astype(np.uint64))
+    thread, begin, end, stack = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((begin, thread))
+    thread, begin, end = thread[order].astype(np.int64), begin[order], end[order]
+    rest = ((slices["flags"] & OffFlag.QUEUED) == 0) | looks  # runnable counts as at work
+    target = _targets(evidence, rest, thread, begin, end)
+    spins = np.isin(thread, [int(one[0][0]) for one in spinning])
+    kept = ~spins | _found(evidence, rest, thread, target, begin, end)
+    return Polls(thread[kept], begin[kept], end[kept], target[kept], stack[order][kept])
+
+
+_Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
+
+
+def _yields(evidence: Evidence) -> Mask:
+    slices = evidence.slices
+    given: Mask = (slices["wait"] == Wait.YIELD) & ((slices["flags"] & OffFlag.QUEUED) != 0)
+    return _outside_calls(evidence, given)
+
+
+def _short_sleeps(evidence: Evidence) -> Mask:
+    slices = evidence.slices
+    asleep = (slices["wait"] == Wait.SLEEP) & ((slices["flags"] & OffFlag.WAKER_IRQ) != 0)
+    return _outside_calls(evidence, asleep & (slices["end"] - slices["begin"] <= SLEEP_NS))
+
+
+def _outside_calls(evidence: Evidence, chosen: Mask) -> Mask:
+    """Those that lie in no CUDA call of their thread: a call that yields or sleeps waits for the GPU."""
+    calls, slices, rows = evidence.calls, evidence.slices, np.flatnonzero(chosen)
+    if len(calls) and len(rows):
+        order = evidence.call_begins
+        thread, begin = slices["row"][rows], slices["begin"][rows]
+        place = np.maximum(np.searchsorted(order, evidence.key(thread, begin), side="right") - 1, 0)
+        inside = (calls["row"][place] == thread) & (calls["begin"][place] <= begin)
+        chosen = chosen.copy()
+        chosen[rows[inside & (calls["end"][place] > begin)]] = False
+    return chosen
+
+
+def _by_sleeping(evidence: Evidence, looks: Mask) -> list[_Found]:
+    """Rows of short sleeps with next to nothing between them."""
+    slices = evidence.slices
+    asleep = looks & (slices["wait"] == Wait.SLEEP)
+    rows = np.flatnonzero(asleep)
+    if len(rows) < LEAST_LOOKS:
+        return []
+    preempted = ((slices["flags"] & OffFlag.QUEUED) != 0) & ~asleep
+    away = np.cumsum(np.where(preempted, slices["end"] - slices["begin"], 0))
+    before, after = rows[:-1], rows[1:]
+    ran = slices["begin"][after] - slices["end"][before] - (away[after] - away[before])
+    other = np.cumsum(~asleep & ~preempted)  # a wait of another kind between two looks ends the polling
+    apart = (slices["row"][before] != slices["row"][after]) | (ran > LOOK_NS)
+    apart |= other[before] != other[after]
+    calls = evidence.calls
+    if len(calls):
+        order = evidence.call_begins
+        low = np.searchsorted(order, evidence.key(slices["row"][before], slices["end"][before]), side="left")
+        high = np.searchsorted(order, evidence.key(slices["row"][after], slices["begin"][after]), side="left")
+        apart |= high > low
+    first = np.flatnonzero(np.append(True, apart))
+    last = np.append(first[1:], len(rows)) - 1
+    long = last - first + 1 >= LEAST_LOOKS
+    long &= ~_counted(slices["row"][rows[first]], last - first + 1)
+    first, last = rows[first[long]], rows[last[long]]
+    stack = slices["stack"][last].astype(np.uint64)
+    return [(slices["row"][first].astype(np.int64), slices["begin"][first], slices["end"][last], stack)]
+
+
+def _counted(thread: Ints, looks: Ints) -> Mask:
+    """Stretches of threads that sleep equally often each time: who looks for something finds it by chance."""
+    counted = np.zeros(len(thread), np.bool_)
+    for number in np.unique(thread).tolist():
+        mine = thread == number
+        usual = looks[mine] == np.median(looks[mine])
+        counted[mine] = np.count_nonzero(mine) >= LEAST_COUNTED and usual.mean() >= EQUALLY
+    return counted
+
+
+def _by_yielding(evidence: Evidence, looks: Mask) -> list[_Found]:
+    """What lies between two calls or waits of a thread that was met in ``sched_yield`` there."""
+    slices, places, threads = evidence.slices, evidence.places, evidence.threads
+    yields = looks & (slices["wait"] == Wait.YIELD)
+    met = is_yield(places["syscall"], evidence.header)
+    tids = np.unique(np.append(slices["tid"][yields].astype(np.int64), places["tid"][met]))
+    found = []
+    for tid, thread in zip(tids.tolist(), threads.row(tids).tolist(), strict=True):
+        if thread >= 0:
+            found += _of_thread(evidence, yields, met, thread, tid)
+    return found
+
+
+def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: int) -> list[_Found]:
+    slices, places = evidence.slices, evidence.places
+    low, high = np.searchsorted(slices["row"], [thread, thread + 1])
+    rows = np.arange(low, high)
+    given = yields[rows]
+    waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~given]
+    first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
+    calls = evidence.calls
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][first:last]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][first:last], calls["begin"][first:last] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
+    if not len(begin):
+        return []
+    mine = np.flatnonzero(places["tid"] == tid)
+    time, stack = places["time"][mine], places["stack"][mine]
+    functions = [evidence.facts.stacks.line(number) for number in stack.tolist()]
+    names = np.array([hash((line.file, line.function)) if line else 0 for line in functions], np.int64)
+    loop = met[mine].copy()
+    for name in np.unique(names[loop & (names != 0)]).tolist():
+        if met[mine][names == name].mean() >= SOMETIMES:
+            loop |= names == name
+    at = np.searchsorted(begin, time, side="right") - 1
+    between = (at >= 0) & (time < end[np.maximum(at, 0)])
+    looked = np.bincount(at[between & loop], minlength=len(begin))
+    other = np.bincount(at[between & ~loop], minlength=len(begin))
+    switched = np.searchsorted(begin, slices["begin"][rows[given]], side="right") - 1
+    inside = (switched >= 0) & (slices["begin"][rows[given]] < end[np.maximum(switched, 0)])
+    gave = np.bincount(switched[inside], minlength=len(begin))
+    polls = (looked > other) | ((gave >= LEAST_LOOKS) & (other == 0))
+    if looked.sum() + other.sum() >= LEAST_SAMPLES and looked.sum() >= MOSTLY * (looked.sum() + other.sum()):
+        polls |= (other == 0) & (end - begin >= LONG_NS)
+    polls &= end > begin
+    chosen = np.flatnonzero(polls)
+    shown = stack[loop]
+    usual = np.unique(shown, return_counts=True) if len(shown) else None
+    number = usual[0][np.argmax(usual[1])] if usual is not None else 0
+    one = np.full(len(chosen), thread, np.int64)
+    return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
+
+
+def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
+    """What lies between two calls of threads that give a GPU work and run one function there.
+
+    ``polling`` are threads that poll in another way.
+    """
+    places, threads, calls = evidence.places, evidence.threads, evidence.calls
+    if not len(places) or not len(calls):
+        return []
+    tids, counts = np.unique(places["tid"], return_counts=True)
+    giving = np.unique(calls["tid"])
+    tids = tids[(counts >= LEAST_SAMPLES) & np.isin(tids, giving)]
+    found = []
+    for tid, thread in zip(tids.tolist(), threads.row(tids).tolist(), strict=True):
+        if thread >= 0 and thread not in polling:
+            found += _spins_of(evidence, thread, tid)
+    return found
+
+
+def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
+    """The stretches of one thread."""
+    places, slices, calls = evidence.places, evidence.slices, evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    waits = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
+    waits = waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0]
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][low:high]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
+    long = end - begin >= LONG_NS
+    begin, end = begin[long], end[long]
+    mine = np.flatnonzero(places["tid"] == tid)
+    at = np.searchsorted(begin, places["time"][mine], side="right") - 1
+    between = (at >= 0) & (places["time"][mine] < end[np.maximum(at, 0)]) if len(end) else at >= 0
+    mine, at = mine[between], at[between]
+    if len(mine) < LEAST_SAMPLES or len(begin) < LEAST_POLLS:
+        return []
+    lines = [evidence.facts.stacks.line(number) for number in places["stack"][mine].tolist()]
+    functions = [(line.file, line.function) if line is not None else None for line in lines]
+    usual = Counter(filter(None, functions)).most_common(1)
+    loop = np.array([bool(usual) and one == usual[0][0] for one in functions], np.bool_)
+    if loop.mean() < MOSTLY or (places["syscall"][mine] != NO_SYSCALL).mean() > 1 - MOSTLY:
+        return []
+    other = np.bincount(at[~loop], minlength=len(begin))
+    chosen = np.flatnonzero(np.bincount(at[loop], minlength=len(begin)) >= other)
+    number = places["stack"][mine][loop][0]
+    one = np.full(len(chosen), thread, np.int64)
+    return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
+
+
+def _found(evidence: Evidence, rest: Mask, thread: Ints, target: Ints, begin: Ints, end: Ints) -> Mask:
+    """Stretches of threads that another process lets go on: by its stop alone, and by no wakeup.
+
+    Who rests again and again meanwhile, as anything else on the machine does, stops at their end by chance.
+    """
+    slices, pids = evidence.slices, evidence.threads.pid
+    found = np.zeros(len(thread), np.bool_)
+    for one in np.unique(thread[target != NOBODY]).tolist():
+        mine = (thread == one) & (target != NOBODY)
+        whom = int(target[mine][0])
+        other = int(pids[whom])
+        wakes = (slices["pid"] == pids[one]) & (slices["waker_pid"] == other)
+        wakes |= (slices["pid"] == other) & (slices["waker_pid"] == pids[one])
+        if other == pids[one] or np.count_nonzero(wakes) >= WAKES * np.count_nonzero(mine):
+            continue
+        rests = slices["begin"][rest & (slices["row"] == whom)]
+        margin = (end - begin)[mine] // 5
+        first, last = begin[mine] + margin, end[mine] - margin
+        once = np.searchsorted(rests, first) == np.searchsorted(rests, last)
+        if ((last - first) * once).sum() >= OFTEN * (last - first).sum():
+            found |= mine
+    return found
+
+
+def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Ints) -> Ints:
+    """For each stretch who is polled for: at work for most of the stretches, and done when they end.
+
+    ``rest`` are stays off the CPU of threads that want none.
+    """
+    target = np.full(len(thread), NOBODY, np.int64)
+    pollers, times = np.unique(thread, return_counts=True)
+    spent = np.bincount(thread, weights=end - begin)[pollers]
+    pollers = pollers[times >= LEAST_POLLS][np.argsort(-spent[times >= LEAST_POLLS])][:_POLLERS]
+    slices = evidence.slices
+    numbers = np.bincount(slices["row"][rest], minlength=len(evidence.threads.tid))
+    others = np.argsort(-numbers, kind="stable")[:_OTHERS]
+    others = others[numbers[others] >= LEAST_POLLS]
+    best = {int(poller): (OFTEN, NOBODY) for poller in pollers}
+    for other in others.tolist() if len(pollers) else ():
+        low, high = np.searchsorted(slices["row"], [other, other + 1])
+        rows = np.arange(low, high)[rest[low:high]]
+        for poller in pollers[pollers != other].tolist():
+            mine = thread == poller
+            often = _answers(evidence, rows, other, begin[mine], end[mine])
+            best[poller] = max(best[poller], (often, other))
+    for poller, (_often, other) in best.items():
+        target[thread == poller] = other
+    return target
+
+
+def _answers(evidence: Evidence, rows: Ints, other: int, begin: Ints, end: Ints) -> float:
+    """The share of stretches, by time, through which a thread is at work, and at whose end it stops.
+
+    ``rows`` are its stays off the CPU in which it does not want one.
+    """
+    slices, threads = evidence.slices, evidence.threads
+    seen = (begin >= threads.known[other]) & (end <= threads.ended[other])
+    away = union(slices["begin"][rows], slices["end"][rows])
+    works = (end - begin) - covered(away, begin, end) >= WORKS * (end - begin)
+    place = np.searchsorted(slices["begin"][rows], end - (end - begin) // 10, side="left")
+    at = slices["begin"][rows[np.minimum(place, len(rows) - 1)]]
+    stops = (place < len(rows)) & (at <= end + STOPS_NS)
+    return float(((end - begin) * (seen & works & stops)).sum() / max((end - begin).sum(), 1))
+
+
+# Futexes: which are locks that threads hold, and which is the GIL of CPython.
+
+INTERVAL_NS = (4_900_000, 6_500_000)  # of the GIL: 5 ms, and a late timer
+LEAST_WAITS = 3  # fewer are chance
+NEAR = 6  # bits: the words of a condition variable lie side by side
+_TAKES = re.compile(r"^\s*(?:async\s+)?with\b|\.acquire\(")
+_QUEUES = ("/threading.py", "/queue.py", "/concurrent/futures/", "/multiprocessing/", "/asyncio/")
+
+
+class Futex(IntEnum):
+    """What a thread waits for in a futex."""
+
+    UNKNOWN = 0  # a queue, a condition, a thread's end; or a lock that was not seen to be one
+    LOCK = 1
+    GIL = 2
+
+
+def find_locks(evidence: Evidence) -> Ints:
+    """The ``Futex`` of each stay off the CPU."""
+    slices = evidence.slices
+    kinds = np.zeros(len(slices), np.int64)
+    waits = (slices["wait"] == Wait.LOCK) & (slices["descriptor"] > 0)
+    rows = np.flatnonzero(waits & ((slices["flags"] & OffFlag.QUEUED) == 0))
+    if len(rows) < LEAST_WAITS:
+        return kinds
+    place = slices["pid"][rows].astype(np.int64) << 32 | slices["descriptor"][rows]
+    held = (_by_turns(evidence, rows, place) & ~_in_queue(evidence, rows)) | _takes_lock(evidence, rows)
+    length = slices["end"][rows] - slices["begin"][rows]
+    timed = (slices["flags"][rows] & OffFlag.WAKER_IRQ) != 0
+    timed &= (length >= INTERVAL_NS[0]) & (length <= INTERVAL_NS[1])
+    near = place >> NEAR
+    late, often = np.unique(near[timed], return_counts=True)
+    interpreter = np.isin(near, late[often >= LEAST_WAITS]) & _by_turns(evidence, rows, near)
+    kinds[rows[held]] = Futex.LOCK
+    kinds[rows[interpreter]] = Futex.GIL
+    return kinds
+
+
+def _by_turns(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
+    """Stays at a place where those who end a wait wait at other times."""
+    slices = evidence.slices
+    tid, waker = slices["tid"][rows].astype(np.int64), slices["waker_tid"][rows].astype(np.int64)
+    _places, number = np.unique(place, return_inverse=True)
+    number = number.reshape(-1)
+    ended = np.isin(number << 32 | waker, np.unique(number << 32 | tid)) & (waker != tid)
+    by_turns: Mask = (np.bincount(number[ended], minlength=len(_places)) >= LEAST_WAITS)[number]
+    return by_turns
+
+
+def _takes_lock(evidence: Evidence, rows: Ints) -> Mask:
+    """Stays whose innermost line takes a lock, by its text; threads of the process end them."""
+    stacks = evidence.slices["stack"][rows]
+    numbers, which = np.unique(stacks, return_inverse=True)
+    taking = np.zeros(len(numbers), np.bool_)
+    for place, stack in enumerate(numbers.tolist()):
+        innermost = next(iter(evidence.facts.stacks.frames(stack)), None)
+        taking[place] = (
+            innermost is not None
+            and not is_library(innermost.file)
+            and _TAKES.search(text_of(evidence, innermost)) is not None
+        )
+    own = evidence.slices["waker_pid"][rows] == evidence.slices["pid"][rows]
+    takes: Mask = taking[which.reshape(-1)] & own
+    return takes
+
+
+def _in_queue(evidence: Evidence, rows: Ints) -> Mask:
+    """Stays whose Python stack waits for a queue, a condition or a result: with locks made anew each time."""
+    stacks = evidence.slices["stack"][rows]
+    numbers, which = np.unique(stacks, return_inverse=True)
+    within = np.zeros(len(numbers), np.bool_)
+    for place, stack in enumerate(numbers.tolist()):
+        innermost = next(iter(evidence.facts.stacks.frames(stack)), None)
+        within[place] = innermost is not None and any(part in innermost.file for part in _QUEUES)
+    in_queue: Mask = within[which.reshape(-1)]
+    return in_queue
+
+
+# Who ended each stay off the CPU, and when: what a chain follows from one thread to the next.
+
+# between two timed waits a thread looks at its lock and sleeps again (the GIL's wait times out after 5 ms)
+COALESCE_NS = 300_000
+FLIGHT_NS = 1_000_000  # a wakeup across CPUs takes microseconds, more where the host has taken that CPU away
+NO_WAKER, UNWATCHED = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Wakers:
+    """A row for each stay off the CPU.
+
+    Attributes:
+        thread: Row of the thread that ended it; ``NOBODY``: not known, ``UNWATCHED``: not a watched one.
+        own: Whether the wait is the thread's own: for the clock, the disk, a page.
+        queued: When it was ready to go on, counted from the moment it was woken; never within a row of waits
+            for one thing.
+    """
+
+    thread: Ints
+    own: Mask
+    queued: Ints
+
+
+def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
+    """Takes the stays' (thread, begin) as numbers, in their order."""
+    slices = evidence.slices
+    flags, tid = slices["flags"], slices["waker_tid"]
+    direct = np.where(tid == 0, NO_WAKER, evidence.threads.row(tid))
+    direct = np.where((direct == NO_WAKER) & (tid != 0), UNWATCHED, direct)
+    tells = _tells(evidence)
+    by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[tells]
+    kind = slices["wait"]
+    repeated = tells != np.arange(len(slices))
+    own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
+    own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
+    own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
+    queued = np.where(own, slices["queued"], _sent(evidence, direct, begin_key))
+    # who looks once more and sleeps again had nothing to run for: a CPU would not have ended its wait
+    queued = np.where(repeated, slices["end"], queued)
+    return Wakers(direct[tells], own, queued)
+
+
+def _tells(evidence: Evidence) -> Ints:
+    """The row that tells who ended each stay: its own, or the last of a row of waits for one thing.
+
+    A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended
+    by its time-out, and whoever ends the last one ends them all. Where nobody saw how one ended (the kernel
+    hides some interrupts from tracing), what comes after it says the same.
+    """
+    slices = evidence.slices
+    flags, kind = slices["flags"], slices["wait"]
+    tells = np.arange(len(slices))
+    ready = (flags & (OffFlag.QUEUED | OffFlag.BIRTH)) != 0  # these stays are no waits
+    waits = np.flatnonzero(~ready)
+    if len(waits) < 2:
+        return tells
+    this, following = waits[:-1], waits[1:]
+    preempted = np.cumsum(np.where(ready, slices["end"] - slices["begin"], 0))
+    ran = slices["begin"][following] - slices["end"][this] - (preempted[following] - preempted[this])
+    again = (slices["row"][following] == slices["row"][this]) & (ran <= COALESCE_NS)
+    again &= slices["syscall"][following] == slices["syscall"][this]
+    again &= (flags[this] & (OffFlag.WAKER_IRQ | OffFlag.WAKE_MISSED)) != 0
+    again &= np.isin(kind[this], [int(wait) for wait in REPEATED])
+    last = np.where(np.append(again, False), len(waits) - 1, np.arange(len(waits)))
+    tells[waits] = waits[np.minimum.accumulate(last[::-1])[::-1]]
+    return tells
+
+
+def _sent(evidence: Evidence, waker: Ints, begin_key: Ints) -> Ints:
+    """When each thread was woken, at the latest.
+
+    It is in a run queue only when the other CPU has taken the wakeup in. Who wakes is on a CPU: where the
+    waker has left its own before that, the wakeup was on its way since then.
+    """
+    slices = evidence.slices
+    queued = slices["queued"]
+    place = np.searchsorted(begin_key, evidence.key(np.maximum(waker, 0), queued), side="left") - 1
+    left = np.maximum(place, 0)
+    away = (waker >= 0) & (place >= 0) & (slices["row"][left] == waker) & (slices["end"][left] >= queued)
+    away &= queued - slices["begin"][left] <= FLIGHT_NS
+    sent: Ints = np.where(away, np.maximum(slices["begin"][left], slices["begin"]), queued)
+    return sent

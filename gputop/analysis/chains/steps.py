@@ -1,0 +1,335 @@
+"""Steps that a file names itself: ``ProfilerStep#7``, or a range around each round of a loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import RANGE, Group, Role
+from gputop.analysis.evidence.columns import Ints, Mask, length
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.repetition import (
+    FEWEST,
+    HOLDS,
+    SAME,
+    Cut,
+    EnqueuedWork,
+    WorkSequence,
+    choose,
+    heads_of,
+    likeness,
+    rows_of,
+    sequence,
+)
+from probes.activities import Table
+
+STEP: Final = "ProfilerStep#"
+FEWEST_RANGES: Final = 2
+MOST: Final = 0.5  # of the time from the first to the last call, that ranges of one name must take
+
+
+def named_rounds(evidence: Evidence, thread: int, stretch: tuple[int, int]) -> tuple[Ints, Ints] | None:
+    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time."""
+    rows = evidence.activities.of(RANGE)
+    rows = rows[(rows["tid"] == evidence.threads.tid[thread])]
+    rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
+    if len(rows) < FEWEST_RANGES:
+        return None
+    rows = _outermost(rows, evidence.activities.texts)
+    calls = evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    if low == high:
+        return None
+    whole = int(calls["end"][low:high].max() - calls["begin"][low])
+    words = [re.sub(r"\d+", "#", text) for text in evidence.activities.texts]
+    numbers = {word: place for place, word in enumerate(dict.fromkeys(words))}
+    sort = np.array([numbers[word] for word in words], np.int64)[rows["name"]]
+    best, most = None, MOST * whole
+    for one in np.unique(sort).tolist():
+        mine = rows[sort == one]
+        spent = length(mine["begin"].astype(np.int64), mine["end"].astype(np.int64))
+        if len(mine) >= FEWEST_RANGES and spent >= most:
+            best, most = mine, spent
+    if best is None:
+        return None
+    return best["begin"].astype(np.int64), best["end"].astype(np.int64)
+
+
+def _outermost(rows: Table, texts: tuple[str, ...]) -> Table:
+    """The profiler's own steps, where there are some; else the ranges that lie in no other one."""
+    steps = np.array([text.startswith(STEP) for text in texts])[rows["name"]]
+    if np.count_nonzero(steps) >= FEWEST_RANGES:
+        named: Table = rows[steps]
+        return named
+    rows = rows[np.lexsort((-rows["end"], rows["begin"]))]
+    reach = np.append(-1, np.maximum.accumulate(rows["end"])[:-1])
+    outer: Table = rows[rows["begin"] >= reach]
+    return outer
+
+
+# Finds the steps of a program by itself: the launches that a process repeats, over all its threads.
+
+LONG = 10  # times the median: a step that is longer has something in it that is no step
+_PROCESSES = 4  # that are looked at, those that give the most work first
+_THREADS = 64  # that give work in one process; more are looked at one by one only
+_LOOPS = 4  # one after the other
+_LOOP = 0.12  # part of the operations that another loop must have
+_CELLS = 4_000_000
+_OWN = 3  # times that a thread was woken by one that gives work, to count as waiting for it
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of one process.
+
+    Attributes:
+        thread: Row of the thread in whose name they are: the main thread, where it has to do with them.
+        begin: Of each, in order, ns: what the host does for its first operation belongs to it.
+        until: When what belongs to it ends: where the next one begins, if nothing else is between.
+        whole: Nothing but a step is in it.
+        loop: Which loop it belongs to; loops follow each other.
+        sequence: All the operations of the process.
+        head, tail: The operations of each step, from ``head`` up to ``tail``.
+        over: When all that the process gave the GPU is over, ns: at the end of the wait behind it.
+    """
+
+    thread: int
+    begin: Ints
+    until: Ints
+    whole: Mask
+    loop: Ints
+    sequence: WorkSequence
+    head: Ints
+    tail: Ints
+    over: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.begin)
+
+    @property
+    def end(self) -> int:
+        """When the last one ends."""
+        return int(self.until[-1])
+
+    @property
+    def median_ns(self) -> int:
+        """The median time from one step to the next: the host's, which may run ahead of the GPU."""
+        return int(np.median(self._lengths()))
+
+    @property
+    def usual_ns(self) -> int:
+        """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
+
+        A host that runs ahead hands over many steps at once and waits then for all of them. Steps in which
+        everything is done for the first time are left out, as every benchmark leaves its warm-up out.
+        """
+        length = self._lengths(self.warm)
+        few = np.sort(length)[-max(len(length) // 100, 1)]  # one in a hundred may be as long as it likes
+        return int(np.minimum(length, max(LONG * np.median(length), few)).mean())
+
+    @property
+    def warm(self) -> int:
+        """The first one behind those at the start that are ``LONG``: they load modules and get memory."""
+        length = self.until - self.begin
+        usual = length <= LONG * self.median_ns
+        return int(np.argmax(usual))
+
+    def _lengths(self, first: int = 0) -> Ints:
+        """Of those from the first that is asked for, ns."""
+        length, whole = (self.until - self.begin)[first:], self.whole[first:]
+        return length[whole] if whole.any() else length
+
+    def main(self) -> Steps:
+        """Those of the loop that takes most of the time."""
+        spent = np.bincount(self.loop, weights=self.until - self.begin)
+        return self.take(self.loop == int(np.argmax(spent)))
+
+    def times(self) -> Steps:
+        """The same without their operations, which of ten million take 400 MB."""
+        none = np.zeros(0, np.int64)
+        empty = WorkSequence(none, none, none, none, none, none > 0, np.zeros(0, np.uint8))
+        return replace(self, sequence=empty, head=none, tail=none)
+
+    def take(self, chosen: Mask) -> Steps:
+        """Some of them."""
+        return Steps(
+            self.thread,
+            self.begin[chosen],
+            self.until[chosen],
+            self.whole[chosen],
+            self.loop[chosen],
+            self.sequence,
+            self.head[chosen],
+            self.tail[chosen],
+            self.over,
+        )
+
+
+def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = None) -> Steps | None:
+    """The steps that begin in a stretch of time, of the process that gives the GPU the most work.
+
+    Of one process, if it is named. None when it repeats nothing.
+    """
+    for givers in islice(givers_of(evidence, pid, stretch[0]), _PROCESSES):
+        steps = _of_ranges(evidence, givers, stretch) or _of_process(evidence, givers, stretch[0])
+        if steps is not None:
+            inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
+            return steps.take(inside) if inside.any() else None
+    return None
+
+
+def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> Iterator[Ints]:
+    """Of each process, or of one: the threads that give a GPU work from a time on, the busiest first."""
+    calls, threads = evidence.calls, evidence.threads
+    rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
+    roles = evidence.role(calls)[rows]
+    gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    gives &= calls["begin"][rows] >= since_ns
+    per_thread = np.bincount(calls["row"][rows][gives], minlength=len(threads.tid))
+    active = np.flatnonzero(per_thread)
+    processes, number = np.unique(threads.pid[active], return_inverse=True)
+    per_process = np.bincount(number.reshape(-1), weights=per_thread[active])
+    for place in np.argsort(-per_process, kind="stable").tolist():
+        mine = active[threads.pid[active] == processes[place]]
+        yield mine[np.argsort(-per_thread[mine], kind="stable")]
+
+
+def _of_ranges(evidence: Evidence, givers: Ints, stretch: tuple[int, int]) -> Steps | None:
+    """Those that the file names itself; ``givers`` as below."""
+    known = None
+    for thread in givers[:_THREADS].tolist():
+        rounds = named_rounds(evidence, thread, stretch)
+        if rounds is None:
+            continue
+        known = known or sequence(evidence, givers[:_THREADS], since_ns=stretch[0])
+        begin, end = rounds
+        head, tail = np.searchsorted(known.begin, begin), np.searchsorted(known.begin, end)
+        some = tail > head
+        if np.count_nonzero(some) < FEWEST_RANGES:
+            continue
+        begin, end, head, tail = begin[some], end[some], head[some], tail[some]
+        until = np.append(np.minimum(end[:-1], begin[1:]), end[-1:])
+        ones = np.ones(len(begin), np.bool_)
+        return Steps(thread, begin, until, ones, ones * 0, known, head, tail, _end(evidence, known, givers))
+    return None
+
+
+def _of_process(evidence: Evidence, givers: Ints, since_ns: int) -> Steps | None:
+    """``givers``: the threads that give work, the one that gives most first."""
+    ways = [givers] if len(givers) <= _THREADS else []
+    if len(givers) > 1:
+        ways.append(givers[:1])
+    for threads in ways:
+        for waits in (False, True):
+            known = sequence(evidence, threads, waits=waits, since_ns=since_ns)
+            single = len(known.work) == 1 and known.work[0] != EnqueuedWork.GRAPH
+            if single and not waits:
+                continue  # one kernel again and again: its waits tell more
+            steps = _steps_of(evidence, known, givers)
+            if steps is not None:
+                return steps
+    return _steps_of(evidence, sequence(evidence, givers[:1], since_ns=since_ns), givers)
+
+
+def _steps_of(evidence: Evidence, known: WorkSequence, givers: Ints) -> Steps | None:
+    loops = _loops(known, 0, len(known), _LOOPS, launches=known.launches()) if len(known) else []
+    if not loops:
+        return None
+    head = np.concatenate([loop[0] for loop in loops])
+    tail = np.concatenate([loop[1] for loop in loops])
+    whole = np.concatenate([loop[2] for loop in loops])
+    number = np.repeat(np.arange(len(loops)), [len(loop[0]) for loop in loops])
+    over = _end(evidence, known, givers)
+    after = np.append(known.since[1:], over)
+    begin = known.since[head]
+    for first in np.flatnonzero(np.diff(number, prepend=-1)).tolist():
+        length = (after[tail - 1] - begin)[number == number[first]]
+        if length[0] > 2 * length[1:].max(initial=0):
+            begin[first] = known.begin[head[first]]  # what the host did before the loop is no part of it
+    return Steps(
+        _in_the_name_of(evidence, givers),
+        begin,
+        after[tail - 1],
+        whole,
+        number,
+        known,
+        head,
+        tail,
+        over,
+    )
+
+
+Loop = tuple[Ints, Ints, Mask]
+
+
+def _loops(known: WorkSequence, low: int, high: int, most: int, *, launches: bool) -> list[Loop]:
+    """(head, tail, whole) of the steps of each loop between two places."""
+    part = known.part(low, high)
+    enough = most and high - low >= max(FEWEST, _LOOP * len(known))
+    cut = choose(part, launches=launches) if enough else None
+    if cut is None:
+        return []
+    loop = _typed(part, cut)
+    if loop is None:
+        return []
+    head, tail, whole = loop
+    before = _loops(known, low, low + int(head[0]), most - 1, launches=launches)
+    behind = _loops(known, low + int(tail[-1]), high, most - 1, launches=launches)
+    return [*before, (head + low, tail + low, whole), *behind]
+
+
+def _typed(part: WorkSequence, cut: Cut) -> Loop | None:
+    """Which parts of the sequence are steps."""
+    heads = heads_of(part.symbol, cut.symbol, every=cut.every)
+    bounds = np.append(heads, len(part))
+    kinds = len(part.work)
+    alike, holds = np.zeros(len(heads)), np.zeros(len(heads))
+    low = 0
+    while low < len(heads):
+        high = min(low + max(_CELLS // kinds, 1), len(heads))
+        does = np.zeros((high - low, kinds), np.float32)
+        inside = slice(bounds[low], bounds[high])
+        row = np.repeat(np.arange(high - low), np.diff(bounds[low : high + 1]))
+        does[row, part.symbol[inside]] = 1
+        alike[low:high], holds[low:high] = likeness(does, cut.usual)
+        low = high
+    same = alike >= SAME
+    # much longer than usual with all of it inside: a step, and something else behind it
+    step = same | (holds >= HOLDS)
+    if np.count_nonzero(step) < FEWEST:
+        return None
+    return heads[step], bounds[1:][step], same[step]
+
+
+def _end(evidence: Evidence, known: WorkSequence, givers: Ints) -> int:
+    """When the last operation is over: at the end of the wait behind it, if there is one."""
+    calls, last = evidence.calls, int(known.begin[-1])
+    ends = [int(known.end[-1])]
+    column = calls["row"]
+    for thread in givers[:_THREADS].tolist():
+        low, high = np.searchsorted(column, [thread, thread + 1])
+        rows = low + np.searchsorted(calls["begin"][low:high], last) + np.arange(64)
+        rows = rows[rows < high]
+        waits = rows[evidence.group_of(rows) == Group.SYNC]
+        if len(waits):
+            ends.append(int(calls["end"][waits[0]]))
+    return max(ends)
+
+
+def _in_the_name_of(evidence: Evidence, givers: Ints) -> int:
+    """The main thread, if it gives work itself or waits for who does; else the one that gives most."""
+    threads, slices = evidence.threads, evidence.slices
+    pid = threads.pid[givers[0]]
+    main = int(threads.row(np.array([pid]))[0])
+    if main < 0 or main in givers:
+        return main if main >= 0 else int(givers[0])
+    low, high = np.searchsorted(slices["row"], [main, main + 1])
+    woken = np.isin(slices["waker_tid"][low:high], threads.tid[givers])
+    return main if np.count_nonzero(woken) >= _OWN else int(givers[0])

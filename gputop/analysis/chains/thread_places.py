@@ -1,0 +1,360 @@
+"""In which line or function a thread was within gaps, on the CPU or off it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.call_forms import first_use
+from gputop.analysis.chains.chain import DEPTH, State
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.evidence.columns import Ints, Mask, union
+from gputop.analysis.evidence.evidence import Column, Evidence
+from gputop.engine.calls.stack_table import Line
+from gputop.format import format_percent
+from probes.activities import python_place
+from probes.code.source_files import is_library
+
+if TYPE_CHECKING:
+    from gputop.analysis.chains.attribution_context import AttributionContext
+
+_MOST = 0.5  # of the time, for a line that stands for all of it
+_FEW = 2  # one sample may have met anything
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """The function in which a thread was met most often, with the line of it where it was met most often.
+
+    Attributes:
+        line: The line.
+        samples: How often it was met in that function.
+        of: How often it was met at all, at lines that are known.
+    """
+
+    line: Line
+    samples: int
+    of: int
+
+    def text(self) -> str:
+        """As a link of a chain tells it."""
+        return f"{self.line.text()} ({self.samples} of {self.of} samples)"
+
+
+def hot_line(scene: AttributionContext, rows: Ints) -> Hot | None:
+    """The line at which these segments' threads were running most often; None without enough samples."""
+    met = sampled(scene, rows)
+    return hottest(scene, [stack for stack, _count in met], [count for _stack, count in met])
+
+
+def hottest(scene: AttributionContext, stacks: Iterable[int], counts: Iterable[int]) -> Hot | None:
+    """The same of some stacks that were met so often."""
+    samples: dict[Line, int] = {}
+    for stack, count in zip(stacks, counts, strict=True):
+        line = scene.evidence.facts.stacks.line(stack)
+        if line is not None:
+            samples[line] = samples.get(line, 0) + count
+    if not samples:
+        return None
+    functions: dict[tuple[str, str], int] = {}
+    for line, count in samples.items():  # a loop over many lines is its function
+        functions[line.file, line.function] = functions.get((line.file, line.function), 0) + count
+    # a deep stack is cut off before it comes to the program: what is known of others says more
+    function = max(functions, key=lambda one: (not is_library(one[0]), functions[one], one))
+    if functions[function] < _FEW:
+        return None
+    line = max(
+        (one for one in samples if (one.file, one.function) == function), key=lambda one: (samples[one], one)
+    )
+    return Hot(line, functions[function], sum(samples.values()))
+
+
+def end_line(scene: AttributionContext, rows: Ints) -> Line | None:
+    """Where the threads at the end of these segments' chains were: running, or else blocked."""
+    segments = scene.segments
+    asleep = segments.state[rows] == State.BLOCKED
+    if 2 * int(scene.ns[rows][asleep].sum()) > int(scene.ns[rows].sum()):
+        return waiting_line(scene, rows[asleep], segments.thread[rows[asleep]])
+    hot = hot_line(scene, rows)
+    return hot.line if hot is not None else None
+
+
+def sampled(scene: AttributionContext, rows: Ints) -> list[tuple[int, int]]:
+    """(stack, how often it was met) of these segments' threads while they were running."""
+    _segments, met = samples_in(scene, rows)
+    numbers, counts = np.unique(scene.evidence.places["stack"][met], return_counts=True)
+    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def samples_in(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints]:
+    """(segment, row of ``evidence.places``) of each sample of these segments' threads while they ran."""
+    places, threads, segments = scene.evidence.places, scene.evidence.threads, scene.segments
+    ran = (segments.state[rows] == State.RUN) | scene.unrecorded[rows]  # a sample met it on a CPU
+    rows = rows[ran & (segments.thread[rows] >= 0)]
+    if not len(places) or not len(rows):
+        return rows[:0], rows[:0]
+    key = scene.evidence.key(segments.thread[rows], segments.begin[rows])
+    order = np.argsort(key, kind="stable")
+    rows, key = rows[order], key[order]
+    thread = np.searchsorted(threads.tid, places["tid"])
+    known = (thread < len(threads.tid)) & (
+        threads.tid[np.minimum(thread, len(threads.tid) - 1)] == places["tid"]
+    )
+    met = np.flatnonzero(known)
+    thread, time = thread[known], places["time"][known]
+    segment = np.searchsorted(key, scene.evidence.key(thread, time), side="right") - 1
+    within = segment >= 0
+    segment = rows[np.maximum(segment, 0)]
+    within &= (
+        (segments.thread[segment] == thread)
+        & (segments.end[segment] > time)
+        & (segments.begin[segment] <= time)
+    )
+    return segment[within], met[within]
+
+
+def done_once(scene: AttributionContext, rows: Ints) -> str:
+    """What these segments' threads mostly did of what is done once (``imports modules``); or ""."""
+    stacks = scene.evidence.facts.stacks
+    times: dict[str, int] = {}
+    for stack, count in sampled(scene, rows):
+        words = first_use(frozenset(frame.file for frame in stacks.frames(stack)))
+        times[words] = times.get(words, 0) + count
+    return max(times, key=lambda words: (times[words], words), default="")
+
+
+def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
+    """The line where at least half of this time lies; None when none is known for so much."""
+    shares = line_shares(evidence, stacks, ns)
+    return shares[0][0] if shares and shares[0][1] >= _MOST else None
+
+
+def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line, float]]:
+    """The lines where this time lies, most first, with their parts of it; what is at none is in no part."""
+    if not stacks.any():  # of ten million calls without lines none has to be sorted
+        return []
+    times: dict[Line, int] = {}
+    numbers, which = np.unique(stacks, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=ns)
+    for stack, spent in zip(numbers.tolist(), sums.tolist(), strict=True):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            times[line] = times.get(line, 0) + int(spent)
+    total = max(int(ns.sum()), 1)
+    return [
+        (line, times[line] / total) for line in sorted(times, key=lambda one: (times[one], one), reverse=True)
+    ]
+
+
+def waiting_line(scene: AttributionContext, rows: Ints, threads: Ints | int) -> Line | None:
+    """The line where threads were blocked for most of the time of these segments; none within libraries only.
+
+    Args:
+        scene: Everything.
+        rows: Segments on such a thread, or at the end of a chain that goes through one.
+        threads: The thread, or that of each segment.
+    """
+    segments, links = scene.segments, scene.links
+    own = (segments.thread[rows] == threads) & (segments.state[rows] == State.BLOCKED)
+    item = np.where(own, segments.slice[rows], -1)
+    link = segments.link[rows]
+    for _ in range(DEPTH if len(links.slice) else 0):
+        here = np.maximum(link, 0)
+        item = np.where((link >= 0) & (links.thread[here] == threads), links.slice[here], item)
+        link = np.where(link >= 0, links.above[here], -1)
+    known = item >= 0
+    line = longest(scene.evidence, scene.evidence.slices["stack"][item[known]], scene.ns[rows[known]])
+    return None if line is None or is_library(line.file) else line
+
+
+# In which code a thread was within gaps: by the stacks of samples, of its sleeps, of the calls around.
+
+Files = frozenset[str]
+
+
+def stacks_within(scene: AttributionContext, stacks: Column, within: Callable[[Files], bool]) -> Ints:
+    """The numbers of these stacks that go through such files."""
+    frames = scene.evidence.facts.stacks.frames
+    numbers = np.unique(stacks)
+    found = [
+        number
+        for number in numbers.tolist()
+        if number and within(frozenset(frame.file for frame in frames(number)))
+    ]
+    return np.array(found, numbers.dtype)
+
+
+def calls_within(scene: AttributionContext, rows: Ints, within: Callable[[Files], bool]) -> Mask:
+    """Which of these rows of ``calls`` were made in such code; -1 is no call."""
+    if not len(rows) or not len(scene.evidence.calls):
+        return np.zeros(len(rows), np.bool_)
+    of_each = scene.evidence.calls["stack"][np.maximum(rows, 0)]
+    found: Mask = (rows >= 0) & np.isin(of_each, stacks_within(scene, of_each, within))
+    return found
+
+
+def gaps_in_code(scene: AttributionContext, within: Callable[[Files], bool]) -> Mask:
+    """Gaps whose submitting thread was in such code for most of what was seen of it there.
+
+    Seen is where samples met it on a CPU, and where it slept (for as many samples as there would have been).
+    """
+    gaps, places, evidence = scene.gaps, scene.evidence.places, scene.evidence
+    hits, met = np.zeros(len(gaps)), np.zeros(len(gaps))
+    thread = evidence.threads.row(places["tid"]) if len(places) else np.zeros(0, np.int64)
+    if len(gaps) and len(thread):
+        order = np.argsort(evidence.key(gaps.thread, gaps.begin), kind="stable")
+        keys = evidence.key(gaps.thread, gaps.begin)[order]
+        place = np.searchsorted(keys, evidence.key(thread, places["time"]), side="right") - 1
+        gap = order[np.maximum(place, 0)]
+        inside = (place >= 0) & (gaps.thread[gap] == thread) & (gaps.end[gap] > places["time"])
+        np.add.at(met, gap[inside], 1)
+        chosen = inside & np.isin(places["stack"], stacks_within(scene, places["stack"][inside], within))
+        np.add.at(hits, gap[chosen], 1)
+    slept_in, slept = _sleeps(scene, within)
+    found: Mask = (hits + slept_in > 0) & (hits + slept_in >= _MOST * (met + slept))
+    return found
+
+
+_SAMPLE_NS = 1_000_000_000 / 49  # between two samples of a CPU
+
+
+def _sleeps(scene: AttributionContext, within: Callable[[Files], bool]) -> tuple[Column, Column]:
+    """Of each gap: the sleeps of its thread in such code, and all of them, in samples."""
+    segments, slices = scene.segments, scene.evidence.slices
+    size = len(scene.gaps)
+    item = np.where(scene.own & (segments.state == State.BLOCKED), segments.slice, -1)
+    links = scene.links
+    first = segments.link
+    if len(links.slice):
+        for _ in range(DEPTH):
+            above = links.above[np.maximum(first, 0)]
+            first = np.where((first >= 0) & (above >= 0), above, first)
+        item = np.where(first >= 0, links.slice[np.maximum(first, 0)], item)
+    rows = np.flatnonzero(item >= 0)
+    if not len(rows):
+        return np.zeros(size), np.zeros(size)
+    stack = slices["stack"][item[rows]]
+    known = stack != 0
+    chosen = np.isin(stack, stacks_within(scene, stack, within))
+    weight = scene.ns[rows] / _SAMPLE_NS
+    gap = segments.gap[rows]
+    return (
+        np.bincount(gap, weights=weight * chosen, minlength=size),
+        np.bincount(gap, weights=weight * known, minlength=size),
+    )
+
+
+# Reads and writes of files: the CPU time in their system calls beside the time blocked in them.
+
+LEAST_WAIT = 0.2  # of a gap without samples that the disk takes: what runs beside it is the same loop
+
+
+def file_samples(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints, Mask]:
+    """(segment, row of ``evidence.places``, whether it met a system call on a file) of each sample."""
+    segment, met = samples_in(scene, rows)
+    names = scene.evidence.files
+    files = np.array([name.startswith("file:") for name in names], np.bool_)
+    within: Mask = files[scene.evidence.places["file"][met]] if len(met) else np.zeros(0, np.bool_)
+    return segment, met, within
+
+
+def file_work(scene: AttributionContext) -> Mask:
+    """The submitter on a CPU, in gaps whose samples mostly met it in a system call on a file.
+
+    Or in gaps without a sample of which the disk takes a fifth, where that holds of those with samples.
+    """
+    runs = scene.own & scene.does(State.RUN) & scene.inside(Group.OTHER)
+    waits = scene.own & scene.waits(Wait.DISK, Wait.READ)
+    if not runs.any() or (not waits.any() and not len(scene.evidence.places)):
+        return scene.mask()
+    segment, _met, within = file_samples(scene, np.flatnonzero(runs))
+    gap, size = scene.segments.gap, len(scene.gaps)
+    inside = np.bincount(gap[segment[within]], minlength=size)
+    outside = np.bincount(gap[segment[~within]], minlength=size)
+    long = scene.gap_ns(waits) >= LEAST_WAIT * (scene.gaps.end - scene.gaps.begin)
+    chosen = inside > outside
+    if inside[long].sum() > outside[long].sum():
+        chosen |= (outside == 0) & long
+    found: Mask = runs & chosen[gap]
+    return found
+
+
+# Where a thread was while the GPU waited for it, by the operators and functions of an imported file.
+
+_PART, _NAMED, _LONGEST = 0.1, 4, 80
+_LINE, _TRACED_WORDS_MOST = 0.2, 0.5  # of the time, for a function or an operator to stand for it
+_TAIL = re.compile(r",? (op_id|seq) = \d+.*$")
+
+
+def shown(name: str) -> str:
+    """A name without the numbers that NVTX ranges of PyTorch carry along."""
+    return _TAIL.sub("", name).strip()[:_LONGEST]
+
+
+def places(scene: AttributionContext, rows: Ints) -> dict[str, int]:
+    """ns by the innermost operator or range in which these segments lie."""
+    return _times(scene, rows, python=False)
+
+
+def in_words(scene: AttributionContext, rows: Ints) -> str:
+    """``in aten::item 62 %, autograd 12 %``; "" where no operator is known."""
+    whole = max(int(scene.ns[rows].sum()), 1)
+    found = sorted(places(scene, rows).items(), key=lambda one: -one[1])[:_NAMED]
+    told = [f"{name} {format_percent(100 * ns / whole)} %" for name, ns in found if ns >= _PART * whole]
+    return f"in {', '.join(told)}" if told else ""
+
+
+def own_line(scene: AttributionContext, rows: Ints) -> tuple[Line, float] | None:
+    """(the function of the program's own in which most of these segments lie, its share)."""
+    whole = max(int(scene.ns[rows].sum()), 1)
+    found = _times(scene, rows, python=True)
+    name = max(found, key=lambda one: (found[one], one), default="")
+    place = python_place(name)
+    return (Line(*place), found[name] / whole) if place is not None else None
+
+
+def line_in(scene: AttributionContext, rows: Ints) -> Line | None:
+    """Where these segments lie: the program's own function, else the operator or range; None if in many."""
+    own = own_line(scene, rows)
+    if own is not None and own[1] >= _LINE:
+        return own[0]
+    if (met := hot_line(scene, rows)) is not None and not is_library(met.line.file):
+        return met.line
+    whole, found = max(int(scene.ns[rows].sum()), 1), places(scene, rows)
+    name = max(found, key=lambda one: (found[one], one), default="")
+    if not name or found[name] < _TRACED_WORDS_MOST * whole:
+        return None
+    return Line("NVTX" if scene.evidence.header.get("source") == "nsys" else "torch", 0, name)
+
+
+def _times(scene: AttributionContext, rows: Ints, *, python: bool) -> dict[str, int]:
+    traced, texts = scene.analysis.traced, scene.evidence.activities.texts
+    found: dict[str, int] = {}
+    if traced is None:
+        return found
+    segments = scene.segments
+    for thread in np.unique(segments.thread[rows]).tolist():
+        mine = rows[segments.thread[rows] == thread]
+        tid = int(scene.evidence.threads.tid[thread])
+        begin, end = union(segments.begin[mine], segments.end[mine])
+        flat = (
+            traced.nesting.functions(tid, begin, end, _own_functions(texts))
+            if python
+            else traced.nesting.named(tid, begin, end)
+        )
+        for name, ns in flat.times(begin, end).items():
+            text = texts[name] if python else shown(texts[name])
+            found[text] = found.get(text, 0) + ns
+    return found
+
+
+def _own_functions(texts: tuple[str, ...]) -> Ints:
+    """Functions of Python that are the program's."""
+    places = ((number, python_place(text)) for number, text in enumerate(texts) if ".py(" in text)
+    return np.array([number for number, place in places if place and not is_library(place[0])], np.int64)

@@ -1,0 +1,394 @@
+"""Two recordings of one program, before and after a change: what became of its steps and of what it lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from gputop.analysis.answer.report import Finding, LossKind, Report
+from gputop.analysis.build import examine
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.steps import givers_of
+from gputop.analysis.evidence.columns import Floats, Ints
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.repetition import FEWEST, sequence
+from gputop.analysis.evidence.repetition import WorkSequence as Work
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.findings.step_findings import (
+    Measures,
+    Pieces,
+    Taken,
+    Unit,
+    by_batch,
+    by_launch,
+    by_second,
+    by_step,
+    measures,
+    take,
+)
+from gputop.analysis.work_matching import (
+    SAME_STEP,
+    Ratio,
+    common_batch,
+    common_launches,
+    compare_work,
+    profile,
+)
+from gputop.engine.calls.stack_table import Line
+from gputop.format import format_ns
+
+# smaller differences are no change, however sure: two runs of one program differ by as much
+LEAST_CHANGE = 0.05
+SURE = 1.5  # times as far as the means can be off, a difference is no chance
+FEW = 8  # steps, of which a small difference is chance
+_WHAT = {Unit.LAUNCH: "the work behind one launch of the kernels that both launch"}
+_MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
+_OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a measure lies over the steps.
+
+    Attributes:
+        usual: The sum by the count: what the whole loop took, divided by its steps. A loader that hands over
+            four batches at once makes most steps short and some long, which a median does not see.
+        off: How far ``usual`` can be off: the most that the sum over the first steps strays from an even
+            pace, up and down, by the count. Steps that are long and short by turns stray little.
+    """
+
+    count: int
+    usual: float
+    median: float
+    quartiles: tuple[float, float]
+    off: float
+
+    @property
+    def mean(self) -> float:
+        """``usual``, by its older name."""
+        return self.usual
+
+
+class Change(str, Enum):
+    """What became of a cause."""
+
+    GONE = "gone"
+    NEW = "new"
+    LESS = "less"
+    MORE = "more"
+    SAME = "same"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureChange:
+    """One measure before and after; ``clear`` when the difference is larger than the spread."""
+
+    name: str
+    before: Spread | None
+    after: Spread | None
+
+    @property
+    def clear(self) -> bool:
+        """Whether it changed for certain."""
+        return self.before is not None and self.after is not None and _differ(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseChange:
+    """One cause before and after, per step or per second.
+
+    Attributes:
+        before, after: Its loss, ns; None where it is no finding.
+        proved: Whether the loss is a lower bound, else it is an upper one.
+        spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
+        line: Where in the program its call is made, after the change where it still is; None where unknown.
+        max_gain: What ``explain`` said before that a change can win, ns; None where it is new.
+    """
+
+    cause: str
+    kind: LossKind
+    title: str
+    change: Change
+    before: float | None
+    after: float | None
+    proved: bool
+    spread_before: Spread | None
+    spread_after: Spread | None
+    max_gain: float | None
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two recordings."""
+
+    report: Report
+    measures: Measures
+    units: float  # steps of BEFORE that its work is worth, or batches, or seconds of the span
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The comparison; ``ratio`` says how many steps of BEFORE one of AFTER is worth."""
+
+    sentence: str
+    unit: Unit
+    ratio: Ratio
+    before: Side
+    after: Side
+    measures: tuple[MeasureChange, ...]
+    causes: tuple[CauseChange, ...]
+    notes: tuple[str, ...]
+
+    def measure(self, name: str) -> MeasureChange:
+        """One measure by its name."""
+        return next(one for one in self.measures if one.name == name)
+
+
+Explained = tuple[Report, AttributionContext, Outcome]
+
+
+def compare(before: Evidence, after: Evidence) -> Diff:
+    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
+    explained = (examine(before), examine(after))
+    pieces, worth, ratio = _pieces(explained)
+    unit = pieces[0].unit
+    first, second = (
+        side(report, take(scene, outcome, piece), times)
+        for (report, scene, outcome), piece, times in zip(explained, pieces, worth, strict=True)
+    )
+    return difference(unit, ratio, first, second)
+
+
+def side(report: Report, taken: Taken, times: float) -> Side:
+    """One recording, whose unit is the work of ``times`` units."""
+    return Side(report, measures(taken, times), max(taken.count * times, 1e-9))
+
+
+def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
+    """The comparison of two sides."""
+    changes = tuple(
+        MeasureChange(name, spread(values), spread(other))
+        for (name, values), (_name, other) in zip(
+            first.measures.named(), second.measures.named(), strict=True
+        )
+    )
+    if unit is Unit.SECOND:
+        changes = changes[1:]  # a second takes a second
+    causes = tuple(_causes(first, second))
+    return Diff(
+        _sentence(unit, ratio, changes, causes),
+        unit,
+        ratio,
+        first,
+        second,
+        changes,
+        causes,
+        tuple(_notes(first, second, changes, ratio)),
+    )
+
+
+def _pieces(
+    explained: tuple[Explained, Explained],
+) -> tuple[tuple[Pieces, Pieces], tuple[float, float], Ratio]:
+    """(pieces of both, how many units of work one of each is, how many steps of BEFORE one of AFTER is)."""
+    ratio = SAME_STEP
+    scenes = [scene for _report, scene, _outcome in explained]
+    steps = [scene.steps for scene in scenes]
+    if steps[0] is not None and steps[1] is not None:
+        profiles = [
+            profile(scene.evidence, one.main())
+            for scene, one in zip(scenes, (steps[0], steps[1]), strict=True)
+        ]
+        ratio = compare_work(profiles[0], profiles[1])
+        if ratio.known:
+            return (by_step(steps[0]), by_step(steps[1])), (1.0, ratio.times), ratio
+    known = [work_of(scene) for scene in scenes]
+    if known[0] is not None and known[1] is not None:
+        sizes = (
+            scenes[0].evidence.calls["bytes"][known[0].rows],
+            scenes[1].evidence.calls["bytes"][known[1].rows],
+        )
+        common = common_batch(known[0], known[1], sizes, FEWEST)
+        if common is not None:
+            batches = by_batch(scenes[0], known[0], common[0]), by_batch(scenes[1], known[1], common[1])
+            return batches, (1.0, 1.0), SAME_STEP
+        first, second = (scene.evidence for scene in scenes)
+        pids = int(first.calls["pid"][known[0].rows[0]]), int(second.calls["pid"][known[1].rows[0]])
+        both = common_launches(first, second, pids)
+        if both is not None and min(map(len, both)) >= FEWEST:
+            cut = [by_launch(scene, begins) for scene, begins in zip(scenes, both, strict=True)]
+            return (cut[0][0], cut[1][0]), (float(cut[0][1]), float(cut[1][1])), SAME_STEP
+    return (by_second(scenes[0]), by_second(scenes[1])), (1.0, 1.0), ratio
+
+
+def work_of(scene: AttributionContext) -> Work | None:
+    """All that the process that gives a GPU the most work asks of it."""
+    if scene.steps is not None:
+        return scene.steps.sequence
+    givers = next(givers_of(scene.evidence), None)
+    return None if givers is None else sequence(scene.evidence, givers)
+
+
+def spread(values: Floats | Ints) -> Spread | None:
+    """How values lie; None without any."""
+    if not len(values):
+        return None
+    low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
+    usual = float(values.mean())
+    strays = np.append(0, np.cumsum(values - usual))
+    off = float(strays.max() - strays.min()) / len(values) if len(values) > 1 else usual
+    return Spread(len(values), usual, middle, (low, high), off)
+
+
+def _differ(before: Spread, after: Spread) -> bool:
+    """The means lie farther apart than both can be off, and by more than a trifle."""
+    apart = abs(after.usual - before.usual)
+    return apart > SURE * (before.off + after.off) and apart > LEAST_CHANGE * max(before.usual, after.usual)
+
+
+def _causes(before: Side, after: Side) -> Iterator[CauseChange]:
+    """Every cause that is a finding in one of the two, the largest first."""
+    found: dict[tuple[str, LossKind], tuple[list[Finding], list[Finding]]] = {}
+    for place, side in enumerate((before, after)):
+        for finding in side.report.findings:
+            found.setdefault((finding.cause, finding.kind), ([], []))[place].append(finding)
+    rows = [_cause(key, was, now, before, after) for key, (was, now) in found.items()]
+    yield from sorted(rows, key=lambda row: -max(row.before or 0, row.after or 0))
+
+
+def _cause(
+    key: tuple[str, LossKind], was: Sequence[Finding], now: Sequence[Finding], before: Side, after: Side
+) -> CauseChange:
+    cause, kind = key
+    # for both sides the same bound: the lower one, unless it leaves out most of what the two lose
+    both = [finding.loss for finding in (*was, *now)]
+    sure = sum(loss.lower for loss in both)
+    proved = sure > 0 and sure >= _MOSTLY * sum(loss.middle for loss in both)
+    losses: list[float | None] = []
+    for side, findings in ((before, was), (after, now)):
+        total = sum(one.loss.lower if proved else one.loss.upper for one in findings)
+        losses.append(total / side.units if findings else None)
+    of_gaps = kind == "idle" and proved
+    spreads = [spread(side.measures.causes.get(cause, np.zeros(0))) for side in (before, after)]
+    return CauseChange(
+        cause,
+        kind,
+        [*was, *now][0].title,
+        _change(losses[0], losses[1], spreads[0], spreads[1]),
+        losses[0],
+        losses[1],
+        proved,
+        spreads[0] if of_gaps else None,
+        spreads[1] if of_gaps else None,
+        sum(one.max_gain_ns for one in was) / before.units if was else None,
+        next((one.line for one in (*now, *was) if one.line is not None), None),
+    )
+
+
+def _change(before: float | None, after: float | None, first: Spread | None, second: Spread | None) -> Change:
+    if before is None or after is None:
+        return Change.NEW if before is None else Change.GONE
+    if first is not None and second is not None and not _differ(first, second):
+        return Change.SAME
+    if abs(after - before) <= LEAST_CHANGE * max(before, after):
+        return Change.SAME
+    return Change.LESS if after < before else Change.MORE
+
+
+def _sentence(
+    unit: Unit, ratio: Ratio, measures: Sequence[MeasureChange], causes: Sequence[CauseChange]
+) -> str:
+    parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
+    if not ratio.known:
+        parts.insert(0, "a step of AFTER is other work than one of BEFORE, so their times are not compared")
+    parts += [_told(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
+    new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
+    parts.append(f"new: {'; '.join(new)}" if new else "no new cause")
+    return "; ".join(parts) + "."
+
+
+def _pace(duration: MeasureChange, unit: Unit, ratio: Ratio) -> str:
+    was, now = duration.before, duration.after
+    if was is None or now is None:
+        return f"there is no {unit} to compare"
+    what = _WHAT.get(unit, f"each {unit}") if ratio.times == 1 else "the work of one step of BEFORE"
+    if not duration.clear:
+        return f"no clear change: {what} takes {format_ns(now.usual)}, before {format_ns(was.usual)}"
+    times = max(was.usual, now.usual) / max(min(was.usual, now.usual), 1)
+    word = "fast" if now.usual < was.usual else "long"
+    pace = f"{format_ns(now.usual)} instead of {format_ns(was.usual)}"
+    return f"{what} takes {pace} ({times:.1f} times as {word})"
+
+
+def _idleness(idle: MeasureChange) -> str:
+    was, now = idle.before, idle.after
+    if was is None or now is None:
+        return "one of the two gave no GPU work"
+    told = [format_ns(side.usual) if side.usual else "0" for side in (now, was)]
+    if not idle.clear:
+        return f"no clear change: the GPU is idle for {told[0]} a second, before {told[1]}"
+    return f"the GPU is idle for {told[0]} a second instead of {told[1]}"
+
+
+def _told(row: CauseChange, unit: Unit) -> str:
+    if row.change is Change.GONE:
+        return f"{row.cause} is gone ({_loss(row, row.before, unit)})"
+    return f"{row.cause} takes {_loss(row, row.after, unit)} instead of {format_ns(row.before)}"
+
+
+def _loss(row: CauseChange, ns: float | None, unit: Unit) -> str:
+    return f"{'' if row.proved else 'up to '}{format_ns(ns)} a {unit}"
+
+
+def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: Ratio) -> Iterator[str]:
+    if ratio.times != 1:
+        yield (
+            f"a step of AFTER is the work of {ratio.times:.3g} steps of BEFORE, by its {ratio.by}: all "
+            "figures are for the work of one step of BEFORE"
+        )
+    for name, side in (("BEFORE", before), ("AFTER", after)):
+        yield from _notes_of(name, side)
+    launches = next(one for one in measures if one.name == "launches")
+    if launches.before is not None and launches.after is not None and not ratio.shown:
+        was, now = launches.before.usual, launches.after.usual
+        if max(was, now) > _OTHER_WORK * min(was, now):
+            unit = _PER.get(before.measures.unit, "step")
+            yield (
+                f"a {unit} has {now:.0f} launches instead of {was:.0f}, and no copy of an input shows that "
+                "it is the same work"
+            )
+
+
+def _notes_of(name: str, side: Side) -> Iterator[str]:
+    unit, count = side.measures.unit, len(side.measures.duration)
+    if unit is not Unit.STEP and side.report.steps is None:
+        yield f"{name} has no steps: everything is told per {_PER[unit]}"
+    if side.measures.left_out:
+        yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
+    if side.measures.between:
+        yield f"{name}: {_plural(side.measures.between, unit)} followed by other work, counted too"
+    if 0 < count < FEW:
+        yield f"{name} has only {_plural(count, unit)}: a small difference may be noise"
+    if side.report.lost_events:
+        yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"
+    if not side.report.coverage:
+        yield f"{name}: NVML contradicts the proofs, so its idle time is uncertain"
+
+
+_PER = {
+    Unit.SECOND: "second of the time in which the GPU was used",
+    Unit.BATCH: "batch that both copy",
+    Unit.LAUNCH: "launch of the kernels that both launch",
+}
+
+
+def _plural(count: int, unit: Unit) -> str:
+    if count == 1:
+        return f"1 {unit}"
+    return f"{count} {'batches' if unit is Unit.BATCH else 'parts' if unit is Unit.LAUNCH else f'{unit}s'}"

@@ -1,0 +1,164 @@
+"""The comparison as JSON (docs/json.md) and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from gputop.analysis.answer.report_output import range_json
+from gputop.analysis.answer.wording import idle_words
+from gputop.analysis.compare import CauseChange, Diff, MeasureChange, Side, Spread
+from gputop.documents.diff_schema import DiffDocument, SideJson, SpreadJson
+from gputop.engine.calls.stack_table import line_json
+from gputop.format import brief, escape_text, fit, format_ns
+
+SCHEMA: Final = "gputop.diff/1"
+_LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
+_WORDS = {
+    "duration_ns": "duration",
+    "idle_ns": "GPU idle",
+    "calls": "CUDA calls",
+    "launches": "kernel launches",
+    "voluntary_switches": "switches, blocked",
+    "involuntary_switches": "switches, preempted",
+}
+
+
+def diff_to_json(diff: Diff) -> DiffDocument:
+    """One object; times in ns, per step or per second as ``unit`` says."""
+    return {
+        "schema": SCHEMA,
+        "sentence": diff.sentence,
+        "unit": str(diff.unit),
+        "work": {"ratio": diff.ratio.times, "by": diff.ratio.by or None},
+        "before": _side_json(diff.before),
+        "after": _side_json(diff.after),
+        "measures": [
+            {
+                "name": one.name,
+                "before": _spread_json(one.before),
+                "after": _spread_json(one.after),
+                "clear": one.clear,
+            }
+            for one in diff.measures
+        ],
+        "causes": [
+            {
+                "cause": row.cause,
+                "kind": row.kind,
+                "title": row.title,
+                "change": str(row.change),
+                "bound": "lower" if row.proved else "upper",
+                "before_ns": row.before,
+                "after_ns": row.after,
+                "before": _spread_json(row.spread_before),
+                "after": _spread_json(row.spread_after),
+                "max_gain_ns": row.max_gain,
+                "line": line_json(row.line),
+            }
+            for row in diff.causes
+        ],
+        "notes": list(diff.notes),
+    }
+
+
+def _side_json(side: Side) -> SideJson:
+    report = side.report
+    return {
+        "duration_ns": report.duration_ns,
+        "span_ns": report.span_ns,
+        "idle_ns": range_json(report.idle),
+        "steps": report.steps.count if report.steps is not None else None,
+        "left_out": side.measures.left_out,
+        "between": side.measures.between,
+        "lost": {"events": report.lost_events},
+        "verdict": report.verdict,
+    }
+
+
+def _spread_json(spread: Spread | None) -> SpreadJson | None:
+    if spread is None:
+        return None
+    return {
+        "count": spread.count,
+        "usual": spread.usual,
+        "mean": spread.usual,
+        "median": spread.median,
+        "quartiles": list(spread.quartiles),
+    }
+
+
+def diff_to_text(diff: Diff, width: int = 100) -> str:
+    """The comparison for people."""
+    sentence = escape_text(diff.sentence[0].upper() + diff.sentence[1:])
+    lines = textwrap.wrap(sentence, width, subsequent_indent="  ")
+    counted = [
+        f"{word}: {_side_text(side)}" for word, side in (("before", diff.before), ("after", diff.after))
+    ]
+    lines += ["", *counted, ""]
+    head = f"A {diff.unit.upper()}"
+    rows: list[tuple[str, ...]] = [(head, "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
+    rows += [_measure_text(one) for one in diff.measures]
+    lines += _table(rows, width)
+    if diff.causes:
+        rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
+        rows += [_cause_text(row) for row in diff.causes]
+        lines += ["", *_table(rows, width)]
+        for row in diff.causes:
+            if row.line is not None:
+                place = f"{row.cause} at {row.line.full_text()}"
+                lines += textwrap.wrap(escape_text(place), width, subsequent_indent="  ")
+    for note in diff.notes:
+        lines += textwrap.wrap(escape_text(f"! {note}"), width, subsequent_indent="  ")
+    return "\n".join(lines) + "\n"
+
+
+def _side_text(side: Side) -> str:
+    report = side.report
+    steps = f"{report.steps.count} steps, " if report.steps is not None else ""
+    return f"{steps}{idle_words('the GPU', report.idle, report.span_ns)}"
+
+
+def _measure_text(one: MeasureChange) -> tuple[str, ...]:
+    exact = not one.name.endswith("_ns")
+    verdict = "" if one.clear else "no clear change"
+    return (_WORDS[one.name], *_spread_text(one.before, exact), *_spread_text(one.after, exact), verdict)
+
+
+def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
+    if spread is None:
+        return "-", ""
+
+    def told(value: float) -> str:
+        return f"{value:.1f}".removesuffix(".0") if exact else format_ns(value) if value else "0"
+
+    low, high = spread.quartiles
+    # a mean that few long steps make: the host runs ahead, and waits once in a while
+    mostly = "" if low / 2 <= spread.usual <= max(2 * high, 1) else "mostly "
+    return told(spread.usual), f"{mostly}{told(low)} to {told(high)}"
+
+
+def _cause_text(row: CauseChange) -> tuple[str, ...]:
+    cells: list[str] = []
+    for loss, spread in ((row.before, row.spread_before), (row.after, row.spread_after)):
+        told = "-" if loss is None else f"{'' if row.proved else '<'}{format_ns(loss) if loss else '0'}"
+        cells += [
+            told,
+            _spread_text(spread, exact=False)[1] if spread is not None and loss is not None else "",
+        ]
+    return (f"{row.cause} {row.title}", *cells, str(row.change))
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths[0] = max(min(widths[0], width - sum(widths[1:]) - 2 * len(widths[1:])), _LEAST_NAME)
+    lines = []
+    for row in rows:
+        cells = [fit(brief(row[0], widths[0]), widths[0])]
+        # a figure is right-aligned, its range follows
+        for column, cell in enumerate(row[1:], 1):
+            right = column % 2 and column < len(row) - 1
+            cells.append(cell.rjust(widths[column]) if right else cell.ljust(widths[column]))
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,326 @@
+"""How long kernels and copies take: learned from waits, and from NVML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role
+from gputop.analysis.evidence.call_context import call_time
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, covered, union
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.proofs.gaps import DeviceTime, GpuTime
+from gputop.analysis.proofs.nvml_witness import Witness
+from gputop.analysis.proofs.proofs import END_NS
+from gputop.analysis.proofs.work_queue import (
+    LEAST_COPY_ERROR,
+    OTHERS_ERROR,
+    UNSTAGED,
+    WORST_COPY,
+    CopyRates,
+    Queue,
+    Rate,
+)
+from gputop.engine.threads.occupancy import expand
+
+FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
+# a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it
+NEAR_NS, NEAR_SHARE = 60_000, 0.05
+COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
+SLOW = 12.0  # copies of pageable memory may take so many times as long as those of page-locked memory
+WORST = 0.5  # a fit that is usually further off than this has learned nothing
+_ROUNDS = 12
+_FIRST_NS = 10_000.0
+_LEAST_NS, _MOST_NS = 500.0, 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Durations by kernel.
+
+    Attributes:
+        ns: Of each kernel (``Queue.kind``), ns; upper bounds and guesses where it is not ``measured``.
+        measured: Which are learned from waits.
+        sure: The share of that time for which the program certainly waited. In the rest the GPU may have been
+            idle before it was given more, so that durations may be so much shorter.
+        error: How far what is learned is off where it can be compared, as a share of the time.
+        usual_ns: What kernels take that are not known at all.
+    """
+
+    ns: Floats
+    measured: Mask
+    sure: float
+    error: float
+    usual_ns: float
+
+    def durations(self, kind: Ints, usual: float, scale: float = 1.0) -> Floats:
+        """Of each operation, ns, times ``scale``; ``usual`` for what is no known kernel."""
+        known: Floats = np.append(self.ns, usual) * scale
+        return known[kind]  # -1 is the last one
+
+    def enough(self, queue: Queue, unknown: tuple[Ints, Ints]) -> bool:
+        """Whether nearly all kernels given in the unknown time are learned."""
+        if self.error > WORST or not len(unknown[0]):
+            return False
+        place = np.searchsorted(unknown[1], queue.ready, side="right")
+        inside = queue.kernel & (place < len(unknown[0]))
+        inside &= unknown[0][np.minimum(place, len(unknown[0]) - 1)] <= queue.ready
+        kinds = queue.kind[inside]
+        if not len(kinds) or (kinds < 0).any():
+            return False
+        return bool(np.count_nonzero(self.measured[kinds]) >= COVERED * len(kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """One row for each part of a queue that ends with a proof: its last operation, the time, what it says."""
+
+    last: Ints
+    at: Ints
+    exact: Mask
+
+
+def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned | None:
+    """Fits durations to the waits in so many operations of one GPU; None where no wait says anything."""
+    if not queue.kernel.any() or int(queue.kind.max(initial=-1)) < 0:
+        return None
+    part = queue.take(np.arange(min(len(queue), operations)))
+    waits = _waits(gpu, device, part)
+    if np.count_nonzero(waits.exact) < WAITS:
+        return None
+    kinds = int(queue.kind.max()) + 1
+    fit = _Fit(part, waits, kinds)
+    for _ in range(_ROUNDS):
+        fit.correct()
+    ratio, first = fit.compare()
+    exact = waits.exact & (first <= waits.last)
+    if np.count_nonzero(exact) < WAITS:
+        return None
+    spent = (waits.at - part.ready[first])[exact]
+    error = float(np.average(np.abs(np.log(ratio[exact])), weights=spent))
+    waited = covered(gpu.pending(device), part.ready[first][exact], waits.at[exact])
+    measured = _measured(part, waits, first, kinds)
+    times = np.exp(fit.log)
+    usual = float(np.median(times[measured])) if measured.any() else _FIRST_NS
+    return Learned(times, measured, float(waited.sum() / max(int(spent.sum()), 1)), error, usual)
+
+
+def busy_stretches(
+    gpu: GpuTime, device: int, queue: Queue, learned: Learned, operations: int
+) -> tuple[Ints, Ints, Ints]:
+    """(first operation, last one, end) of stretches of a queue in which the GPU was busy until a wait ended.
+
+    Args:
+        gpu: The proofs.
+        device: The GPU.
+        queue: What it was given.
+        learned: Of this queue.
+        operations: By so many of it that was learned.
+    """
+    part = queue.take(np.arange(min(len(queue), operations)))
+    waits = _waits(gpu, device, part)
+    _ratio, first = _Fit(part, waits, len(learned.ns)).compare(learned.ns)
+    exact = waits.exact & (first <= waits.last)
+    return first[exact], waits.last[exact], waits.at[exact]
+
+
+def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floats:
+    """Durations that agree with every proof and every wait: what a wait waited for took until its end."""
+    real = queue.real(duration)
+    waits = _waits(gpu, device, queue)
+    last, at = waits.last[waits.exact], waits.at[waits.exact]
+    if not len(last):
+        return real
+    # what is not accounted for was work of a kernel, not of the copy that was waited for behind it
+    kernels = np.flatnonzero(queue.kernel)
+    before = kernels[np.maximum(np.searchsorted(kernels, last, side="right") - 1, 0)]
+    end = np.minimum(queue.ends(duration)[last], queue.limit[last])
+    real[before] += np.maximum(at - np.maximum(end, queue.ready[last]), 0)
+    return real
+
+
+def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
+    """The proofs that end a part of the queue; exact where work was there until just before."""
+    last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False))
+    at = queue.limit[last]
+    known = at < np.int64(1) << 62
+    last, at = last[known], at[known]
+    begin, end = gpu.pending(device)
+    if not len(end):
+        return _Waits(last, at, np.zeros(len(last), np.bool_))
+    place = np.searchsorted(end, at, side="right") - 1
+    worked = np.maximum(place, 0)
+    length = end[worked] - begin[worked]
+    exact = (place >= 0) & (at - end[worked] <= np.maximum(NEAR_NS, NEAR_SHARE * length))
+    at = np.where(exact, np.minimum(end[worked] + END_NS, at), at)
+    # what was worked at is what the kernels before the copy were that was waited for; it alone says nothing
+    kernels = np.flatnonzero(queue.kernel)
+    place = np.searchsorted(kernels, last, side="right") - 1
+    own = kernels[np.maximum(place, 0)] if len(kernels) else last
+    exact &= (place >= 0) & (queue.group[own] == queue.group[last])
+    exact &= end[worked] > queue.ready[own]
+    # work that was there before the copy was given, or a wait that no such copy takes: else the copy alone
+    # was waited for
+    moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
+    slow = SLOW * (moved[last + 1] - moved[own + 1])
+    longer = ~queue.staged[last] & (length > slow)
+    exact &= (own == last) | (begin[worked] < queue.ready[last]) | longer
+    last = np.where(exact, own, last)
+    return _Waits(last, at, exact)
+
+
+class _Fit:
+    """What comparing a queue with its waits needs whatever the durations are: it is done many times.
+
+    Attributes:
+        log: Of each kernel, the logarithm of its duration in ns, as far as it is fitted.
+    """
+
+    def __init__(self, queue: Queue, waits: _Waits, kinds: int) -> None:
+        """Look at the operations of each wait's part of the queue.
+
+        Args:
+            queue: At least one operation.
+            waits: In the order of the queue.
+            kinds: How many kernels are told apart.
+        """
+        self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
+        self._waits = waits
+        # in a table of the kernels' durations: the last but one is that of no known kernel, the last of none
+        self._code = np.where(queue.kernel, np.where(queue.kind >= 0, queue.kind, kinds), kinds + 1)
+        moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
+        head = np.searchsorted(queue.group, queue.group[waits.last])
+        self._counts = waits.last + 1 - head
+        self._starts = np.append(0, np.cumsum(self._counts))[:-1]
+        owner, row = expand(head, waits.last + 1)
+        whole = len(row) > 0 and int(row[-1]) - int(row[0]) + 1 == len(row)
+        self._row: Ints | slice = slice(int(row[0]), int(row[-1]) + 1) if whole else row
+        left = waits.at[owner] - queue.ready[row] - (moved[waits.last[owner] + 1] - moved[row])
+        self._left, self._rows, self._owner = np.maximum(left, 1.0), row, owner
+        # no kernel comes from there on: nothing to scale
+        runs = np.append(0, np.cumsum(queue.kernel))
+        self._none = np.flatnonzero(runs[waits.last + 1][owner] == runs[row])
+        self._work = np.zeros(len(queue) + 1)
+
+    def compare(self, times: Floats | None = None) -> tuple[Floats, Ints]:
+        """(by how much kernels must be scaled so that each wait ends when it did, from which operation on).
+
+        Of all operations of a wait's part of the queue, scaled together, the end first meets the wait's
+        through the one with the least scale: ``ready + scale * kernels + copies = at``.
+
+        Args:
+            times: What kernels take, by kind, in ns; without, as far as that is learned.
+        """
+        table = np.append(np.exp(self.log) if times is None else times, (_FIRST_NS, 0.0))
+        work = self._work
+        np.cumsum(table.take(self._code), out=work[1:])
+        own = np.repeat(work[self._waits.last + 1], self._counts)
+        own -= work[self._row]
+        own[self._none] = 1.0
+        scale = np.divide(self._left, own, out=own)
+        scale[self._none] = np.inf
+        if not len(self._starts):
+            return np.zeros(0), np.zeros(0, np.int64)
+        least = np.minimum.reduceat(scale, self._starts)
+        chosen = np.flatnonzero(scale == np.repeat(least, self._counts))
+        first = np.zeros(len(self._starts), np.int64)
+        first[self._owner[chosen][::-1]] = self._rows[chosen][::-1]
+        return np.where(np.isfinite(least), least, 1.0), first
+
+    def correct(self) -> None:
+        """Scales the kernels of each busy stretch towards what is known of its end."""
+        ratio, first = self.compare()
+        waits, kinds = self._waits, len(self.log)
+        wrong = np.flatnonzero(waits.exact | (ratio < 1))
+        # the correction that each operation gets is that of its stretch; no two of these overlap
+        low, high = first[wrong], waits.last[wrong] + 1
+        change = np.repeat(np.clip(np.log(ratio[wrong]), -3.0, 3.0), high - low)
+        code = self._code[expand(low, high)[1]]
+        sums = np.bincount(code, weights=change, minlength=kinds)[:kinds]
+        counts = np.bincount(code, minlength=kinds)[:kinds]
+        self.log += np.where(counts > 0, sums / np.maximum(counts, 1), 0.0)
+        np.clip(self.log, np.log(_LEAST_NS), np.log(_MOST_NS), out=self.log)
+
+
+def _measured(queue: Queue, waits: _Waits, first: Ints, kinds: int) -> Mask:
+    """Kernels with a part in enough of the busy stretches whose end is known exactly."""
+    rows = np.flatnonzero(waits.exact)
+    size = len(queue)
+    inside = np.cumsum(
+        np.bincount(first[rows], minlength=size + 1) - np.bincount(waits.last[rows] + 1, minlength=size + 1)
+    )[:size]
+    chosen = (inside > 0) & (queue.kind >= 0)
+    measured: Mask = np.bincount(queue.kind[chosen], minlength=kinds) >= FEWEST
+    return measured
+
+
+# How fast copies go by the time that is left of waits beside the kernels that NVML saw.
+
+SLOW_OUT = 0.1  # ns that the CPU may take to copy a byte to where it has not been, where no copy says it
+HELD = 0.9  # of the kernels must lie in parts of the queue that say how long they took
+COPYTIMES_FEWEST = 8  # such parts
+VAGUE = 0.5  # a rate that may be off by more is no better than what NVML says of the lanes
+LARGE = 64 << 10  # bytes of a part's copies
+
+
+def copy_rates_of(
+    evidence: Evidence, gpu: GpuTime, span: DeviceTime, queue: Queue, seen: Witness | None
+) -> CopyRates:
+    """The rates of a queue's copies; those that no copy told by itself by what its waits leave."""
+    rates = queue.rates
+    if seen is None or queue.streams != 1 or rates.known or not rates.doubt:
+        return rates
+    calls = evidence.calls
+    known = np.maximum(queue.row, 0)
+    copies = (queue.row >= 0) & ~queue.kernel & (evidence.group_of(known) == Group.COPY)
+    copies &= np.isin(calls["direction"][known], (H2D, D2H))
+    size = np.where(copies, calls["bytes"][known], 0).astype(np.float64)
+    first = np.flatnonzero(np.append(True, queue.group[1:] != queue.group[:-1]))
+    last = np.append(first[1:], len(queue)) - 1
+    begin = np.maximum(queue.ready[first], np.append(0, queue.limit[last[:-1]]))
+    end = queue.limit[last]
+    moved = np.add.reduceat(size, first)
+    kernels = np.add.reduceat(queue.kernel.astype(np.int64), first)
+    read = copies & (calls["direction"][known] == D2H)
+    at = known[copies]
+    locked = np.zeros(len(queue), np.bool_)
+    locked[copies] = gpu.ranges.pinned(calls["pid"][at], calls["aux"][at], calls["begin"][at])
+    read_out = np.add.reduceat(np.where(read & ~locked, size, 0.0), first)
+    # what the CPU staged inside calls is gone when these return, and no part of what is left
+    staged = np.where(queue.staged, np.minimum(calls["end"][known] - calls["begin"][known], np.inf), 0.0)
+    staging = rates.staging if rates.staging is not None else UNSTAGED
+    staged = np.add.reduceat(np.minimum(staged, staging * size), first)
+    # waits, for whatever, and copies that return with their data
+    waits = read & (~locked | (evidence.role_of(known) == Role.COPY_SYNC))
+    waiting = union(
+        np.append(gpu.pending(span.device)[0], calls["begin"][known[waits]]),
+        np.append(gpu.pending(span.device)[1], calls["end"][known[waits]]),
+    )
+    chosen = (end < FOREVER // 2) & (end > begin) & (moved >= LARGE)
+    waited = np.zeros(len(first), np.int64)
+    waited[chosen] = covered(waiting, begin[chosen], end[chosen])
+    chosen &= waited > 0
+    if np.count_nonzero(chosen) < COPYTIMES_FEWEST or kernels[chosen].sum() < HELD * kernels.sum():
+        return rates
+    ran, total = seen.busy * span.span_ns * kernels[chosen].sum() / max(kernels.sum(), 1), moved[chosen].sum()
+    # the CPU takes a part of a copy to pageable memory, beside the link or after it, and may wait for a CPU
+    slow = staging if rates.staging is not None else SLOW_OUT
+    out = slow * read_out[chosen].sum() + call_time(evidence, known[waits]).queued.sum()
+    more = staged[chosen].sum() - ran
+    least = (waited[chosen].sum() - out + more) / total
+    most = ((end - begin)[chosen].sum() + more) / total
+    return _with(rates, least, most, seen.error * span.span_ns / total)
+
+
+def _with(rates: CopyRates, least: float, most: float, error: float) -> CopyRates:
+    """The rates with this one, where it says more than they do."""
+    nominal = rates.usual.ns
+    least, most = max(least - error, nominal), min(most + error, WORST_COPY * nominal)
+    if most <= nominal or most < least:
+        return rates
+    middle = (least + most) / 2
+    usual = Rate(middle, max((most - least) / 2 / middle, LEAST_COPY_ERROR + OTHERS_ERROR / 2))
+    if usual.error > VAGUE:  # what the lanes say is as likely
+        usual = Rate(nominal, min(most / nominal - 1, rates.usual.error))
+    return replace(rates, usual=usual, doubt=usual.error)

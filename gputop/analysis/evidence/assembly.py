@@ -1,0 +1,291 @@
+"""Sorts what was gathered: by thread and time, with the lives of threads and the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gputop.analysis.evidence.blocking import kinds_of
+from gputop.analysis.evidence.call_context import with_lines
+from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, union
+from gputop.analysis.evidence.evidence import (
+    CALL_COLUMNS,
+    LIFE_COLUMNS,
+    MOST_TIDS,
+    SLICE_COLUMNS,
+    TIME_BITS,
+    Column,
+    Columns,
+    Evidence,
+    Table,
+    Threads,
+    no_places,
+)
+from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.engine.facts import began_ns
+from gputop.engine.threads.occupancy import SEGMENT
+from gputop.engine.threads.switches import OpenThreads
+from probes.proc.syscalls import machine_of
+from probes.schema import NO_SYSCALL, Kind, OffFlag
+
+_ENOUGH = 1 << 14  # rows of a part: a column of it fits into the processor's cache
+
+
+def different(columns: Sequence[Column]) -> Ints:
+    """Each thread id of some columns once, ascending."""
+    seen = np.zeros(MOST_TIDS, np.bool_)
+    beyond = [np.zeros(0, np.int64)]
+    for tids in columns:
+        if len(tids) and tids.max() >= MOST_TIDS:
+            beyond.append(np.unique(tids).astype(np.int64))
+        else:
+            seen[tids] = True
+    return np.unique(np.concatenate([np.flatnonzero(seen), *beyond]))
+
+
+def by_thread(
+    parts: Sequence[Columns], dtype: np.dtype[np.void], threads: Threads, start_ns: int, *, consume: bool
+) -> Columns:
+    """One table, sorted by thread, then begin; with the thread's row as a column.
+
+    Each part is sorted by itself, while it is in the processor's cache, and copied to where its threads' rows
+    lie in the whole: of ten million calls there is neither time for a sort nor room for two tables.
+
+    Args:
+        parts: Tables with the columns of ``dtype``, in the order in which they were observed.
+        dtype: The columns.
+        threads: Where the rows of all thread ids that the parts mention are looked up.
+        start_ns: Of begins before it only that they are before matters.
+        consume: Take each part's columns out of it once they are copied.
+    """
+    parts = list(_large(parts, dtype, consume=consume))
+    every = threads.row(np.concatenate([np.zeros(0, np.uint32), *(part["tid"] for part in parts)]))
+    if len(threads.tid) <= 1 << 16:  # small numbers are sorted by counting
+        every = every.astype(np.uint16)
+    rows = np.split(every, np.cumsum([len(part) for part in parts])[:-1]) if parts else []
+    counts = [np.bincount(row, minlength=len(threads.tid)) for row in rows]
+    total = np.sum([np.zeros(len(threads.tid), np.int64), *counts], axis=0)
+    place = np.cumsum(total) - total
+    names = dtype.names or ()
+    out: dict[str, Column] = {name: np.empty(int(total.sum()), dtype[name]) for name in names}
+    for part, row, count in zip(parts, rows, counts, strict=True):
+        order = np.argsort(row, kind="stable")
+        mine = np.flatnonzero(count)
+        ends = np.cumsum(count[mine])
+        pieces = list(
+            zip(
+                place[mine].tolist(),
+                (place + count)[mine].tolist(),
+                (ends - count[mine]).tolist(),
+                ends.tolist(),
+                strict=True,
+            )
+        )
+        place += count
+        for name in names:
+            ordered = (part.pop(name) if consume else part[name]).take(order)
+            whole = out[name]
+            for first, last, begin, end in pieces:
+                whole[first:last] = ordered[begin:end]
+    out["row"] = np.repeat(np.arange(len(threads.tid)), total)
+    return _in_time(Columns(out), start_ns)
+
+
+def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool) -> Iterator[Columns]:
+    """The parts, neighbours joined up to ``_ENOUGH`` rows: each costs a copy for every thread and column."""
+    few: list[Columns] = []
+    for part, after in zip(parts, [*parts[1:], None], strict=False):
+        few.append(part)
+        if after is not None and sum(map(len, few)) + len(after) <= _ENOUGH:
+            continue
+        joined = few[0] if len(few) == 1 else Columns.join(few, dtype)
+        if consume and len(few) > 1:
+            for one in few:
+                for name in dtype.names or ():
+                    one.pop(name)
+        yield joined
+        few = []
+
+
+def _in_time(columns: Columns, start_ns: int) -> Columns:
+    """Records come in the order of time but for those of other CPUs: seldom is there anything left to do."""
+    row, begin = columns["row"], columns["begin"]
+    if ((row[1:] > row[:-1]) | (begin[1:] >= begin[:-1])).all():
+        return columns
+    order = np.argsort((row << TIME_BITS) | np.maximum(begin - start_ns, 0), kind="stable")
+    return Columns({name: columns.pop(name)[order] for name in columns.names()})
+
+
+# Sorts what was gathered: threads with their lives, calls and slices by thread, losses.
+
+
+def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:
+    """The evidence of everything that the gatherer holds.
+
+    Args:
+        gatherer: What was taken in.
+        since_ns: Of what is older only the order need be told apart; None where nothing is.
+        consume: Take it out of the gatherer, so that there is room for it but once.
+    """
+    ticks = gatherer.ticks
+    calls = [part for tick in ticks for part in tick.calls]
+    slices = [part for tick in ticks for part in tick.slices]
+    slices.append(_open_slices(gatherer.open, gatherer.end_ns, slices))
+    inner = Columns.join((part for tick in ticks for part in tick.inner), CALL_COLUMNS)
+    open_calls = _open_calls(gatherer.open, calls)
+    lives = np.concatenate([np.zeros(0, LIFE_COLUMNS), *gatherer.lives])
+    start = since_ns or int(gatherer.header.get("start_ns", 0))
+    if since_ns is None:
+        begins = [int(part["begin"].min()) for part in (*calls, *slices) if len(part)]
+        start = min([start or FOREVER, *begins]) if begins else start
+    threads = _threads(calls, slices, lives)
+    in_order = by_thread(calls, CALL_COLUMNS, threads, start, consume=consume)
+    off_cpu = by_thread(slices, SLICE_COLUMNS, threads, start, consume=consume)
+    _live(threads, in_order, off_cpu, lives)
+    off_cpu = _disjoint(off_cpu, start)
+    waits = kinds_of(off_cpu, machine_of(gatherer.header), gatherer.descriptors.names)
+    lost = gatherer.losses.intervals()
+    return Evidence(
+        start_ns=start,
+        end_ns=gatherer.end_ns,
+        apis=gatherer.apis,
+        facts=gatherer.facts,
+        threads=threads,
+        calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
+        inner=inner,
+        slices=off_cpu.with_column("wait", waits),
+        on_cpu=_joined([part for tick in ticks for part in tick.on_cpu]),
+        moves=_joined([part for tick in ticks for part in tick.moves]),
+        places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
+        open_calls=open_calls,
+        lost=lost,
+        lost_events=max(gatherer.counted_lost, gatherer.losses.records),
+        complete=_complete(lives, gatherer),
+        ended=group_ends(lives),
+        gpus=tuple(gatherer.gpus),
+        activities=gatherer.activities.table(),
+        files=tuple(gatherer.descriptors.names),
+        header=gatherer.header,
+        failed=gatherer.failed,
+        held=gatherer.held,
+        choices_kept=gatherer.choices_kept,
+        unkept=union(*np.array(gatherer.unkept, np.int64).reshape(-1, 2).T),
+    )
+
+
+def _joined(parts: list[Table]) -> Table:
+    return np.concatenate([np.zeros(0, SEGMENT), *parts])
+
+
+def _disjoint(slices: Columns, start_ns: int) -> Columns:
+    """A thread is off its CPU once at a time: what a damaged file says beyond that is cut off."""
+    if not len(slices):
+        return slices
+    width = 1 << TIME_BITS
+    row, begin = slices["row"], slices["begin"]
+    reach = np.maximum.accumulate(row * width + np.clip(slices["end"] - start_ns, 0, width - 1))
+    before = np.append(0, reach[:-1]) - row * width + start_ns
+    if (begin >= before).all():
+        return slices
+    begin = np.maximum(begin, before)
+    end = np.maximum(slices["end"], begin)
+    columns = {name: slices[name] for name in slices.names()}
+    columns.update(begin=begin, end=end, queued=np.clip(slices["queued"], begin, end))
+    return Columns(columns).take(np.flatnonzero(end > begin))
+
+
+def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
+    """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
+    tids = np.array(still.tid, np.int64)
+    asked = since > 0
+    if not asked.any():
+        return np.zeros(len(tids), np.bool_)
+    order = np.argsort(tids)
+    latest = np.zeros(len(tids), np.int64)  # by ascending thread id
+    for part in parts:
+        recent = np.flatnonzero(part["end"] > since[asked].min())
+        recent = recent[np.isin(part["tid"][recent], tids[asked])]
+        np.maximum.at(latest, np.searchsorted(tids[order], part["tid"][recent]), part["end"][recent])
+    result = np.zeros(len(tids), np.bool_)
+    result[order] = latest > since[order]
+    return result & asked
+
+
+def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:
+    """Stays off the CPU that had not ended at the last mark: until the far future."""
+    off = np.array(still.off_since, np.int64)
+    queued = np.array(still.queued_since, np.int64)
+    chosen = (off > 0) & (off <= end_ns) & ~_since_returned(still, off, slices)
+    rows = int(np.count_nonzero(chosen))
+    columns: dict[str, Column] = {
+        name: np.zeros(rows, SLICE_COLUMNS[name]) for name in SLICE_COLUMNS.names or ()
+    }
+    columns["begin"] = off[chosen]
+    columns["end"] = np.full(rows, FOREVER, np.int64)
+    columns["queued"] = np.where(queued[chosen] > 0, queued[chosen], FOREVER)
+    columns["tid"] = np.array(still.tid, np.uint32)[chosen]
+    columns["pid"] = np.array(still.pid, np.uint32)[chosen]
+    columns["syscall"] = np.full(rows, NO_SYSCALL, np.uint16)
+    columns["flags"] = np.full(rows, OffFlag.WAKE_MISSED, np.uint16)
+    return Columns(columns)
+
+
+def _open_calls(still: OpenThreads, calls: Sequence[Columns]) -> Table:
+    """Outermost calls under way at the last mark."""
+    op, since = np.array(still.op, np.int64), np.array(still.call_since, np.int64)
+    chosen = (op >= 0) & ~_since_returned(still, since, calls)
+    table = np.zeros(
+        int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")]
+    )
+    table["tid"], table["pid"] = np.array(still.tid, np.int64)[chosen], np.array(still.pid, np.int64)[chosen]
+    table["op"], table["begin"] = op[chosen], np.array(still.call_since, np.int64)[chosen]
+    return table
+
+
+def _threads(calls: Sequence[Columns], slices: Sequence[Columns], lives: Table) -> Threads:
+    """The threads, about which nothing is known yet."""
+    tids = different([part["tid"] for part in (*calls, *slices)] + [lives["tid"]])
+    size = len(tids)
+    never = np.full(size, FOREVER, np.int64)
+    return Threads(tids, np.zeros(size, np.int64), never, never.copy(), np.full(size, -1, np.int64))
+
+
+def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> None:
+    """Fills in whose the threads are, and from when to when each lived."""
+    for columns in (calls, slices):
+        threads.pid[columns["row"]] = columns["pid"]
+    place = np.searchsorted(threads.tid, lives["tid"])
+    threads.pid[place] = lives["pid"]
+    # Without a birth on record a thread is known from its first record on.
+    np.minimum.at(threads.known, slices["row"], slices["begin"])
+    order = np.argsort(lives["at"], kind="stable")
+    lives, place = lives[order], place[order]
+    died, forked = lives["kind"] == Kind.EXIT.value, lives["kind"] == Kind.FORK.value
+    np.minimum.at(threads.known, place[~died], lives["at"][~died])
+    threads.ended[place] = np.where(died, lives["at"], FOREVER)  # what came last stays
+    makers = lives["maker"][forked]
+    maker = np.minimum(np.searchsorted(threads.tid, makers), len(threads.tid) - 1)
+    known = threads.tid[maker] == makers
+    threads.parent[place[forked][known]] = maker[known]
+
+
+def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
+    """Processes whose birth or whose program's start was seen."""
+    born = (lives["kind"] == Kind.EXEC) | ((lives["kind"] == Kind.FORK) & (lives["tid"] == lives["pid"]))
+    since = int(gatherer.header.get("start_ns", FOREVER))
+    started = {
+        pid
+        for pid, facts in gatherer.facts.processes.items()
+        if (began := began_ns(facts, gatherer.header)) is not None and began > since
+    }
+    return frozenset(lives["pid"][born].tolist()) | started | gatherer.complete
+
+
+def group_ends(lives: Table) -> dict[int, int]:
+    """When each process's last thread ended: its GPU contexts end with it."""
+    last: dict[int, int] = {}
+    exits = lives[lives["dead"]]
+    for pid, at in zip(exits["pid"].tolist(), exits["at"].tolist(), strict=True):
+        last[pid] = max(last.get(pid, 0), at)
+    return last

@@ -1,0 +1,307 @@
+"""What calls lie in: source lines, a profiler's operators and ranges, their thread's states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import GRAPH, KERNEL, ON_GPU, OPERATOR, PYTHON, RANGE
+from gputop.analysis.evidence.columns import FOREVER, Ints, intersect, overlap, union
+from gputop.analysis.evidence.evidence import Column, Columns, Evidence, Threads
+from gputop.engine.calls.source_text import read_source
+from gputop.engine.calls.stack_table import Line, in_backward
+from gputop.engine.facts import Facts
+from gputop.engine.threads.occupancy import expand
+from gputop.engine.wallclock import WallClock
+from probes.activities import Table
+from probes.code.source_files import is_library
+
+
+def text_of(evidence: Evidence, line: Line) -> str:
+    """The line's source; "" where this machine has not the file that the program had."""
+    if not line.file.startswith("/") or line.is_native or line.line < 1:
+        return ""
+    source = read_source(line, None)
+    clock = WallClock.of_header(evidence.header)
+    if clock is not None and (
+        clock.joined(evidence.facts.clock).is_after(source.changed_ns, evidence.end_ns) is not False
+    ):
+        return ""  # or it cannot be told, since the clock was set
+    return source.lines[line.line - 1] if line.line <= len(source.lines) else ""
+
+
+def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
+    """A number for the line of each stack, the same for the same line; -1 where it is not known."""
+    numbers = np.unique(stacks)
+    known: dict[Line, int] = {}
+    of_stack = np.full(len(numbers), -1, np.int64)
+    for place, stack in enumerate(numbers.tolist()):
+        line = evidence.facts.stacks.line(stack)
+        if line is not None:
+            of_stack[place] = known.setdefault(line, len(known))
+    of_each: Ints = of_stack[np.searchsorted(numbers, stacks)]  # of few different ones faster than an inverse
+    return of_each
+
+
+# The line of the calls of autograd's threads: that at which Python waits in `backward()`.
+
+MOSTLY = 0.8  # of the waits in ``backward()``: at one line
+NAMES = "pt_autograd"  # how PyTorch calls the threads of its engine, with a number behind
+
+
+def with_lines(calls: Columns, slices: Columns, threads: Threads, facts: Facts) -> Columns:
+    """The calls; those of autograd's threads that have no line of their own have the stack of who waits.
+
+    A backward function that is written in Python runs in such a thread, too, and keeps its own line.
+
+    Args:
+        calls: By (thread, begin).
+        slices: By (thread, begin), no two of a thread at once.
+        threads: Whose they are.
+        facts: The threads' names, and what the stacks are.
+    """
+    named = [row for row, tid in enumerate(threads.tid.tolist()) if facts.thread_name(tid).startswith(NAMES)]
+    if not named or not len(calls) or not len(slices):
+        return calls
+    stacks = None
+    for pid in np.unique(threads.pid[named]).tolist():
+        mine = [row for row in named if threads.pid[row] == pid]
+        waits = _waits(slices, np.flatnonzero(threads.pid == pid), facts)
+        if not len(waits):
+            continue
+        for row in mine:
+            rows = np.arange(*np.searchsorted(calls["row"], [row, row + 1]))
+            rows = rows[_without_line(calls["stack"][rows], facts)]
+            if not len(rows):
+                continue
+            stacks = calls["stack"].copy() if stacks is None else stacks
+            stacks[rows] = _covering(calls["begin"][rows], slices, waits, calls["stack"][rows])
+    if stacks is None:
+        return calls
+    columns = {name: calls[name] for name in calls.names()}
+    return Columns({**columns, "stack": stacks})
+
+
+def backward_line(evidence: Evidence, pid: int) -> Line | None:
+    """The line of a process that waits in ``backward()``; None where none or several do."""
+    slices, facts = evidence.slices, evidence.facts
+    mine = slices["stack"][slices["pid"] == np.uint32(pid)]
+    counts: dict[Line | None, int] = {}
+    for stack, count in zip(
+        *(column.tolist() for column in np.unique(mine, return_counts=True)), strict=True
+    ):
+        if in_backward(facts.stacks.frames(stack)):
+            line = facts.stacks.line(stack)
+            counts[line] = counts.get(line, 0) + count
+    most = max(counts, key=lambda line: counts[line], default=None)
+    return most if most is not None and counts[most] >= MOSTLY * sum(counts.values()) else None
+
+
+def _waits(slices: Columns, threads: Ints, facts: Facts) -> Ints:
+    """The stays off the CPU of a process's threads within ``backward()``, by their begin."""
+    rows = np.concatenate(
+        [np.arange(*np.searchsorted(slices["row"], [row, row + 1])) for row in threads.tolist()]
+    )
+    stacks = slices["stack"][rows]
+    chosen = [stack for stack in np.unique(stacks).tolist() if in_backward(facts.stacks.frames(stack))]
+    rows = rows[np.isin(stacks, np.array(chosen, np.uint64))]
+    return rows[np.argsort(slices["begin"][rows], kind="stable")]
+
+
+def _without_line(stacks: Column, facts: Facts) -> Column:
+    """Which of these stacks name no line of the program."""
+    numbers, which = np.unique(stacks, return_inverse=True)
+    lines = [facts.stacks.line(stack) for stack in numbers.tolist()]
+    return np.array([line is None or is_library(line.file) for line in lines], np.bool_)[which.reshape(-1)]
+
+
+def _covering(times: Ints, slices: Columns, waits: Ints, otherwise: Column) -> Column:
+    """The stack of the wait that is under way at each of these times, or of the last that began before.
+
+    Who waits is woken now and then (a hook in Python wants the lock) and goes on waiting in the same call.
+    """
+    place = np.searchsorted(slices["begin"][waits], times, side="right") - 1
+    item = waits[np.maximum(place, 0)]
+    following = waits[np.minimum(place + 1, len(waits) - 1)]
+    within = (place >= 0) & (slices["end"][item] > times)
+    # between two waits of the same call
+    between = (place >= 0) & (place + 1 < len(waits))
+    between &= slices["stack"][item] == slices["stack"][following]
+    return np.where(within | between, slices["stack"][item], otherwise)
+
+
+# What a thread did during its calls: on a CPU, in a run queue, blocked; to the nanosecond.
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """The parts of each call; they sum up to its duration."""
+
+    on_cpu: Ints
+    queued: Ints
+    blocked: Ints
+
+
+def call_time(evidence: Evidence, rows: Ints) -> CallTime:
+    """The parts of these calls."""
+    calls = evidence.calls
+    return time_within(evidence, calls["row"][rows], calls["begin"][rows], calls["end"][rows])
+
+
+def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> CallTime:
+    """The parts of intervals of threads."""
+    slices = evidence.slices
+    first = np.searchsorted(evidence.slice_ends, evidence.key(thread, begin), side="right")
+    last = np.searchsorted(evidence.slice_begins, evidence.key(thread, end), side="left")
+    owner, item = expand(first, last)
+    low, high = begin[owner], end[owner]
+    asleep = overlap(slices["begin"][item], slices["queued"][item], low, high)
+    waiting = overlap(slices["queued"][item], slices["end"][item], low, high)
+    blocked = np.bincount(owner, weights=asleep, minlength=len(begin)).astype(np.int64)
+    queued = np.bincount(owner, weights=waiting, minlength=len(begin)).astype(np.int64)
+    return CallTime(end - begin - queued - blocked, queued, blocked)
+
+
+# What a profiler says a thread was in: operators, ranges and functions, which lie within each other.
+
+Intervals = tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Innermost:
+    """Of one thread what was innermost, as disjoint intervals in order: ``name`` is a place in the texts."""
+
+    begin: Ints
+    end: Ints
+    name: Ints
+
+    def times(self, begin: Ints, end: Ints) -> dict[int, int]:
+        """ns by name, of disjoint intervals in order."""
+        if not len(self.begin) or not len(begin):
+            return {}
+        low, high = intersect((self.begin, self.end), (begin, end))
+        which = self.name[np.searchsorted(self.end, low, side="right")]
+        sums = np.bincount(which, weights=high - low)
+        return {int(one): int(sums[one]) for one in np.flatnonzero(sums)}
+
+
+class Nesting:
+    """The rows of all threads; ``around`` are names that tell nothing, since they are around everything."""
+
+    def __init__(self, evidence: Evidence, around: tuple[str, ...]) -> None:
+        activities = evidence.activities
+        self._evidence = evidence
+        self._around = np.array([text.startswith(around) for text in activities.texts] or [False])
+        self._named = _by_thread(activities.of(OPERATOR, RANGE))
+        self._python = _by_thread(activities.of(PYTHON))
+
+    def named(self, tid: int, begin: Ints, end: Ints) -> Innermost:
+        """The innermost operators and ranges of a thread within some disjoint intervals in order."""
+        rows = self._named.get(tid)
+        if rows is None:
+            return _NOTHING
+        return _flat(_near(rows[~self._around[rows["name"]]], begin, end))
+
+    def functions(self, tid: int, begin: Ints, end: Ints, chosen: Ints) -> Innermost:
+        """The innermost functions of Python, of those whose names are chosen."""
+        rows = self._python.get(tid)
+        if rows is None:
+            return _NOTHING
+        return _flat(_near(rows[np.isin(rows["name"], chosen)], begin, end))
+
+    def within(self, tid: int, names: Ints) -> Intervals:
+        """When a thread was in an operator or range of one of these names, however deep."""
+        rows = self._named.get(tid)
+        if rows is None or not len(names):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        rows = rows[np.isin(rows["name"], names)]
+        return union(rows["begin"].astype(np.int64), rows["end"].astype(np.int64))
+
+
+_NOTHING = Innermost(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _by_thread(rows: Table) -> dict[int, Table]:
+    """Of each thread its rows, the outer before the inner ones."""
+    rows = rows[np.lexsort((-rows["end"], rows["begin"], rows["tid"]))]
+    heads = np.flatnonzero(np.diff(rows["tid"], prepend=-2))
+    return {int(part["tid"][0]): part for part in np.split(rows, heads[1:])} if len(rows) else {}
+
+
+def _near(rows: Table, begin: Ints, end: Ints) -> Table:
+    """Those that some interval overlaps."""
+    if not len(begin):
+        return rows[:0]
+    place = np.searchsorted(end, rows["begin"], side="right")
+    near: Table = rows[(place < len(begin)) & (begin[np.minimum(place, len(begin) - 1)] < rows["end"])]
+    return near
+
+
+def _flat(rows: Table) -> Innermost:
+    """What is innermost at each moment."""
+    pieces: list[tuple[int, int, int]] = []
+    open_: list[tuple[int, int]] = []  # (end, name)
+    at = 0
+    for first, last, name in zip(
+        rows["begin"].tolist(), rows["end"].tolist(), rows["name"].tolist(), strict=True
+    ):
+        while open_ and open_[-1][0] <= first:
+            until, what = open_.pop()
+            if until > at:
+                pieces.append((at, until, what))
+                at = until
+        if open_ and first > at:
+            pieces.append((at, first, open_[-1][1]))
+        at = max(at, first)
+        open_.append((min(last, open_[-1][0]) if open_ else last, name))
+    while open_:
+        until, what = open_.pop()
+        if until > at:
+            pieces.append((at, until, what))
+            at = until
+    table = np.array(pieces, np.int64).reshape(-1, 3)
+    return Innermost(table[:, 0], table[:, 1], table[:, 2])
+
+
+# What each call gave the GPU, in a file that holds kernels: its calls have no handles.
+
+
+def kernels_given(evidence: Evidence) -> Ints:
+    """For each row of ``evidence.calls`` the place of its kernel's name in the texts, plus one; 0: none."""
+    found = np.zeros(len(evidence.calls), np.int64)
+    rows, call = _linked(evidence, KERNEL, GRAPH)
+    found[call] = rows["name"] + 1
+    return found
+
+
+def kernel_times(evidence: Evidence) -> Ints:
+    """For each row of ``evidence.calls`` how long the kernel ran that it launched; -1: not known."""
+    found = np.full(len(evidence.calls), -1, np.int64)
+    rows, call = _linked(evidence, KERNEL)
+    found[call] = 0
+    np.add.at(found, call, rows["end"] - rows["begin"])
+    return found
+
+
+def work_ended(evidence: Evidence, calls: Ints) -> Ints:
+    """When what each of these calls gave the GPU had ended by the GPU's own clock; FOREVER: not known."""
+    ends = np.full(len(evidence.calls), -1, np.int64)
+    rows, call = _linked(evidence, *ON_GPU)
+    np.maximum.at(ends, call, rows["end"])
+    return np.where(ends[calls] >= 0, ends[calls], FOREVER)
+
+
+def _linked(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
+    """(what the GPU did, the row of the call that gave it), where that is in the file."""
+    calls = evidence.calls
+    rows = evidence.activities.of(*what)
+    rows = rows[rows["call_tid"] >= 0]
+    if not len(rows) or not len(calls):
+        return rows[:0], np.zeros(0, np.int64)
+    thread = evidence.threads.row(rows["call_tid"])
+    keys = evidence.key(calls["row"], calls["begin"])
+    wanted = evidence.key(np.maximum(thread, 0), rows["call_begin"])
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    known = (thread >= 0) & (keys[place] == wanted)
+    return rows[known], place[known]

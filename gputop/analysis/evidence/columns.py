@@ -1,0 +1,299 @@
+"""Numpy tools: intervals, exact identity of values, and how closely to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.threads.occupancy import expand
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+FOREVER = 1 << 62  # ns: later than any moment of a session
+T = TypeVar("T", bound=np.generic)
+Mask = npt.NDArray[np.bool_]
+
+
+def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
+    """Nanoseconds that [begin, end) and [low, high) share, row by row."""
+    shared: Ints = np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
+    return shared
+
+
+def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Disjoint intervals in order that cover the same instants; empty ones are dropped."""
+    keep = end > begin
+    begin, end = begin[keep], end[keep]
+    order = np.argsort(begin, kind="stable")
+    begin, reach = begin[order], np.maximum.accumulate(end[order]) if len(order) else end
+    fresh = np.ones(len(begin), np.bool_)
+    fresh[1:] = begin[1:] > reach[:-1]
+    heads = np.flatnonzero(fresh)
+    tails = np.append(heads[1:], len(begin)) - 1
+    return begin[heads], reach[tails] if len(heads) else reach[:0]
+
+
+def length(begin: Ints, end: Ints) -> int:
+    """The instants covered by intervals that may overlap, in nanoseconds."""
+    begin, end = union(begin, end)
+    return int((end - begin).sum())
+
+
+def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What two lists of disjoint, ordered intervals share."""
+    first = np.searchsorted(b[1], a[0], side="right")
+    last = np.searchsorted(b[0], a[1], side="left")
+    left, right = expand(first, last)
+    mine, theirs = left, right
+    begin = np.maximum(a[0][mine], b[0][theirs])
+    end = np.minimum(a[1][mine], b[1][theirs])
+    return begin, end
+
+
+def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What of ``a`` lies outside ``b``; both disjoint and ordered."""
+    if not len(a[0]):
+        return a
+    low, high = int(a[0][0]), int(a[1][-1])
+    inside = (b[1] > low) & (b[0] < high)
+    begin = np.append(low, np.maximum(b[1][inside], low))
+    end = np.append(np.minimum(b[0][inside], high), high)
+    return intersect(a, (begin[end > begin], end[end > begin]))
+
+
+def shared(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> int:
+    """Nanoseconds that two lists of disjoint, ordered intervals share, fast for a short ``b``."""
+    if not len(a[0]):
+        return 0
+    total = np.append(0, np.cumsum(a[1] - a[0]))
+
+    def before(moments: Ints) -> int:
+        place = np.searchsorted(a[0], moments, side="right")
+        beyond = np.maximum(a[1][np.maximum(place - 1, 0)] - moments, 0)
+        return int((total[place] - np.where(place > 0, beyond, 0)).sum())
+
+    return before(b[1]) - before(b[0])
+
+
+def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
+    """Nanoseconds of each [begin, end) that disjoint, ordered intervals cover."""
+    first = np.searchsorted(cover[1], begin, side="right")
+    last = np.searchsorted(cover[0], end, side="left")
+    row, item = expand(first, last)
+    shared = overlap(begin[row], end[row], cover[0][item], cover[1][item])
+    return np.bincount(row, weights=shared, minlength=len(begin)).astype(np.int64)
+
+
+def distinct(rows: Ints) -> Ints:
+    """The different numbers among rows of a table, ascending; -1 stands for no row and is left out."""
+    chosen = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
+    chosen[rows[rows >= 0]] = True
+    return np.flatnonzero(chosen)
+
+
+def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
+    """As np.unique with index and inverse, for columns that mostly stay the same from row to row."""
+    heads = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.zeros(0, np.int64)
+    unique, first, number = np.unique(ids[heads], return_index=True, return_inverse=True)
+    lengths = np.diff(np.append(heads, len(ids)))
+    return unique, heads[first], np.repeat(number.reshape(-1).astype(np.int64), lengths)
+
+
+# How much of a long stretch is looked at closely: what a file is worth, or what a live screen can afford.
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Bounds of what is done to estimate and to replay; beyond them samples stand for the whole.
+
+    Attributes:
+        operations: By so many of a queue durations are found, and by so many they are learned.
+        gaps: So many estimated gaps are followed one by one, the longest.
+        waits: So many waits of a program are run again, from the middle: a loop repeats itself.
+    """
+
+    operations: int
+    gaps: int
+    waits: int
+
+
+WHOLE = Effort(operations=300_000, gaps=20_000, waits=1_500)
+LIVE = Effort(operations=120_000, gaps=5_000, waits=1_500)
+
+# Equal values get equal numbers, unequal ones never: exact identity of handles, and of what columns name.
+
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+_SLOTS_BITS = 16
+_TABLE = 1 << 20  # so many numbers are looked up in a table; more are sorted
+
+
+def numbered(values: npt.NDArray[np.uint64]) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """The number of each value, and the value of each number; in no order, and without sorting ten million.
+
+    A table of slots finds one that may be equal, and equality decides; what met another value in its slot
+    goes to the next table, and what is left after all of them is sorted.
+    """
+    ids = np.full(len(values), -1, np.int64)
+    distinct: list[npt.NDArray[np.uint64]] = []
+    known = 0
+    rest: Ints | None = None  # rows without a number yet; None: all
+    for multiplier in _MULTIPLIERS:
+        left = values if rest is None else values[rest]
+        if not len(left):
+            break
+        slot = (left * np.uint64(multiplier)) >> np.uint64(64 - _SLOTS_BITS)
+        table = np.full(1 << _SLOTS_BITS, -1, np.int64)
+        table[slot] = np.arange(len(left))
+        used = np.flatnonzero(table >= 0)
+        owner = left[table[used]]
+        number = np.zeros(1 << _SLOTS_BITS, np.int64)
+        number[used] = np.arange(len(used))
+        mine = number[slot]
+        same = owner[mine] == left
+        if rest is None:
+            ids = np.where(same, mine, -1)
+            rest = np.flatnonzero(~same)
+        else:
+            ids[rest[same]] = known + mine[same]
+            rest = rest[~same]
+        distinct.append(owner)
+        known += len(owner)
+    if rest is not None and len(rest):
+        unique, number = np.unique(values[rest], return_inverse=True)
+        ids[rest] = known + number.reshape(-1)
+        distinct.append(unique)
+    return ids, np.concatenate([np.zeros(0, np.uint64), *distinct])
+
+
+def group_ids(*columns: npt.NDArray[Any]) -> Ints:
+    """One number for each row: rows that are equal in all columns have the same, others never.
+
+    Args:
+        columns: Of integers that are not negative, all of one length.
+
+    Returns:
+        Numbers from 0 on without a gap, in the order of the first column's values, then the second's, …
+    """
+    return Identities(*columns).number
+
+
+def first_seen(*columns: npt.NDArray[Any]) -> Ints:
+    """Rows that may be the first of their kind, ascending: of all others an earlier one is equal.
+
+    Args:
+        columns: Of integers that are not negative, all of one length.
+    """
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed += column.astype(np.uint64, copy=False)
+        mixed *= np.uint64(_MULTIPLIERS[0])
+    slot = mixed >> np.uint64(64 - _SLOTS_BITS)
+    table = np.zeros(1 << _SLOTS_BITS, np.int64)
+    table[slot[::-1]] = np.arange(len(slot))[::-1]
+    first = table[slot]
+    fresh = first == np.arange(len(slot))
+    for column in columns:
+        fresh |= column[first] != column
+    return np.flatnonzero(fresh)
+
+
+class Identities:
+    """What rows of some columns name, numbered; other rows are looked up among them.
+
+    Attributes:
+        number: Of each row, as ``group_ids`` has it.
+    """
+
+    def __init__(self, *columns: npt.NDArray[Any]) -> None:
+        self._values: list[npt.NDArray[np.uint64]] = []  # of each column, ascending
+        self._pairs: list[_Pairs | None] = []  # of the numbers up to each column; None: all that can be
+        number = np.zeros(len(columns[0]), np.int64)
+        size = 1
+        for column in columns:
+            place, values = _ranked(column)
+            self._values.append(values)
+            if size == 1 or len(values) <= 1:
+                number, size = (place, len(values)) if size == 1 else (number, size)
+                self._pairs.append(None)
+                continue
+            pairs = _Pairs(number * len(values) + place, size * len(values))
+            number, size = pairs.number, len(pairs)
+            self._pairs.append(pairs.without_rows())
+        self.number: Ints = number
+        self._size = size if len(number) else 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def find(self, *columns: npt.NDArray[Any]) -> Ints:
+        """The number of what each row names; -1 where none of the known rows does."""
+        number = np.zeros(len(columns[0]), np.int64)
+        if not len(self):
+            return number - 1
+        missing = np.zeros(len(number), np.bool_)
+        size = 1
+        for column, values, pairs in zip(columns, self._values, self._pairs, strict=True):
+            place = _places(values, column, missing)
+            if pairs is None:
+                number, size = (place, len(values)) if size == 1 else (number, size)
+            else:
+                number, size = pairs.find(number * len(values) + place, missing), len(pairs)
+        return np.where(missing, -1, number)
+
+
+def _places(values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> Ints:
+    """Where in ascending values each wanted one is; marks those that are not there."""
+    wanted = wanted.astype(values.dtype, copy=False)
+    if len(values) == 1:
+        missing |= wanted != values[0]
+        return np.zeros(len(wanted), np.int64)
+    place = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    missing |= values[place] != wanted
+    return place
+
+
+def _ranked(column: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """(the rank of each value, the values in order)."""
+    exact = column.astype(np.uint64, copy=False)
+    if len(exact) and (exact == exact[0]).all():
+        return np.zeros(len(exact), np.int64), exact[:1].copy()
+    ids, values = numbered(exact)
+    order = np.argsort(values)
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.arange(len(values))
+    return rank[ids], values[order]
+
+
+class _Pairs:
+    """The numbers below ``size`` that occur, ranked: by a table where it is small, else sorted."""
+
+    def __init__(self, pairs: Ints, size: int) -> None:
+        self._table: Ints | None = None
+        if size > _TABLE:
+            self._known, rank = np.unique(pairs, return_inverse=True)
+            self.number: Ints = rank.reshape(-1).astype(np.int64)
+            return
+        used = np.zeros(size, np.bool_)
+        used[pairs] = True
+        self._known = np.flatnonzero(used)
+        self._table = np.where(used, np.cumsum(used) - 1, -1)
+        self.number = self._table[pairs]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def without_rows(self) -> _Pairs:
+        """The same without the numbers of the rows it was made of."""
+        self.number = self.number[:0]
+        return self
+
+    def find(self, pairs: Ints, missing: npt.NDArray[np.bool_]) -> Ints:
+        """The rank of each; marks those that do not occur."""
+        if self._table is None:
+            return _places(self._known, pairs, missing)
+        rank = self._table[pairs]
+        missing |= rank < 0
+        return np.maximum(rank, 0)

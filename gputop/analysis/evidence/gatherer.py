@@ -1,0 +1,557 @@
+"""Takes items in, live or from a file, as columns for the analysis; counts what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.evidence.api_classes import ActivityGatherer, ApiTable, Role
+from gputop.analysis.evidence.blocking import STOPPED, UNKNOWN, Descriptors
+from gputop.analysis.evidence.columns import Ints, union
+from gputop.analysis.evidence.evidence import (
+    CALL_COLUMNS,
+    SLICE_COLUMNS,
+    Columns,
+    Table,
+    Tick,
+    lives_of,
+    places_of,
+)
+from gputop.analysis.evidence.memory_ledger import Held
+from gputop.engine.calls.failed_calls import FailedCalls
+from gputop.engine.facts import Facts, lost_before
+from gputop.engine.fork_state import apart
+from gputop.engine.threads.occupancy import segments_of
+from gputop.engine.threads.switches import OpenThreads
+from probes import api, schema
+from probes.proc.syscalls import machine_of
+from probes.samples import CarriedData, lost_until, process_data, told
+from probes.schema import (
+    ALIASED,
+    COPY_SHIFT,
+    RECORD,
+    CallFlag,
+    ExitFlag,
+    Kind,
+    OffFlag,
+    Records,
+    empty,
+    join,
+    select,
+)
+from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, SUMS, Item, Sample
+
+if TYPE_CHECKING:
+    from gputop.analysis.evidence.evidence import Columns, Table, Tick
+
+_ROWS: Final = 10_000  # of one sample, whose size is bounded
+_MOST: Final = 1 << 16  # more in one sample was made to fill memory
+
+
+def sample_before(tick: Tick, lives: Sequence[Table], complete: Iterable[int], time_ns: int) -> list[Sample]:
+    """The samples that say what is carried over.
+
+    Args:
+        tick: Calls, inner calls and stays off the CPU, as retention.py chose them.
+        lives: Births and ends of threads that live.
+        complete: Processes all of whose CUDA calls were seen.
+        time_ns: The moment before which all of it lies.
+    """
+    parts = [_calls(one, 0) for one in tick.calls] + [_calls(one, CallFlag.NESTED) for one in tick.inner]
+    parts += [_slices(one) for one in tick.slices] + [_lives(one) for one in lives]
+    records = join([empty(0), *parts])
+    records = records[np.argsort(records["t_end"], kind="stable")]
+    pids = list(complete)
+    return [
+        sample_of(records[row : row + _ROWS], pids, time_ns) for row in range(0, max(len(records), 1), _ROWS)
+    ]
+
+
+def sample_of(records: Records, complete: Iterable[int], time_ns: int) -> Sample:
+    """One such sample; arguments as ``records_before`` returns them."""
+    pids = sorted(int(pid) for pid in complete)
+    return Sample(CARRIED, time_ns, {"complete": pids, "columns": packed_columns(records)})
+
+
+def records_before(data: Mapping[str, Any]) -> tuple[Records, frozenset[int]]:
+    """(the calls and lives of such a sample, processes all of whose calls were seen).
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    columns = data["columns"]
+    count = len(columns["kind"])
+    if count > _MOST:
+        raise ValueError(f"{count} calls from before the recording")
+    records = empty(count)
+    for name in RECORD.names or ():
+        if name in columns:
+            records[name] = np.frombuffer(columns[name], RECORD[name])
+    return records, frozenset(int(pid) for pid in data.get("complete", ()))
+
+
+def packed_columns(records: Records) -> dict[str, bytes]:
+    """Records as such a sample holds them."""
+    return {name: np.ascontiguousarray(records[name]).tobytes() for name in RECORD.names or ()}
+
+
+def _calls(columns: Columns, flags: int) -> Records:
+    records = empty(len(columns))
+    records["kind"] = Kind.CALL
+    records["t_end"], records["duration"] = columns["end"], columns["end"] - columns["begin"]
+    for name in ("tid", "pid", "op", "ret", "bytes", "stream", "aux", "stack"):
+        records[name] = columns[name]
+    records["run_delay"] = columns["shape"]  # without COUNTERS it is that
+    abandoned: npt.NDArray[np.uint16] = columns["abandoned"].astype(np.uint16) * CallFlag.ABANDONED
+    records["flags"] = columns["direction"].astype(np.uint16) << COPY_SHIFT | abandoned | flags
+    return records
+
+
+def _slices(columns: Columns) -> Records:
+    records = empty(len(columns))
+    rows = records.view(ALIASED)
+    rows["kind"], rows["t_end"] = Kind.OFFCPU, columns["end"]
+    rows["duration"], rows["runnable"] = columns["end"] - columns["begin"], columns["end"] - columns["queued"]
+    for name in ("tid", "pid", "waker_tid", "waker_pid", "cpu", "queue_cpu", "flags", "faults", "stack"):
+        rows[name] = columns[name]
+    rows["op"], rows["argument"] = columns["syscall"], columns["descriptor"]
+    return records
+
+
+def _lives(table: Table) -> Records:
+    records = empty(len(table))
+    rows = records.view(ALIASED)
+    for name in ("tid", "pid", "kind"):
+        rows[name] = table[name]
+    rows["t_end"], rows["next_tid"] = table["at"], table["maker"]
+    rows["flags"] = table["dead"].astype(np.uint16) * ExitFlag.GROUP_DEAD
+    return records
+
+
+# Finds lost records by their numbers: each CPU counts every record that it begins, lost ones too.
+
+
+class LossFinder:
+    """Looks at the records in the order in which they were read.
+
+    A record's number may be taken twice when an interrupt writes one between counting and reserving: then
+    the next number is there twice, which is no loss.
+    """
+
+    def __init__(self, start_ns: int, *, cut: bool = False) -> None:
+        """Start before the first record.
+
+        Args:
+            start_ns: From when on records are missed.
+            cut: The records begin in the middle of a session: the first number of a CPU tells nothing.
+        """
+        self._start_ns = start_ns
+        self._cut = cut
+        self._skips = False
+        self._seq: dict[int, int] = {}
+        self._time: dict[int, int] = {}
+        self._begin: list[int] = []
+        self._end: list[int] = []
+        self.records = 0
+
+    def add(self, records: Records) -> None:
+        """Takes a batch in."""
+        if self._skips:
+            return
+        cpus = records["cpu"]
+        order = np.argsort(cpus, kind="stable")
+        cpus, seq = cpus[order], records["seq"][order].astype(np.uint32)
+        step = np.empty(len(seq), np.int32)
+        step[1:] = (seq[1:] - seq[:-1]).view(np.int32)
+        heads = np.append(0, np.flatnonzero(cpus[1:] != cpus[:-1]) + 1)
+        unseen = seq[heads] - np.uint32(1) if self._cut else np.zeros(len(heads), np.uint32)
+        starts = zip(cpus[heads].tolist(), unseen.tolist(), strict=True)
+        before = [self._seq.get(cpu, start) for cpu, start in starts]
+        step[heads] = (seq[heads] - np.array(before, np.uint32)).view(np.int32)
+        time = records["t_end"]
+        tails = np.append(heads[1:], len(seq))
+        if (step != 1).any():
+            for cpu, first, last in zip(cpus[heads].tolist(), heads.tolist(), tails.tolist(), strict=True):
+                self._note(cpu, step[first:last], time[order[first:last]].astype(np.int64))
+        self._seq.update(zip(cpus[heads].tolist(), seq[tails - 1].tolist(), strict=True))
+        self._time.update(zip(cpus[heads].tolist(), time[order[tails - 1]].tolist(), strict=True))
+
+    def _note(self, cpu: int, step: npt.NDArray[np.int32], time: Ints) -> None:
+        for row in np.flatnonzero(step > 1).tolist():
+            missing = int(step[row]) - 1
+            if row + 1 < len(step) and step[row + 1] <= 0:
+                missing += int(step[row + 1]) - 1
+            if missing > 0:
+                self.records += missing
+                self._begin.append(int(time[row - 1]) if row else self._time.get(cpu, self._start_ns))
+                self._end.append(int(time[row]))
+
+    def miss(self, begin_ns: int, end_ns: int) -> None:
+        """Between these moments something is missing, of which nobody knows how much."""
+        if self._skips:
+            self._skips, self._cut = False, True
+            self._seq.clear()
+            self._time.clear()
+        self._begin.append(begin_ns)
+        self._end.append(end_ns)
+
+    def skip(self) -> None:
+        """What comes next is not all of it, on purpose: numbers tell of no loss until ``miss``."""
+        self._skips = True
+
+    def intervals(self) -> tuple[Ints, Ints]:
+        """Disjoint, ordered intervals in which something is missing."""
+        return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))
+
+    def forget(self, before_ns: int) -> None:
+        """Drops what ended before, but for the last: whether anything is missing since then stays known."""
+        last = max((end for end in self._end if end <= before_ns), default=before_ns)
+        kept = [row for row, end in enumerate(self._end) if end >= last]
+        self._begin, self._end = [self._begin[row] for row in kept], [self._end[row] for row in kept]
+
+    def copy(self) -> LossFinder:
+        """One that goes on from here by itself."""
+        return apart(self)
+
+
+# Takes items in, live or from a file, as columns for the analysis.
+
+
+def _times(records: Records) -> tuple[Ints, Ints]:
+    """(begin, end); a damaged file may hold any number."""
+    end = np.minimum(records["t_end"], np.uint64(1 << 62))
+    begin = end - np.minimum(records["duration"], end)
+    return begin.astype(np.int64), end.astype(np.int64)
+
+
+def calls_of(records: Records) -> Columns:
+    """CALL records as columns."""
+    begin, end = _times(records)
+    flags = records["flags"]
+    return Columns(
+        {
+            "begin": begin,
+            "end": end,
+            "tid": records["tid"].copy(),
+            "pid": records["pid"].copy(),
+            "op": records["op"].copy(),
+            "direction": (flags >> COPY_SHIFT).astype(np.uint8),
+            "abandoned": (flags & CallFlag.ABANDONED) != 0,
+            "ret": records["ret"].copy(),
+            "bytes": records["bytes"].astype(np.int64),
+            "stream": records["stream"].copy(),
+            "aux": records["aux"].copy(),
+            "stack": records["stack"].copy(),
+            "shape": np.where(flags & CallFlag.COUNTERS, 0, records["run_delay"]).astype(np.uint32),
+        }
+    )
+
+
+def slices_of(records: Records) -> Columns:
+    """OFFCPU records as columns."""
+    rows = records.view(ALIASED)
+    begin, end = _times(rows)
+    queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
+    missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
+    return Columns(
+        {
+            "begin": begin,
+            "queued": np.where(missed, end, queued),
+            "end": end,
+            "tid": rows["tid"].copy(),
+            "pid": rows["pid"].copy(),
+            "waker_tid": rows["waker_tid"].copy(),
+            "waker_pid": rows["waker_pid"].copy(),
+            "cpu": rows["cpu"].copy(),
+            "queue_cpu": rows["queue_cpu"].copy(),
+            "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
+            "flags": rows["flags"].copy(),
+            "faults": rows["faults"].copy(),
+            "descriptor": rows["argument"].copy(),
+            "file": np.full(len(rows), UNKNOWN, np.int32),  # told at the next mark
+            "stack": rows["stack"].copy(),
+        }
+    )
+
+
+class Gatherer:
+    """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.header = header
+        self.facts = Facts()
+        self._proves = not header.get("unproved")  # a file without streams, say, proves nothing
+        self.apis = ApiTable([[row.name, row.layer, row.group] for row in api.BY_OP])
+        self.ticks: list[Tick] = [Tick()]
+        self.lives: list[Table] = []
+        cut = header.get("cut") is not None
+        self.losses = LossFinder(int(header.get("start_ns", 0)), cut=cut)
+        self._lost_before = lost_before(header)
+        self.gpus: list[Sample] = []
+        self.activities = ActivityGatherer()
+        self.failed = FailedCalls()
+        self.held = Held()
+        self.open = OpenThreads()
+        self.descriptors = Descriptors(machine_of(header))
+        self.end_ns = 0
+        self._activities = 0  # since the newest mark
+        self._missing = 0  # records, up to the newest mark
+        self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
+        self._hole = self._unkept = False  # since then records are missing; because they were not kept
+        self.unkept: list[tuple[int, int]] = []  # when only sums were kept
+        self.choices_kept = True  # of them it was written which GPU a thread chose, all the same
+        self.counted_lost = 0
+        self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
+        self._grouped = False
+
+    def feed(self, item: Item) -> bool:
+        """Takes one item in; True when it closed a tick."""
+        if not isinstance(item, Sample):
+            self._records(item)
+            return False
+        if item.kind == MARK:
+            self.facts.take(item)
+            self._mark(item)
+            return True
+        if (threads := told(item, OPEN)) is not None:
+            self.open = OpenThreads.from_sample(threads, ended=True)
+        elif item.kind == GPUS:
+            self.gpus.append(item)
+        elif (files := told(item, FILES)) is not None:
+            self.descriptors.take(files)
+        elif (places := told(item, PLACES)) is not None:
+            self.ticks[-1].places.append(places_of(places))
+        elif (carried := told(item, CARRIED)) is not None:
+            self._before(carried)
+        elif item.kind in (HOLE, SUMS):
+            self._hole = True
+            if item.kind == SUMS:
+                self.losses.skip()
+                self._unkept = True
+                self.choices_kept &= item.data.get("choices") is True
+        elif (activities := told(item, ACTIVITY)) is not None:
+            self._activities += self.activities.take(activities)
+        elif (apis := told(item, APIS)) is not None:
+            self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
+            self.held.name(list(self.apis.names))
+        elif (process := process_data(item)) is not None:
+            devices = process.get("cuda_devices")
+            if isinstance(devices, list):
+                self.held.uses(process["pid"], (one for one in devices if isinstance(one, int)))
+        self.facts.take(item)
+        return False
+
+    def copy(self) -> Gatherer:
+        """At a mark: one that goes on from here by itself. Closed ticks are both's: they never change."""
+        other = apart(self, shared=("header", "apis", "open"))  # replaced as a whole, never changed
+        other.ticks[-1] = Tick()
+        return other
+
+    def join(self, first: int) -> None:
+        """Makes one of the closed ticks from this one on: few large tables take less time and room."""
+        closed = self.ticks[first:-1]
+        tick = Tick(
+            calls=[Columns.join((part for one in closed for part in one.calls), CALL_COLUMNS)],
+            inner=[Columns.join((part for one in closed for part in one.inner), CALL_COLUMNS)],
+            slices=[Columns.join((part for one in closed for part in one.slices), SLICE_COLUMNS)],
+            on_cpu=[part for one in closed for part in one.on_cpu],
+            moves=[part for one in closed for part in one.moves],
+            places=[part for one in closed for part in one.places],
+        )
+        tick.close(closed[-1].mark_ns)
+        self.ticks[first:-1] = [tick]
+
+    def _mark(self, mark: Sample) -> None:
+        self.end_ns = mark.time_ns
+        lost = max(sum(lost_until(mark).values()) - sum(self._lost_before.values()), 0)
+        self.choices_kept &= not (self._unkept and lost > self.counted_lost)
+        self.counted_lost = lost
+        missing = self.losses.records
+        if missing > self._missing or (self._hole and not (self._unkept and self.choices_kept)):
+            self.held.lost()
+        self._missing = missing
+        self.held.mark(mark.time_ns, self.gpus[-1] if self.gpus else None)
+        for part in self.ticks[-1].slices:
+            self.descriptors.tell(part)
+        for table in self.ticks[-1].places:
+            self.descriptors.tell(table)
+        if self._hole:
+            self.losses.miss(self._marked_ns, mark.time_ns)
+        self._count_activities(mark)
+        if self._unkept:
+            self.unkept.append((self._marked_ns, mark.time_ns))
+        self._marked_ns, self._hole, self._unkept = mark.time_ns, False, False
+        self.ticks[-1].close(mark.time_ns)
+        self.ticks.append(Tick())
+
+    def _count_activities(self, mark: Sample) -> None:
+        """Where some are missing, what they covered is not known."""
+        told = mark.data.get("activities")
+        if isinstance(told, list) and len(told) == 2 and told[0] != self._activities:
+            self.losses.records += max(int(told[0]) - self._activities, 0)
+            self.losses.miss(min(self._marked_ns, int(told[1])), mark.time_ns)
+        self._activities = 0
+
+    def _before(self, carried: CarriedData) -> None:
+        """Calls from before a cut: no record of the file, so none is lost among them."""
+        records, complete = records_before(carried)
+        self.complete |= complete
+        if len(records):
+            self._take(records)
+
+    def _records(self, records: Records) -> None:
+        if not len(records):
+            return
+        self.losses.add(records)
+        self.held.add(records)
+        self._take(records)
+
+    def _take(self, records: Records) -> None:
+        self.end_ns = max(self.end_ns, int(records["t_end"].max()))
+        kinds, tick = records["kind"], self.ticks[-1]
+        calls = kinds == np.uint8(Kind.CALL)
+        if calls.any():
+            self._calls(records, calls)
+            self.failed.add(records if calls.all() else select(records, calls))
+        if calls.all():
+            return
+        slices = kinds == np.uint8(Kind.OFFCPU)
+        if slices.any():
+            tick.slices.append(slices_of(select(records, slices)))
+        for kind, parts, cpu in (
+            (Kind.OCCUPANT, tick.on_cpu, "cpu"),
+            (Kind.MIGRATE, tick.moves, "queue_cpu"),
+        ):
+            mask = kinds == np.uint8(kind)
+            if mask.any():
+                parts.append(segments_of(select(records, mask).view(ALIASED), cpu))
+        life = (kinds >= np.uint8(Kind.FORK)) & (kinds <= np.uint8(Kind.JOIN))
+        if life.any():
+            self.lives.append(lives_of(select(records, life)))
+
+    def _calls(self, records: Records, calls: npt.NDArray[np.bool_]) -> None:
+        nested = (records["flags"] & np.uint16(CallFlag.NESTED)) != 0
+        outer = calls & ~nested
+        if outer.any():
+            self.ticks[-1].calls.append(calls_of(select(records, outer)))
+        inner = calls & nested
+        if not inner.any():
+            return
+        roles = self.apis.role.take(records["op"], mode="clip")
+        self._grouped |= bool((roles[calls] == Role.BRACKET).any())
+        if self._grouped:
+            gives = roles == Role.ENQUEUE
+            self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))
+
+
+# Whether all processes that made CUDA calls have ended: then there is nothing newer to explain.
+
+_MOST_GONE = 1024  # of processes that have ended the ends that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the last process that made CUDA calls.
+
+    Attributes:
+        pid: Its number.
+        name: Its name, "" where it is not known.
+        time_ns: When it ended, CLOCK_MONOTONIC.
+        code: How, as ``wait`` has it; None where that is not known.
+        users: How many processes made CUDA calls, this one among them; 0: it is not known to have made any.
+    """
+
+    pid: int
+    name: str
+    time_ns: int
+    code: int | None
+    users: int
+
+
+class Ends:
+    """Follows which processes make CUDA calls, and which of them live.
+
+    Attributes:
+        called_ns: The mark after the newest call, CLOCK_MONOTONIC; 0: there was none.
+    """
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._alive: set[int] = set()
+        self._names: dict[int, str] = {}
+        self._users = 0
+        self._last: End | None = None
+        self._gone: dict[int, End] = {}  # those that ended last: their calls may come after word of their end
+        self._only = -1  # the process that makes all calls, as far as there is one
+        self.called_ns = 0
+        self._called = False  # since the last mark
+
+    def copy(self) -> Ends:
+        """One that goes on by itself."""
+        other = Ends()
+        other._alive, other._names = self._alive.copy(), self._names.copy()
+        other._users, other._last, other._only = self._users, self._last, self._only
+        other._gone = self._gone.copy()
+        other.called_ns, other._called = self.called_ns, self._called
+        return other
+
+    @property
+    def last(self) -> End | None:
+        """The last end, while no process that made CUDA calls lives."""
+        return self._last if not self._alive else None
+
+    def take(self, item: Item) -> None:
+        """Take one item."""
+        if not isinstance(item, Sample):
+            self._calls(item)
+        elif (data := process_data(item)) is not None:
+            pid = data["pid"]
+            if "name" in data:
+                self._names[pid] = str(data["name"])
+            if data.get("exited_ns") is not None:
+                self._ended(pid, int(data["exited_ns"] or 0), data.get("exit_code"))
+
+    def at_mark(self, mark_ns: int) -> None:
+        """A tick has ended."""
+        if self._called:
+            self._called, self.called_ns = False, mark_ns
+
+    def _calls(self, records: Records) -> None:
+        calls, pids = records["kind"] == Kind.CALL, records["pid"]
+        if not calls.any():
+            return
+        self._called = True
+        if pids[0] == self._only and bool((pids == self._only).all()):
+            return  # of one process, which is known: the usual case
+        calling = pids[calls]
+        for pid in np.unique(calling).tolist():
+            if pid in self._alive:
+                continue
+            end = self._gone.get(pid)
+            if end is None or int(records["t_end"][calls & (pids == pid)].max()) > end.time_ns:
+                self._alive.add(pid)
+                self._users += 1
+            elif not end.users:  # it is told now that it used CUDA at all
+                self._users += 1
+                self._at_end(replace(end, users=self._users))
+        self._only = int(calling[0]) if len(self._alive) == 1 and len(calling) else -1
+
+    def _ended(self, pid: int, time_ns: int, code: int | None) -> None:
+        end = End(pid, self._names.pop(pid, ""), time_ns, code, 0)
+        self._gone.pop(pid, None)
+        self._gone[pid] = end
+        if len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+        if pid in self._alive:
+            self._alive.discard(pid)
+            self._only = -1
+            self._at_end(replace(end, users=self._users))
+
+    def _at_end(self, end: End) -> None:
+        self._gone[end.pid] = end
+        if self._last is None or end.time_ns >= self._last.time_ns:
+            self._last = end

@@ -1,0 +1,548 @@
+"""The class of a file that holds its kernels: what takes most of the GPUs' time, by the rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gputop.analysis.answer.report import (
+    Account,
+    Diagnosis,
+    DiagnosisKind,
+    Event,
+    Finding,
+    Level,
+    OneOff,
+    Range,
+)
+from gputop.analysis.answer.wording import accounts_for
+from gputop.analysis.causes import CATALOGUE, CAUSES
+from gputop.analysis.causes.cause import CauseMatch
+from gputop.analysis.causes.external_causes import idle_client
+from gputop.analysis.causes.launch_sites import elementwise_among, small_among
+from gputop.analysis.causes.process_causes import who
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.roles import loader_helpers
+from gputop.analysis.chains.thread_places import end_line, hot_line, in_words, waiting_line
+from gputop.analysis.evidence.columns import Ints, length
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.findings.gap_findings import of_lateness
+from gputop.analysis.findings.kernel_findings import BusyTime, busy_time
+from gputop.analysis.proofs.gaps import KernelTime
+from gputop.analysis.proofs.nvml_witness import UTILIZATION_KEY, readings
+from gputop.engine.calls.frameworks import Framework
+from gputop.format import format_ns, format_percent
+
+LEAST = 0.1  # of the time, for an idle GPU's class
+MOVES = 1.5  # times as long as all others kernels must run that go over each element once, to name the class
+TOLD = 0.02  # of the kernels' time, for a kind to be told
+
+
+def class_of_traced(
+    scene: AttributionContext,
+    gpu: KernelTime,
+    outcome: Outcome,
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    accounts: Sequence[Account],
+    titles: dict[DiagnosisKind, str],
+) -> Diagnosis | None:
+    """The class; of no kind where the file does not tell why the GPUs were idle, None where they ran nothing.
+
+    Args:
+        scene: Everything.
+        gpu: When the GPUs worked.
+        outcome: What the gaps gave.
+        findings: What is told.
+        kinds: The class of each.
+        accounts: Of the GPUs.
+        titles: Of the classes.
+    """
+    span = sum(one.span_ns for one in accounts)
+    if not span:
+        return None
+    busy = busy_time(gpu, scene.evidence.activities.texts)
+    taken: dict[DiagnosisKind | None, int] = {}
+    for row, cause in enumerate(CATALOGUE):
+        taken[cause.kind] = taken.get(cause.kind, 0) + int(scene.ns[outcome.cause == row].sum())
+    taken[None] = taken.get(None, 0) + sum(length(*one) for one in gpu.unlinked.values())
+    taken[DiagnosisKind.STARTUP] = sum(length(*one) for one in gpu.first_use.values())
+    for one, name in ((DiagnosisKind.COMMUNICATION, "communication"), (DiagnosisKind.COPY, "copies")):
+        taken[one] = taken.get(one, 0) + busy.alone[name]
+    kind = max(taken, key=lambda name: taken[name])
+    working = busy.busy - sum(busy.alone.values())
+    if (
+        taken[kind] < LEAST * span
+        or taken[kind] < working * LEAST
+        or _barely(taken[kind], working, busy, span)
+    ):
+        return _of_busy(busy, span, titles)
+    if kind is None:
+        return _untold(taken[None], span)
+    share = f"{format_percent(100 * taken[kind] / span)} % of the time goes to this"
+    lead = next((place for place, one in enumerate(kinds) if one is kind), None)
+    if lead is not None:
+        return Diagnosis(kind, titles[kind], findings[lead].level, (share,), (), lead)
+    said = _said(scene, gpu, outcome, kind, busy, span)
+    return Diagnosis(kind, titles[kind], Level.STRONG, (said or share,), _ADVICE.get(kind, ()))
+
+
+def _barely(taken: int, working: int, busy: BusyTime, span: int) -> bool:
+    """Whether a GPU that works nearly all the time loses so little that its work is the answer."""
+    return busy.busy > 0.9 * span and taken < working
+
+
+def _said(
+    scene: AttributionContext,
+    gpu: KernelTime,
+    outcome: Outcome,
+    kind: DiagnosisKind,
+    busy: BusyTime,
+    span: int,
+) -> str:
+    """What a class without a finding is about."""
+    if kind is DiagnosisKind.STARTUP:
+        calls = _loading(scene, gpu)
+        ns = sum(length(*one) for one in gpu.first_use.values())
+        return f"loading code and taking memory for the first time took {format_ns(ns)}{calls}"
+    if kind is DiagnosisKind.COMMUNICATION and busy.alone["communication"] > LEAST * span:
+        return _alone(busy, "communication", "collectives", span)
+    if kind is DiagnosisKind.COPY and busy.alone["copies"] > LEAST * span:
+        return _alone(busy, "copies", "copies and fills", span)
+    return _largest(scene, outcome, kind)
+
+
+def _alone(busy: BusyTime, name: str, words: str, span: int) -> str:
+    share = format_percent(100 * busy.alone[name] / span)
+    return f"nothing but {words} ran for {share} % of the time"
+
+
+def _loading(scene: AttributionContext, gpu: KernelTime) -> str:
+    """The calls that took most of the first uses."""
+    calls = scene.evidence.calls
+    first = [one for one in gpu.first_use.values() if len(one[0])]
+    found: dict[str, int] = {}
+    for begin, end in first:
+        inside = np.flatnonzero((calls["end"] > begin[0]) & (calls["begin"] < end[-1]))
+        inside = inside[calls["end"][inside] - calls["begin"][inside] >= 1_000_000]
+        for row in inside.tolist():
+            low, high = np.maximum(begin, calls["begin"][row]), np.minimum(end, calls["end"][row])
+            name = scene.evidence.apis.name(int(calls["op"][row]))
+            found[name] = found.get(name, 0) + int(np.maximum(high - low, 0).sum())
+    most = sorted(found.items(), key=lambda one: -one[1])[:3]
+    told = ", ".join(f"{name} {format_ns(ns)}" for name, ns in most if ns)
+    return f" ({told})" if told else ""
+
+
+def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -> str:
+    """The cause of this class that takes most, with where the thread was."""
+    best = max(
+        (row for row, cause in enumerate(CATALOGUE) if cause.kind is kind),
+        key=lambda row: int(scene.ns[outcome.cause == row].sum()),
+        default=-1,
+    )
+    if best < 0:
+        return ""
+    mine = outcome.cause == best
+    ns, gaps = int(scene.ns[mine].sum()), len(np.unique(scene.segments.gap[mine]))
+    where = in_words(scene, np.flatnonzero(mine))
+    title = CATALOGUE[best].title.removesuffix(" every step")
+    return f"{title} for {format_ns(ns)} in {gaps} gap{'s' * (gaps != 1)}{f', {where}' if where else ''}"
+
+
+def _untold(ns: int, span: int) -> Diagnosis:
+    share = format_percent(100 * ns / span)
+    said = (
+        f"for {format_ns(ns)} ({share} %) why is not in the file: it holds no launches of what ended these "
+        "gaps (profile the calls with the kernels: ProfilerActivity.CPU, nsys profile --trace cuda)"
+    )
+    return Diagnosis(None, "why is not in the file", Level.PROVED, (said,), ())
+
+
+def _of_busy(busy: BusyTime, span: int, titles: dict[DiagnosisKind, str]) -> Diagnosis:
+    """Compute or memory, by what kinds of kernels run longest."""
+    share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
+    kernels = {name: busy.ran[name] for name in ("compute", "memory", "other")}
+    for name, kind, words in (
+        ("communication", DiagnosisKind.COMMUNICATION, "collectives"),
+        ("copies", DiagnosisKind.COPY, "copies and fills"),
+    ):
+        if busy.alone[name] > 0.5 * busy.busy:
+            alone = _alone(busy, name, words, span)
+            return Diagnosis(kind, titles[kind], Level.STRONG, (alone, share), _ADVICE[kind])
+    whole = max(sum(kernels.values()), 1)
+    kind = (
+        DiagnosisKind.COMPUTE
+        if kernels["memory"] < MOVES * (kernels["compute"] + kernels["other"])
+        else DiagnosisKind.MEMORY
+    )
+    said = [
+        f"{format_percent(100 * ns / whole)} % {words}"
+        for words, ns in (
+            ("matrix products, convolutions and attention", kernels["compute"]),
+            ("kernels that go over each element once", kernels["memory"]),
+            ("others, whose names tell neither", kernels["other"]),
+        )
+        if ns > TOLD * whole
+    ]
+    told = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
+    if said:
+        told += f"; of the kernels' time are {', '.join(said)}, by their names"
+    if busy.ran["communication"] > LEAST * sum(busy.ran.values()):
+        part = format_percent(100 * busy.ran["communication"] / sum(busy.ran.values()))
+        told += f"; beside them {part} % of all work is collectives"
+    return Diagnosis(kind, titles[kind], Level.HINT, (told,), _ADVICE[kind])
+
+
+_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
+    DiagnosisKind.COMPUTE: (
+        "the GPU itself is the limit: lower precision (TF32, bfloat16), torch.compile, fused attention, less "
+        "work",
+    ),
+    DiagnosisKind.MEMORY: (
+        "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
+        "convolutions, autocast to halve the bytes",
+    ),
+    DiagnosisKind.COMMUNICATION: (
+        "overlap collectives with backward (larger or fewer buckets), shard less, or look for a rank that is "
+        "late: gputop merge of all ranks' files",
+    ),
+    DiagnosisKind.COPY: (
+        "copy while kernels run: a stream of its own and pinned memory (non_blocking=True), or keep on the "
+        "GPU what is copied again and again",
+    ),
+    DiagnosisKind.STARTUP: (
+        "profile later steps (torch.profiler.schedule with wait and warmup) to see the loop itself",
+    ),
+}
+
+# What kind of trouble it is, in the words of the field: input-bound, sync-bound, launch-bound, …
+
+TITLES: dict[DiagnosisKind, str] = {
+    DiagnosisKind.INPUT: "input-bound",
+    DiagnosisKind.SYNC: "sync-bound",
+    DiagnosisKind.LAUNCH: "launch-bound (CPU overhead)",
+    DiagnosisKind.HOST: "host-bound",
+    DiagnosisKind.COPY: "copy-bound",
+    DiagnosisKind.COMPUTE: "compute-bound",
+    DiagnosisKind.MEMORY: "memory-bound",
+    DiagnosisKind.COMMUNICATION: "communication-bound",
+    DiagnosisKind.CPU: "starved of CPU",
+    DiagnosisKind.SHARED: "GPU shared",
+    DiagnosisKind.UNASKED: "no work requested",
+    DiagnosisKind.QUEUE: "queue-bound (launched work did not start)",
+    DiagnosisKind.STARTUP: "start-up (contexts, code, memory)",
+}
+_OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
+MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
+POLLS = "it looks for work again and again there: wait for it instead (queue.Queue.get, Condition.wait)"
+# rows of the catalogue that are no fault: no work is requested
+UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
+# of the span: start-up and what happened once, from which on they are said to be left out
+WORTH_TELLING = 0.05
+MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
+# Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
+# is below is hardly used; with fewer multiprocessors at work the kernels are too small
+BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
+
+
+def class_of(finding: Finding) -> DiagnosisKind | None:
+    """The class of its cause."""
+    return _OF_CAUSE.get(finding.cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What one part says of its class where no loss does: its words, and of how much time they are."""
+
+    span_ns: int
+    diagnosis: Diagnosis | None
+
+
+def ground_of(
+    scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
+) -> Diagnosis | None:
+    """The class of what was explained, with the words that only the evidence has."""
+    gpu = scene.analysis.gpu
+    kinds = kinds_of(scene, outcome, findings)
+    if isinstance(gpu, KernelTime):
+        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
+    once = sum(event.ns for event in outcome.events)
+    outside = sum(one.outside_ns for one in accounts)
+    found, idle = class_of_rows(findings, kinds, unasked_of(scene, outcome), once, accounts)
+    if found is not None:
+        return _where_unasked(scene, outcome, found)
+    if idle is None:
+        return None
+    apart = (once + outside) / sum(one.span_ns for one in accounts)
+    return _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+
+
+def class_of_rows(
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    unasked_ns: float,
+    once_ns: int,
+    accounts: Sequence[Account],
+) -> tuple[Diagnosis | None, float | None]:
+    """(the class of what is lost, else the idle share of GPUs that are busy); None for what is not known."""
+    outside = sum(one.outside_ns for one in accounts)
+    # what happened once, at the start as a rule, is neither work nor a loss of the loop
+    span = sum(one.span_ns for one in accounts) - outside - once_ns
+    if span <= 0:
+        return None, None
+    of_losses = by_losses(findings, kinds, unasked_ns, span, accounts)
+    if of_losses is not None:
+        return of_losses, None
+    idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once_ns - outside, 0) / span
+    known = any(one.source or one.busy_ns > 0.5 * one.span_ns for one in accounts)
+    return None, idle if idle <= MOST_IDLE and known else None
+
+
+def unasked_of(scene: AttributionContext, outcome: Outcome) -> float:
+    """Idle time in which no work was requested, ns."""
+    return float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
+
+
+def _where_unasked(scene: AttributionContext, outcome: Outcome, found: Diagnosis) -> Diagnosis:
+    """The class with the line at which nobody asks for work, and what to do about a sleep that polls."""
+    if found.kind is not DiagnosisKind.UNASKED:
+        return found
+    rows = np.flatnonzero(np.isin(outcome.cause, UNASKED_ROWS))
+    submitters = scene.gaps.thread[scene.segments.gap[rows]]
+    line = waiting_line(scene, rows, submitters)
+    said = found.evidence[0] + (f", waiting at {line.text()}" if line is not None else "")
+    asleep = rows[idle_client(scene, np.ones(scene.size, np.bool_))[rows]]
+    if scene.ns[asleep].sum() > MOSTLY * scene.ns[rows].sum():
+        chosen = np.zeros(scene.size, np.bool_)
+        chosen[asleep] = True
+        gaps = np.flatnonzero(scene.gap_ns(chosen))
+        client, where = who(CauseMatch(scene, chosen, gaps)), end_line(scene, asleep)
+        asleep_at = f" at {where.text()}" if where is not None else ""
+        said = f"{client} sends no work, it sleeps{asleep_at}; {said}"  # the end of the chain comes first
+        line = where or line
+    polls = (scene.polling & scene.own)[rows]
+    if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():
+        return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,), line=line)
+    return replace(found, evidence=(said, *found.evidence[1:]), line=line)
+
+
+def by_losses(
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    unasked_ns: float,
+    span_ns: int,
+    accounts: Sequence[Account],
+) -> Diagnosis | None:
+    """The class that takes most of the time; None where none takes enough.
+
+    Args:
+        findings: What is lost, and to what.
+        kinds: The class of each.
+        unasked_ns: Idle time in which nobody asked for work.
+        span_ns: The time of all GPUs together in the loop.
+        accounts: All of their time.
+    """
+    ranges = _taken(findings, kinds, unasked_ns)
+    taken = {kind: loss.middle for kind, loss in ranges.items()}
+    kind = max(taken, key=lambda one: taken[one]) if taken else None
+    longest = span_ns / max(len(accounts), 1)
+    lead = kinds.index(kind) if kind in kinds else None
+    # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
+    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
+    if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
+        return None
+    level = findings[lead].level if lead is not None else Level.STRONG
+    said = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
+    agreed = all(one.agrees for one in accounts)
+    return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
+
+
+def kinds_of(
+    scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding]
+) -> list[DiagnosisKind | None]:
+    """The class of each finding."""
+    crowded = _crowded(scene, outcome)
+    return [
+        DiagnosisKind.INPUT if (one.cause, one.pid, one.tid) in crowded else class_of(one) for one in findings
+    ]
+
+
+def _taken(
+    findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], unasked_ns: float
+) -> dict[DiagnosisKind, Range]:
+    """The time that each class takes: of findings, and of time in which no work was requested."""
+    taken = {DiagnosisKind.UNASKED: Range(int(unasked_ns), int(unasked_ns))}
+    for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
+        if kind is not None:
+            taken[kind] = taken.get(kind, Range(0, 0)).plus(finding.loss).plus(Range(int(moved), int(moved)))
+    return {kind: loss for kind, loss in taken.items() if loss.middle}
+
+
+def _crowded(scene: AttributionContext, outcome: Outcome) -> set[tuple[str, int, int]]:
+    """Findings of threads that want a CPU on which mostly their own loader's workers run."""
+    helpers = set(loader_helpers(scene).tolist())
+    found = set()
+    for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
+        if helpers and class_of(finding) is DiagnosisKind.CPU:
+            shares = scene.occupant_shares(claim.segments)
+            if sum(share for pid, share in shares.items() if pid in helpers) > 0.5 * sum(shares.values()):
+                found.add((finding.cause, finding.pid, finding.tid))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    """Means over the span, percent; None where the GPU does not tell. ``ran``: a kernel ran."""
+
+    ran: float | None
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    memory: float | None
+
+
+def _class_of_busy(scene: AttributionContext, busy: float, when: str) -> Diagnosis:
+    """Compute or memory: by what is at its ceiling. ``when`` says of which time, if it is not all of it."""
+    seen, torch = _activity(scene), _torch(scene)
+    advised = _CLASS_ADVICE if torch else _PLAIN_ADVICE
+    share = f"{when}a kernel ran for about {format_percent(100 * busy)} % of the time"
+    if seen.dram is None or seen.sm is None:
+        if seen.memory is None:
+            return Diagnosis(None, "the GPU is busy", Level.HINT, (share,), ())
+        kind = (
+            DiagnosisKind.MEMORY
+            if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100
+            else DiagnosisKind.COMPUTE
+        )
+        said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
+        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, said), advised[kind])
+    # while kernels run, not over all the time
+    ran = max(seen.ran or 100 * busy, 1.0) / 100
+    dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
+    said = f"GPM: SMs active {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
+    if dram >= BOUND and dram >= tensor:
+        which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
+        return Diagnosis(
+            DiagnosisKind.MEMORY,
+            TITLES[DiagnosisKind.MEMORY],
+            Level.STRONG,
+            (share, said, *which),
+            advised[DiagnosisKind.MEMORY],
+        )
+    grounds = [share, said]
+    advice = list(advised[DiagnosisKind.COMPUTE])
+    if sm < FULL:
+        grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
+        advice = [f"kernels keep {sm:.0f} % of the SMs active: a larger batch fills more of them"]
+    if tensor < HARDLY:
+        advice.insert(0, (_TENSOR if torch else _PLAIN_TENSOR).format(tensor=tensor))
+    return Diagnosis(
+        DiagnosisKind.COMPUTE, TITLES[DiagnosisKind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice)
+    )
+
+
+def _calls_of(scene: AttributionContext) -> Ints:
+    """The calls of the stretch that is explained."""
+    low, high = scene.analysis.gpu.stretch
+    calls = scene.evidence.calls
+    rows: Ints = np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
+    return rows
+
+
+def _torch(scene: AttributionContext) -> bool:
+    """Whether a program with PyTorch is among those that are explained."""
+    evidence = scene.evidence
+    pids = np.unique(evidence.threads.pid).tolist()
+    return any(Framework.TORCH in evidence.frameworks(pid) for pid in pids)
+
+
+_HARDLY = "tensor cores are hardly used ({tensor:.0f} %): "
+_TENSOR = f"{_HARDLY}torch.set_float32_matmul_precision('high') (TF32), or torch.autocast to bfloat16"
+_PLAIN_TENSOR = f"{_HARDLY}matrix products in TF32, BF16 or FP16 use them"
+_PLAIN_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
+    DiagnosisKind.COMPUTE: ("the GPU itself is the limit: a faster algorithm, lower precision, less work",),
+    DiagnosisKind.MEMORY: (
+        "memory bandwidth is the limit: fuse kernels that read the same data, keep intermediate results on "
+        "the chip, use smaller types",
+    ),
+}
+_CLASS_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
+    DiagnosisKind.COMPUTE: (
+        "the GPU itself is the limit: torch.compile, fused attention (scaled_dot_product_attention), "
+        "less work",
+    ),
+    DiagnosisKind.MEMORY: (
+        "memory bandwidth is the limit: fuse elementwise chains (torch.compile), channels_last for "
+        "convolutions, no clone() or contiguous() that is not needed, autocast to halve the bytes",
+    ),
+}
+
+
+def _activity(scene: AttributionContext) -> _Activity:
+    keys = (
+        UTILIZATION_KEY,
+        "sm_active_percent",
+        "tensor_active_percent",
+        "dram_bandwidth_percent",
+        "memory_utilization_percent",
+    )
+    return _Activity(*(_mean(scene, key) for key in keys))
+
+
+def _mean(scene: AttributionContext, key: str) -> float | None:
+    """Over the GPUs' spans; None where no GPU tells it."""
+    gpu, means = scene.analysis.gpu, []
+    for span in gpu.spans:
+        time, value = readings(scene.evidence, gpu.devices.index[span.device], key)
+        inside = (time >= span.begin) & (time <= span.end)
+        if inside.any():
+            means.append(float(value[inside].mean()))
+    return float(np.mean(means)) if means else None
+
+
+# What an idle GPU waited for that is no loss of a loop: start-up, pauses, the first use of something.
+
+SHARE = 0.1  # of the idle time: what is less is not worth a word in the first line
+STARTUP = "start-up and end"
+
+
+Rows = Mapping[tuple[str, str], tuple[int, ...]]  # (cause, what) -> ns, how often
+
+
+def rows_of(scene: AttributionContext, outcome: Outcome) -> Rows:
+    """What each cause took that is no finding here, less what events tell of it."""
+    told = {finding.cause for finding in outcome.findings}
+    found = {}
+    for row in np.unique(outcome.cause[outcome.cause >= 0]).tolist() if len(outcome.cause) else ():
+        cause = CATALOGUE[row]
+        if cause.number in told or not cause.fault:
+            continue
+        pieces = np.flatnonzero(outcome.cause == row)
+        left = int(scene.ns[pieces].sum()) - sum(
+            one.ns for one in outcome.events if one.cause == cause.number
+        )
+        hot = hot_line(scene, pieces)
+        at = f" at {hot.line.text()}" if hot is not None else ""
+        if left > 0:
+            found[cause.number, f"{cause.title}{at}"] = left, len(np.unique(scene.segments.gap[pieces]))
+    return found
+
+
+def one_offs(
+    rows: Rows, findings: Sequence[Finding], accounts: Sequence[Account], events: Sequence[Event]
+) -> tuple[OneOff, ...]:
+    """The sums of what did not repeat, the largest first."""
+    found = [OneOff(STARTUP, sum(one.outside_ns for one in accounts), 1)]
+    sums: dict[str, tuple[int, int]] = {}
+    for event in events:
+        at = f" at {event.line.text()}" if event.line is not None else ""
+        ns, count = sums.get(f"{event.title}{at}", (0, 0))
+        sums[f"{event.title}{at}"] = ns + event.ns, count + 1
+    found += [OneOff(what, ns, count) for what, (ns, count) in sums.items()]
+    told = {finding.cause for finding in findings}
+    found += [OneOff(what, ns, count) for (cause, what), (ns, count) in rows.items() if cause not in told]
+    whole = sum(one.ns for one in found)
+    return tuple(sorted((one for one in found if one.ns > SHARE * whole), key=lambda one: -one.ns))

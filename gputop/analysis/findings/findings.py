@@ -1,0 +1,450 @@
+"""Which cause each segment belongs to: the catalogue's causes take their pieces in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gputop.analysis.answer.report import Event, Finding, Level, Range, least_sure
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.causes.cause import Cause, CauseMatch, chain, usual_api
+from gputop.analysis.chains.analysis import Analysis, walk
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.chain import State
+from gputop.analysis.chains.thread_places import done_once, hot_line
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.columns import Ints
+from gputop.analysis.evidence.evidence import Column
+from gputop.analysis.findings.evidence_text import blamed, even, grounds_of, line_of, ruled_out
+from gputop.analysis.findings.gap_findings import (
+    LEAST_GAPS,
+    NO_SIZES,
+    Sizes,
+    gathered,
+    lonely,
+    short_gaps,
+    sizes_of,
+)
+from gputop.analysis.findings.kernel_findings import traced_owners
+from gputop.analysis.proofs.gaps import Gaps
+from gputop.engine.calls.stack_table import Line
+from probes.code.source_files import is_library
+
+
+def owners(scene: AttributionContext) -> Ints:
+    """The row of ``CATALOGUE`` of each segment, -1 where no cause takes it."""
+    free = np.isin(scene.segments.state, [State.RUN, State.QUEUED, State.BLOCKED, State.OUTSIDE])
+    free |= scene.unrecorded
+    owner, settled = traced_owners(scene)
+    free &= ~settled
+    for number, cause in enumerate(CATALOGUE):
+        taken = cause.claim(scene, free)
+        owner[taken] = number
+        free = free & ~taken  # another array: a cause may take all of it
+    return owner
+
+
+# Whose the time may be in which a GPU was perhaps idle already, before a call proved it.
+
+LEAST_NS = 100_000  # shorter times between two calls are nobody's, and not worth a chain
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """Time before gaps in which the GPU may have been idle.
+
+    Attributes:
+        by_cause: (row of the catalogue, process) -> ns that went to what the cause is about.
+        left_ns: For each gap what is not in ``by_cause``.
+    """
+
+    by_cause: dict[tuple[int, int], int]
+    left_ns: Ints
+
+
+def possible(scene: AttributionContext) -> Possible:
+    """What the thread of each gap's draining call did before that call, since it gave the GPU work."""
+    gaps, calls = scene.gaps, scene.evidence.calls
+    slack = scene.gap_facts.slack_ns.copy()
+    drained_by = np.maximum(gaps.drained_by, 0)
+    begin = gaps.begin - slack
+    end = np.minimum(gaps.begin, calls["begin"][drained_by]) if len(calls) else begin
+    rows = np.flatnonzero((gaps.drained_by >= 0) & (end - begin >= LEAST_NS))
+    if not len(rows):
+        return Possible({}, slack)
+    drained_by = drained_by[rows]
+    thread = calls["row"][drained_by].astype(np.int64)
+    before = np.maximum(drained_by - 1, 0)
+    before = np.where(calls["row"][before] == thread, before, -1)
+    never = np.zeros(len(rows), np.bool_)
+    early = Gaps(begin[rows], end[rows], gaps.device[rows], before, drained_by, thread, never, never)
+    walked = walk(scene.evidence, early, scene.analysis.polls)
+    other = AttributionContext(Analysis(scene.evidence, scene.analysis.gpu, early, *walked), steps_of=scene)
+    owner = owners(other)
+    claimed = owner >= 0
+    pids = scene.evidence.threads.pid[thread[other.segments.gap]]
+    by_cause: dict[tuple[int, int], int] = {}
+    for number, pid, ns in zip(
+        owner[claimed].tolist(), pids[claimed].tolist(), other.ns[claimed].tolist(), strict=True
+    ):
+        by_cause[number, pid] = by_cause.get((number, pid), 0) + ns
+    slack[rows] -= other.gap_ns(claimed)
+    return Possible(by_cause, slack)
+
+
+# From segments to findings and events: each cause in turn takes its pieces, and what repeats is told.
+
+LEAST_SHARE, LEAST_FINDING_NS = 0.02, 5_000_000  # a loss below both is not worth a change
+SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
+SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
+_MOMENTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the gaps gave.
+
+    Attributes:
+        claims: What each finding rests on.
+        judged: Every cause of every process, whether a finding or not.
+        short_ns: Gaps too short to be followed, of causes that have no others.
+        cause: The catalogue's row of the cause that took each segment, -1 for none.
+        unexplained_ns: The chain did not lead to a cause.
+    """
+
+    findings: tuple[Finding, ...]
+    events: tuple[Event, ...]
+    short_ns: int
+    unexplained_ns: int
+    cause: Ints
+    claims: tuple[tuple[Cause, CauseMatch], ...] = ()
+    judged: tuple[Judged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one cause takes of one process's gaps.
+
+    Attributes:
+        place: Of its finding among the findings; None where it is too little or too rare.
+        worth: Whether it is one without what other parts have of it.
+        loss: What repeats of it.
+        sure_ns, total_ns: Of that: in gaps that no estimate is needed for, in all.
+        gaps: How many repeat.
+        usual: Sizes of its gaps and of those of the causes beside it (gapsizes.py).
+        alone: Those of its gaps that stand alone.
+    """
+
+    cause: Cause
+    pid: int
+    place: int | None
+    worth: bool
+    loss: Range
+    sure_ns: int
+    total_ns: int
+    gaps: int
+    usual: Sizes
+    alone: Sizes
+
+
+def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool = False) -> Outcome:
+    """Lets every cause take its pieces, process by process.
+
+    Args:
+        scene: Everything.
+        span_ns: The time that a loss is measured by.
+        coverage: Whether anything may be called proved.
+        part: It is one of several parts: what is rare or little in it may be a finding of all of them.
+    """
+    error_ns = float(sum(one.error_ns for one in scene.analysis.estimates))
+    least = least_of(span_ns, error_ns, exact=scene.analysis.traced is not None)
+    findings: list[Finding] = []
+    judged: list[Judged] = []
+    claims: list[tuple[Cause, CauseMatch]] = []
+    events: list[Event] = []
+    owner, early = owners(scene), possible(scene)
+    short = short_gaps(scene, owner)
+    processes = scene.evidence.threads.pid[scene.gaps.thread] if len(scene.gaps) else np.zeros(0, np.int64)
+    for number, cause in enumerate(CATALOGUE):
+        if not cause.fault:
+            continue
+        taken = owner == number
+        beside = [row for row, other in enumerate(CATALOGUE) if row == number or other.number in cause.beside]
+        for pid in np.unique(processes[scene.segments.gap[taken]]).tolist():
+            here = processes[scene.segments.gap] == pid
+            mine, alike = taken & here, np.isin(owner, beside) & here
+            more = short.pop((number, pid), 0)
+            one = _Candidate(scene, cause, pid, mine, alike, more, coverage=coverage)
+            events += one.events(least)
+            claim = one.claim if not part or len(one.claim.gaps) else one.every
+            loss, place = Range(one.sure_ns, one.total_ns, one.total_ns), None
+            if part:
+                loss = one.loss(early.left_ns)
+            worth = one.is_finding(least)
+            if worth or (part and one.may_be_one(least)):
+                place = len(findings)
+                claims.append((cause, claim))
+                short_ns = more if claim is one.claim else 0
+                made = _finding(cause, claim, early.left_ns, short_ns, coverage=coverage)
+                widened = _widened(made.loss, early.by_cause.get((number, pid), 0))
+                findings.append(replace(made, loss=widened))
+                loss = widened if claim is one.claim else loss
+            judged.append(one.judged(place, loss, worth=worth, sizes=part))
+    rest = int(scene.ns[owner < 0].sum())
+    return Outcome(
+        tuple(findings), tuple(events), sum(short.values()), rest, owner, tuple(claims), tuple(judged)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What a loss must reach, ns: one of which enough is proved, and one that is an estimate."""
+
+    proved: float
+    supposed: float
+
+    def reached(self, sure_ns: float, total_ns: float) -> bool:
+        """Whether so much is worth a change."""
+        return sure_ns >= self.proved or total_ns >= self.supposed
+
+    def near(self, total_ns: float) -> bool:
+        """Whether it is half of that: of one part of several."""
+        return 2 * total_ns >= self.proved
+
+
+def least_of(span_ns: int, error_ns: float, *, exact: bool) -> Least:
+    """The limits of so much time.
+
+    Args:
+        span_ns: The time that a loss is measured by.
+        error_ns: How far the estimates of all GPUs together may be off.
+        exact: By the GPU's own clock a loss is exact, however short a profile is.
+    """
+    floor = 0 if exact else min(LEAST_FINDING_NS, SHORT_SHARE * span_ns)
+    return Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, error_ns))
+
+
+class _Candidate:
+    """What one cause may take of one process's gaps: gaps that repeat, and those that stand alone."""
+
+    def __init__(
+        self,
+        scene: AttributionContext,
+        cause: Cause,
+        pid: int,
+        mine: Column,
+        alike: Column,
+        short_ns: int,
+        *,
+        coverage: bool,
+    ) -> None:
+        """Judge its gaps.
+
+        Args:
+            scene: Everything.
+            cause: Who takes the gaps.
+            pid: Whose they are.
+            mine: Mask of its pieces.
+            alike: Mask of the pieces that tell what is usual.
+            short_ns: Gaps too short to be among these that belong to the cause, too.
+            coverage: Whether anything may be called proved.
+        """
+        self._scene, self._cause, self._pid, self._mine = scene, cause, pid, mine
+        self._short_ns, self._coverage = short_ns, coverage
+        self._per_gap, usual = scene.gap_ns(mine), scene.gap_ns(alike)
+        self._gaps, among = np.flatnonzero(self._per_gap), np.flatnonzero(usual)
+        self.usual = sizes_of(scene.gaps.begin[among], usual[among], scene.gaps.proved[among])
+        self._alone = np.isin(self._gaps, among[lonely(self.usual)])
+        alone = self._gaps[self._alone]
+        self.alone = sizes_of(scene.gaps.begin[alone], self._per_gap[alone], scene.gaps.proved[alone])
+        self.claim = _claim(scene, mine, self._gaps[~self._alone])
+        self.total_ns = self.claim.ns + short_ns
+        self.sure_ns = int(scene.ns[self.claim.segments & ~scene.estimated].sum())
+
+    @cached_property
+    def every(self) -> CauseMatch:
+        """Its gaps, those that stand alone among them."""
+        return _claim(self._scene, self._mine, self._gaps)
+
+    def events(self, least: Least) -> list[Event]:
+        """The gaps that stand alone and are worth telling."""
+        gaps = self._gaps[self._alone & (self._per_gap[self._gaps] >= least.proved)].tolist()
+        claims = (_claim(self._scene, self._mine, np.array([gap])) for gap in gaps)
+        return [_event(self._cause, claim, coverage=self._coverage) for claim in claims]
+
+    def is_finding(self, least: Least) -> bool:
+        """Whether it repeats and is worth it."""
+        return len(self.claim.gaps) >= LEAST_GAPS and least.reached(self.sure_ns, self.total_ns)
+
+    def may_be_one(self, least: Least) -> bool:
+        """Whether it may be a finding with what other parts have of it."""
+        return least.near(int(self._scene.ns[self.every.segments].sum()))
+
+    def loss(self, slack_ns: Ints) -> Range:
+        """What repeats of it."""
+        if not len(self.claim.gaps):
+            return Range(0, 0)
+        per_gap = self._scene.gap_ns(self.claim.segments)[self.claim.gaps]
+        return _loss(self.claim, per_gap, slack_ns, self._short_ns, coverage=self._coverage)[1]
+
+    def judged(self, place: int | None, loss: Range, *, worth: bool, sizes: bool) -> Judged:
+        """What was found; with the sizes of its gaps where other parts follow."""
+        usual = gathered(self.usual) if sizes else NO_SIZES
+        alone = gathered(self.alone) if sizes else self.alone
+        gaps = len(self.claim.gaps)
+        return Judged(
+            self._cause, self._pid, place, worth, loss, self.sure_ns, self.total_ns, gaps, usual, alone
+        )
+
+
+def _claim(scene: AttributionContext, mine: Column, gaps: Ints) -> CauseMatch:
+    wanted = np.zeros(len(scene.gaps), np.bool_)
+    wanted[gaps] = True
+    return CauseMatch(scene, mine & wanted[scene.segments.gap], gaps)
+
+
+def _event(cause: Cause, claim: CauseMatch, *, coverage: bool) -> Event:
+    scene = claim.scene
+    gap = int(claim.gaps[0])
+    none = np.zeros(len(scene.gaps), np.int64)
+    level, _loss_ns = _loss(claim, np.array([claim.ns]), none, 0, coverage=coverage)
+    thread = int(scene.gaps.thread[gap])
+    rows = np.flatnonzero(claim.segments)
+    hot, done = hot_line(scene, rows), done_once(scene, rows)
+    return Event(
+        int(scene.gaps.begin[gap]) - _start(scene),
+        claim.ns,
+        cause.number,
+        least_sure(level, cause.level(claim)),
+        f"first use: {done}" if done else cause.name(claim),
+        int(scene.evidence.threads.pid[thread]),
+        chain(cause, claim),
+        hot.line if hot is not None and not is_library(hot.line.file) else _own(line_of(cause, claim)),
+    )
+
+
+def _own(line: Line | None) -> Line | None:
+    """The line, unless it is a library's."""
+    return None if line is None or is_library(line.file) else line
+
+
+def _start(scene: AttributionContext) -> int:
+    return int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+
+
+def finding_of(scene: AttributionContext, cause: Cause, mine: Column) -> Finding:
+    """The finding of a cause by the segments that it takes, whether or not that is worth telling.
+
+    Args:
+        scene: What was found.
+        cause: The cause.
+        mine: Mask of its segments; of one process, and not empty.
+    """
+    claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
+    return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
+
+
+def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, coverage: bool) -> Finding:
+    scene, gaps = claim.scene, claim.gaps
+    per_gap = scene.gap_ns(claim.segments)[gaps]
+    idle_level, loss = _loss(claim, per_gap, slack_ns, short_ns, coverage=coverage)
+    name_level = cause.level(claim)
+    level = least_sure(idle_level, name_level)
+    leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
+    # what is called proved names no moment that is estimated
+    named = scene.gaps.proved[gaps] if level == Level.PROVED else np.ones(len(gaps), np.bool_)
+    worst = gaps[named][np.argsort(per_gap[named])[::-1][:_MOMENTS]]
+    return Finding(
+        cause.number,
+        "idle",
+        cause.name(claim),
+        level,
+        loss,
+        int(scene.evidence.threads.pid[leader]),
+        int(scene.evidence.threads.tid[leader]),
+        usual_api(scene, blamed(cause, claim)),
+        chain(cause, claim),
+        (*grounds_of(cause, claim, per_gap, short_ns), *_levels(idle_level, name_level)),
+        ruled_out(claim),
+        cause.advice(claim),
+        _gain(cause, claim),
+        tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
+        len(gaps),
+        _per_step(claim, loss, per_gap),
+        line_of(cause, claim),
+        idle_level,
+        name_level,
+    )
+
+
+def _per_step(claim: CauseMatch, loss: Range, per_gap: Ints) -> int | None:
+    """What a step loses; None without steps, or where few of them lose nearly all of it."""
+    steps = claim.steps
+    if steps is None or not steps.count or not even(np.sort(per_gap)[::-1], steps.count):
+        return None
+    return _told(loss) // steps.count
+
+
+def _levels(idle: Level, name: Level) -> tuple[str, ...]:
+    """How sure both parts are, where they differ."""
+    return (f"idle time: {idle}; its cause: {name}",) if idle is not name else ()
+
+
+def _loss(
+    claim: CauseMatch, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
+) -> tuple[Level, Range]:
+    """How sure it is that so much was lost, whatever took it; the lower bound is what is proved of it."""
+    scene, gaps = claim.scene, claim.gaps
+    whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
+    guessed = scene.gaps.estimated[gaps]
+    slack = int((slack_ns[gaps] * (per_gap / whole))[~guessed].sum())
+    assumed, total = int(per_gap[~guessed].sum()), claim.ns + short_ns
+    sure = int(per_gap[scene.gaps.proved[gaps]].sum())
+    level, lower = Level.PROVED, sure
+    if not coverage or sure < 0.5 * total:
+        level, lower = Level.STRONG, assumed
+    estimates = [
+        one for one in scene.analysis.estimates if one.device in set(scene.gaps.device[gaps].tolist())
+    ]
+    if not estimates:
+        return level, Range(lower, assumed + slack)
+    if not all(one.agrees for one in estimates) and assumed < 0.5 * total:
+        level = Level.HINT
+    known = sum(one.idle_ns for one in estimates)
+    doubt = sum(one.error_ns for one in estimates) * (total - assumed) / max(known, 1)
+    return level, Range(lower, max(assumed + slack, total + int(doubt)), total)
+
+
+def _widened(loss: Range, more_ns: int) -> Range:
+    """With time that may belong to it, too."""
+    return Range(loss.lower, loss.upper + more_ns, loss.estimate)
+
+
+def _told(loss: Range) -> int:
+    """What a loss is told to be, per step: the estimate, else what is sure."""
+    return loss.lower if loss.estimate is None else loss.estimate
+
+
+def _gain(cause: Cause, claim: CauseMatch) -> int:
+    """The most that the advised change can win.
+
+    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host
+    and GPU work side by side: of H + K a step max(H, K) is left, so it wins min(H, K), with H the host's
+    time outside of waits for the GPU and K the time in them (docs/explain.md, "What a change can win").
+    """
+    scene = claim.scene
+    if not cause.overlaps:
+        return claim.ns + cause.more(claim)
+    thread = int(scene.gaps.thread[claim.gaps[0]])
+    calls = scene.evidence.calls
+    rows = np.arange(*np.searchsorted(calls["row"], [thread, thread + 1]))
+    low, high = scene.analysis.gpu.stretch
+    rows = rows[(calls["end"][rows] > low) & (calls["begin"][rows] < high)]
+    waits = rows[np.isin(scene.evidence.group(calls).take(rows), [Group.SYNC])]
+    waited = int((calls["end"][waits] - calls["begin"][waits]).sum())
+    reads = np.unique(scene.gap_facts.read_row[claim.gaps])
+    reads = reads[(reads >= 0) & ~np.isin(reads, waits)]
+    waited += int((calls["end"][reads] - calls["begin"][reads]).sum())
+    return min(claim.ns, waited)

@@ -1,0 +1,267 @@
+"""Sizes of gaps, owners of the short ones, storms of context switches, and arrivals at collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.answer.picture import RankReport, RankTimes, in_order
+from gputop.analysis.answer.report import Finding, StormCost
+from gputop.analysis.causes import CATALOGUE, CAUSES
+from gputop.analysis.causes.drains import reads_of_short
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.chain import State
+from gputop.analysis.chains.roles import FEWEST, meetings
+from gputop.analysis.estimates.estimate import Small
+from gputop.analysis.evidence.api_classes import H2D, Group
+from gputop.analysis.evidence.columns import Ints, Mask
+from gputop.engine.rows import STORM_INVOLUNTARY_PER_S
+from probes.schema import OffFlag
+
+LEAST_GAPS = 3  # fewer do not repeat
+LONELY, LONELY_NS = 10, 20_000_000  # a gap this many times as long as usual, and this long, is an event
+# a gap that takes more than all others together is one, if it is this many times as long as usual
+OUTWEIGHS = 3
+_LONGEST, _CLASSES = 128, 256  # rows of gaps each, and of gaps of about one size
+
+# ``count`` gaps of ``ns`` each, the first of which began at ``begin``
+SIZE: Final = np.dtype([("begin", "i8"), ("ns", "i8"), ("count", "i8"), ("proved", "?")])
+Sizes = npt.NDArray[np.void]
+NO_SIZES: Final[Sizes] = np.zeros(0, SIZE)
+
+
+def sizes_of(begin: Ints, ns: Ints, proved: Mask) -> Sizes:
+    """A row for each gap."""
+    rows = np.zeros(len(ns), SIZE)
+    rows["begin"], rows["ns"], rows["count"], rows["proved"] = begin, ns, 1, proved
+    return rows
+
+
+def gathered(*parts: Sizes) -> Sizes:
+    """All of them in a bounded number of rows: the longest and the first stay as they are."""
+    rows = np.concatenate(parts)
+    if len(rows) <= _LONGEST + _CLASSES + LEAST_GAPS:
+        return rows
+    rows = rows[np.argsort(rows["ns"], kind="stable")]
+    kept = np.zeros(len(rows), np.bool_)
+    kept[-_LONGEST:] = True
+    kept[np.argsort(rows["begin"], kind="stable")[:LEAST_GAPS]] = True
+    rest = rows[~kept]
+    heads = np.arange(_CLASSES) * len(rest) // _CLASSES
+    made = np.zeros(_CLASSES, SIZE)
+    made["begin"] = np.minimum.reduceat(rest["begin"], heads)
+    made["count"] = np.add.reduceat(rest["count"], heads)
+    made["ns"] = np.add.reduceat(rest["ns"] * rest["count"], heads) // made["count"]
+    made["proved"] = np.logical_and.reduceat(rest["proved"], heads)
+    return np.concatenate([made, rows[kept]])
+
+
+def lonely(rows: Sizes) -> Mask:
+    """Which gaps stand alone: all when there are few, else those that are far longer than usual.
+
+    So is one that outweighs all the others. Several may be a loss that repeats more rarely (a checkpoint);
+    then only those before it, and far longer still, stand alone: first uses of something.
+    """
+    ns, begin, count = rows["ns"], rows["begin"], rows["count"]
+    if count.sum() < LEAST_GAPS:
+        return np.ones(len(rows), np.bool_)
+    usual = _median(ns, count)
+    far: Mask = (ns > LONELY * usual) & (ns > LONELY_NS)
+    top = int(np.argmax(ns))
+    far[top] |= ns[top] > max(LONELY_NS, OUTWEIGHS * usual) and 2 * ns[top] > (ns * count).sum()
+    if count[far].sum() < LEAST_GAPS:
+        return far
+    first = np.sort(begin[~far])[:LEAST_GAPS]
+    late = far & (begin > first[-1]) if len(first) else far
+    if count[late].sum() < LEAST_GAPS:
+        return far
+    longer: Mask = far & ~late & (ns > OUTWEIGHS * _median(ns[late], count[late]))
+    return longer
+
+
+def _median(ns: Ints, count: Ints) -> float:
+    """Of so many gaps of each size."""
+    if (count == 1).all():
+        return float(np.median(ns))
+    order = np.argsort(ns, kind="stable")
+    upto = np.cumsum(count[order])
+    return float(ns[order][np.searchsorted(upto, upto[-1] / 2)])
+
+
+# Which cause gets the time of estimated gaps that are too short to be followed one by one.
+
+# rows of the catalogue
+_ROWS = {cause.short: row for row, cause in enumerate(CATALOGUE)}
+LAUNCH, COPY = _ROWS["launch"], _ROWS["copy"]
+
+
+def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], int]:
+    """(row of the catalogue, process) -> ns.
+
+    What comes before a launch is the launching thread's overhead, but for a loop of reads, of which it is a
+    part. What comes before a copy to the device goes where the longer gaps before such copies of that process
+    went.
+
+    Args:
+        scene: Everything.
+        owner: The catalogue's row of the cause that took each segment, -1 for none.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for estimate in scene.analysis.estimates:
+        small = estimate.small
+        length, sends = small.end - small.begin, ends_with_copy(scene, small)
+        pids, taken = scene.evidence.threads.pid[small.thread], _of_reads(scene, owner, small)
+        for pid in np.unique(pids).tolist():
+            mine = pids == pid
+            for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
+                _add(found, cause, pid, int(length[mine & (taken == cause)].sum()))
+            mine &= taken < 0
+            _add(found, LAUNCH, pid, int(length[mine & ~sends].sum()))
+            rest = int(length[mine & sends].sum())
+            for cause, share in _shares(scene, owner, pid, COPY):
+                _add(found, cause, pid, int(rest * share))
+    return found
+
+
+def causes_of_short(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause that each short gap belongs to, or mostly does."""
+    cause = np.full(len(small.begin), LAUNCH, np.int64)
+    sends, pids = ends_with_copy(scene, small), scene.evidence.threads.pid[small.thread]
+    for pid in np.unique(pids[sends]).tolist():
+        shares = _shares(scene, owner, pid, COPY)
+        cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
+    taken = _of_reads(scene, owner, small)
+    return np.where(taken >= 0, taken, cause)
+
+
+def _of_reads(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause whose loop of reads each short gap lies in; -1 for none."""
+    read = reads_of_short(scene, small.begin, small.thread)
+    of_gap = np.full(len(scene.gaps) + 1, -1, np.int64)  # the last: of no gap
+    order = np.argsort(scene.ns, kind="stable")  # the longest piece of a gap is written last
+    of_gap[scene.segments.gap[order]] = owner[order]
+    return of_gap[read]
+
+
+def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:
+    if ns:
+        found[cause, pid] = found.get((cause, pid), 0) + ns
+
+
+def ends_with_copy(scene: AttributionContext, small: Small) -> Mask:
+    """Which of them end with a copy to the device."""
+    calls = scene.evidence.calls
+    if not len(calls):
+        return np.zeros(len(small.begin), np.bool_)
+    row = np.maximum(small.refilled_by, 0)
+    copies = scene.evidence.group_of(row) == Group.COPY
+    sends: Mask = (small.refilled_by >= 0) & copies & (calls["direction"][row] == H2D)
+    return sends
+
+
+def _shares(scene: AttributionContext, owner: Ints, pid: int, otherwise: int) -> list[tuple[int, float]]:
+    """(cause, share) of the process's followed gaps that end with a copy to the device."""
+    gap = scene.segments.gap
+    mine = (scene.gap_facts.sent_bytes[gap] >= 0) & (owner >= 0)
+    mine &= scene.evidence.threads.pid[scene.gaps.thread[gap]] == pid
+    taken = np.bincount(owner[mine], weights=scene.ns[mine])
+    if not taken.sum():
+        return [(otherwise, 1.0)]
+    return [(int(row), float(taken[row] / taken.sum())) for row in np.flatnonzero(taken)]
+
+
+# Storms of context switches, and the GPU time that each has cost: which may be none.
+
+
+def storms(scene: AttributionContext) -> tuple[StormCost, ...]:
+    """Threads that are preempted as often as in a storm on the screen, and the idle time that this cost.
+
+    How long they waited makes no difference here: the cost is what tells a storm that matters.
+    """
+    evidence = scene.evidence
+    slices, threads = evidence.slices, evidence.threads
+    if not len(slices):
+        return ()
+    low, high = scene.analysis.gpu.stretch
+    within = (slices["end"] > low) & (slices["end"] <= high)
+    forced = within & ((slices["flags"] & OffFlag.INVOLUNTARY) != 0)
+    size = len(threads.tid)
+    switches = np.bincount(slices["row"][forced], minlength=size)
+    life = np.maximum(np.minimum(threads.ended, high) - np.maximum(threads.known, low), 1_000_000)
+    rate = switches * 1e9 / life
+    queued = scene.segments.state == State.QUEUED
+    cost = np.bincount(
+        np.maximum(scene.segments.thread[queued], 0), weights=scene.ns[queued], minlength=size
+    ).astype(np.int64)
+    # both, as a start-up has many switches in little time
+    rows = np.flatnonzero(np.minimum(rate, switches) >= STORM_INVOLUNTARY_PER_S)
+    return tuple(
+        StormCost(
+            int(threads.pid[row]),
+            int(threads.tid[row]),
+            evidence.facts.thread_name(int(threads.tid[row])),
+            int(switches[row]),
+            float(rate[row]),
+            int(cost[row]),
+        )
+        for row in rows[np.argsort(rate[rows])[::-1]].tolist()
+    )
+
+
+# When each rank of a job on this machine comes to its collectives, and what it costs that one is late.
+
+LATE = frozenset(cause.number for cause in CAUSES if cause.late_rank)
+
+
+def ranks_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> RankReport | None:
+    """The ranks; None where there are none, or where it is not known which of their calls are one."""
+    met = meetings(scene)
+    if met is None or not met.matched or met.rows.shape[1] < FEWEST:
+        return None
+    calls = scene.evidence.calls
+    arrived = calls["begin"][met.rows]
+    first, last = arrived.min(axis=0), arrived.max(axis=0)
+    times_last = np.bincount(arrived.argmax(axis=0), minlength=len(arrived))
+    return RankReport(
+        in_order(
+            RankTimes(
+                int(calls["pid"][own[0]]),
+                int(calls["tid"][own[0]]),
+                _gpu(scene, own),
+                len(own),
+                int(times),
+                int((came - first).sum()),
+                int((last - came).sum()),
+            )
+            for own, came, times in zip(met.rows, arrived, times_last, strict=True)
+        )
+    ).of(pids)
+
+
+def _gpu(scene: AttributionContext, rows: Ints) -> str:
+    """The label of the GPU that these collectives are for; "" where they are for several or nobody knows."""
+    gpu = scene.analysis.gpu
+    found = np.unique(gpu.streams.device[gpu.streams.enqueue_stream[np.isin(gpu.streams.enqueue_row, rows)]])
+    device = int(found[0]) if len(found) == 1 else -1
+    return gpu.devices.labels[device] if 0 <= device < len(gpu.devices.labels) else ""
+
+
+def of_lateness(findings: Sequence[Finding]) -> list[float]:
+    """ns by which each finding weighs more or less than its own loss.
+
+    While the others wait for a rank, its own GPU is idle as a rule: that is what makes it late. So this time
+    counts for the straggler, whose finding says what it costs the whole job, and not once more beside it.
+    """
+    moved = [0.0] * len(findings)
+    for place, straggler in enumerate(findings):
+        left = straggler.loss.middle if straggler.cause in LATE else 0.0
+        for other, finding in enumerate(findings):
+            if finding.pid == straggler.pid and finding.kind == "idle" and left > 0:
+                taken = min(finding.loss.middle, left)
+                moved[other] -= taken
+                moved[place] += taken
+                left -= taken
+    return moved

@@ -1,0 +1,568 @@
+"""What each step took, as one array per measure: what ``gputop diff`` compares.
+
+Without steps it is from one batch to the next; without common batches by launches of what both launch. Where
+there are none the span is cut into windows of equal length, and everything is told per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.answer.report import Finding, Growth, LongSteps, StepFacts
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.steps import Steps
+from gputop.analysis.chains.thread_places import hot_line
+from gputop.analysis.evidence.api_classes import Group
+from gputop.analysis.evidence.columns import Floats, Ints, Mask, covered, intersect, union
+from gputop.analysis.evidence.repetition import WorkSequence, heads_of
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.findings.gap_findings import LEAST_GAPS, LONELY
+from gputop.engine.calls.stack_table import Line
+from gputop.format import format_count
+from probes.schema import OffFlag
+
+_WINDOWS = 24  # of a recording without steps
+_SECOND = 1e9
+_WAITED = 0.5  # of a long piece, in waits for the GPU
+_WARM_UP = 50  # steps, at most, or a quarter of them
+_CERTAIN = 24  # units; of fewer, two that are far longer than the others may well be usual
+
+
+class Unit(str, Enum):
+    """What everything is told per."""
+
+    STEP = "step"
+    BATCH = "batch"
+    LAUNCH = "launch"
+    SECOND = "second"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of time that are looked at.
+
+    Attributes:
+        begin, until: Of each, ns.
+        thread: Row of the thread whose switches count.
+        count: How many there are altogether, those that are not looked at included; seconds, of windows.
+        between: Steps with something else between them and the next one, which counts.
+    """
+
+    unit: Unit
+    begin: Ints
+    until: Ints
+    thread: int
+    count: float
+    between: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One row per step or batch, in their order; in windows all but ``duration`` is scaled to a second.
+
+    Attributes:
+        duration: From the begin of one step to that of the next, ns.
+        idle: Idle time of the GPUs in it, ns: all gaps that are followed, proved and estimated.
+        calls: Outermost CUDA calls of the process that makes the steps.
+        launches: Those of them that launch kernels.
+        voluntary, involuntary: Context switches of the thread that makes the steps.
+        causes: The idle time that each cause took of it, ns, by the cause's number.
+        left_out: Steps that were far longer than usual.
+        between: Steps with something else behind them, as an evaluation, which counts.
+    """
+
+    unit: Unit
+    duration: Floats
+    idle: Floats
+    calls: Floats
+    launches: Floats
+    voluntary: Floats
+    involuntary: Floats
+    causes: dict[str, Floats]
+    left_out: int
+    between: int
+
+    def named(self) -> Iterator[tuple[str, Floats]]:
+        """(key in JSON, values) of each measure."""
+        yield from (
+            ("duration_ns", self.duration),
+            ("idle_ns", self.idle),
+            ("calls", self.calls),
+            ("launches", self.launches),
+            ("voluntary_switches", self.voluntary),
+            ("involuntary_switches", self.involuntary),
+        )
+
+
+def by_step(steps: Steps) -> Pieces:
+    """The steps of the loop that takes most of the time: from each to the next, whatever is between them."""
+    loop = steps.main()
+    between = ~loop.whole
+    between[:-1] |= loop.begin[1:] > loop.until[:-1]
+    until = np.append(loop.begin[1:], loop.until[-1:])
+    length = until - loop.begin
+    usual, seen = np.median(length), np.ones(len(length), np.bool_)
+    left = len(loop.sequence) - loop.tail[-1]
+    if 0 < left < np.median(loop.tail - loop.head) and loop.over - until[-1] > usual:
+        until[-1] = loop.over  # it ends in the middle of a step, and waits for those before
+        length = until - loop.begin
+    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
+    seen[-1] &= length[-1] >= usual
+    seen[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
+    if not seen.any():
+        seen[:] = True
+    return Pieces(
+        Unit.STEP,
+        loop.begin[seen],
+        until[seen],
+        steps.thread,
+        float(steps.count),
+        int(np.count_nonzero(between[seen])) if np.mean(between[seen]) < 0.5 else 0,
+    )
+
+
+def by_batch(scene: AttributionContext, known: WorkSequence, symbol: int) -> Pieces:
+    """From one copy of an input to the next."""
+    begin = known.since[heads_of(known.symbol, symbol, every=False)]
+    return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
+
+
+def by_launch(scene: AttributionContext, begins: Ints) -> tuple[Pieces, int]:
+    """(pieces that hold as many of these launches each, how many that is)."""
+    each = max(len(begins) // _WINDOWS, 1)
+    edges = begins[::each]
+    return Pieces(Unit.LAUNCH, edges[:-1], edges[1:], _thread(scene), float(max(len(edges) - 1, 0))), each
+
+
+def by_second(scene: AttributionContext) -> Pieces:
+    """Windows of the time in which the GPUs were used."""
+    spans = scene.analysis.gpu.spans
+    if not spans:
+        empty = np.zeros(0, np.int64)
+        return Pieces(Unit.SECOND, empty, empty, _thread(scene), 0.0)
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    edges = np.linspace(first, last, _WINDOWS + 1).astype(np.int64)
+    seconds = max(span.span_ns for span in spans) / _SECOND
+    return Pieces(Unit.SECOND, edges[:-1], edges[1:], _thread(scene), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What each piece took: integers, none left out, so that several parts can be put together.
+
+    Attributes:
+        begin, until: Of each, ns.
+        waited: For how long threads of its process waited for the GPU, ns.
+        idle, calls, launches, voluntary, involuntary, causes: As of ``Measures``, not scaled.
+        count, between: As of ``Pieces``.
+    """
+
+    unit: Unit
+    begin: Ints
+    until: Ints
+    waited: Ints
+    idle: Ints
+    calls: Ints
+    launches: Ints
+    voluntary: Ints
+    involuntary: Ints
+    causes: dict[str, Ints]
+    count: float
+    between: int
+
+    def and_later(self, later: Taken) -> Taken:
+        """This, and what a later part of the recording took."""
+        zeros = [np.zeros(len(one.begin), np.int64) for one in (self, later)]
+        causes = {
+            number: np.append(self.causes.get(number, zeros[0]), later.causes.get(number, zeros[1]))
+            for number in {**self.causes, **later.causes}
+        }
+        columns = {name: np.append(getattr(self, name), getattr(later, name)) for name in _COLUMNS}
+        return Taken(
+            unit=self.unit,
+            causes=causes,
+            count=self.count + later.count,
+            between=self.between + later.between,
+            **columns,
+        )
+
+
+_COLUMNS = (
+    "begin", "until", "waited", "idle", "calls", "launches", "voluntary", "involuntary",
+)  # fmt: skip
+
+
+def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> Taken:
+    """What each piece took."""
+    begin, end = pieces.begin, pieces.until
+    threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
+    own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
+    launches = own & np.isin(scene.evidence.group(calls), [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
+    forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
+    gaps = union(scene.gaps.begin, scene.gaps.end)
+    return Taken(
+        pieces.unit,
+        begin,
+        end,
+        waited=covered(_waits(scene, pieces.thread), begin, end) if len(begin) else begin,
+        idle=covered(gaps, begin, end),
+        calls=_count(calls["begin"][own], begin, end),
+        launches=_count(calls["begin"][launches], begin, end),
+        voluntary=_count(slices["begin"][switched & ~forced], begin, end),
+        involuntary=_count(slices["begin"][switched & forced], begin, end),
+        causes={
+            number: covered(_taken(scene, mask), begin, end) for number, mask in _by_cause(outcome).items()
+        },
+        count=pieces.count,
+        between=pieces.between,
+    )
+
+
+def measures(taken: Taken, times: float = 1.0) -> Measures:
+    """What each piece took that is no exception, divided by ``times``: how many units of work it is."""
+    keep = _usual(taken)
+    length = (taken.until - taken.begin)[keep]
+    per_second = taken.unit is Unit.SECOND
+    scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
+
+    def scaled(values: Ints) -> Floats:
+        told: Floats = values[keep] * scale
+        return told
+
+    return Measures(
+        taken.unit,
+        duration=length.astype(np.float64) if per_second else length * scale,
+        idle=scaled(taken.idle),
+        calls=scaled(taken.calls),
+        launches=scaled(taken.launches),
+        voluntary=scaled(taken.voluntary),
+        involuntary=scaled(taken.involuntary),
+        causes={number: scaled(values) for number, values in taken.causes.items()},
+        left_out=int(np.count_nonzero(~keep)),
+        between=taken.between,
+    )
+
+
+def _usual(taken: Taken) -> Mask:
+    """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
+
+    Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
+    Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
+    """
+    length = taken.until - taken.begin
+    cold = _warm_up(length) if taken.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
+    far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
+    far &= ~cold
+    far &= taken.waited < _WAITED * length
+    few = LEAST_GAPS if len(length) >= _CERTAIN else 2
+    usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
+    return usual & ~cold
+
+
+def _warm_up(length: Ints) -> Mask:
+    """The first steps that are longer than usual, up to the last of them of which there is no like later."""
+    first = min(_WARM_UP, len(length) // 4)
+    cold = np.zeros(len(length), np.bool_)
+    if first:
+        later = np.maximum.accumulate(length[::-1])[::-1]
+        last = np.flatnonzero(length[:first] > 2 * later[1 : first + 1])
+        if len(last):
+            cold[: last[-1] + 1] = length[: last[-1] + 1] > 2 * np.median(length)
+    return cold
+
+
+def _waits(scene: AttributionContext, thread: int) -> tuple[Ints, Ints]:
+    """When threads of this one's process waited for the GPU."""
+    evidence = scene.evidence
+    calls = evidence.calls
+    groups = evidence.group(calls)
+    rows = np.flatnonzero(
+        ((groups == Group.SYNC) | (groups == Group.COPY)) & (calls["pid"] == evidence.threads.pid[thread])
+    )
+    return union(calls["begin"][rows], calls["end"][rows])
+
+
+def regrouped(taken: Taken) -> Taken:
+    """Windows of several parts as about as many as one recording has, each of parts that lie side by side."""
+    length = taken.until - taken.begin
+    if len(length) <= _WINDOWS:
+        return taken
+    middle = np.cumsum(length) - length / 2
+    group = np.minimum(middle * _WINDOWS // max(int(length.sum()), 1), _WINDOWS - 1).astype(np.int64)
+    heads = np.flatnonzero(np.diff(group, prepend=-1))
+
+    def summed(values: Ints) -> Ints:
+        sums: Ints = np.add.reduceat(values, heads)
+        return sums
+
+    begin = taken.begin[heads]
+    return replace(
+        taken,
+        begin=begin,
+        until=begin + summed(length),  # what lies between two parts is none of it
+        waited=summed(taken.waited),
+        idle=summed(taken.idle),
+        calls=summed(taken.calls),
+        launches=summed(taken.launches),
+        voluntary=summed(taken.voluntary),
+        involuntary=summed(taken.involuntary),
+        causes={number: summed(values) for number, values in taken.causes.items()},
+    )
+
+
+def _thread(scene: AttributionContext) -> int:
+    """The thread that makes the steps, else the one that ends most gaps or makes most calls."""
+    if scene.steps is not None:
+        return scene.steps.thread
+    rows = scene.gaps.thread if len(scene.gaps) else scene.evidence.calls["row"]
+    return int(np.argmax(np.bincount(rows))) if len(rows) else 0
+
+
+def _count(times: Ints, begin: Ints, end: Ints) -> Ints:
+    times = np.sort(times)
+    return np.searchsorted(times, end) - np.searchsorted(times, begin)
+
+
+def _by_cause(outcome: Outcome) -> dict[str, Mask]:
+    return {
+        CATALOGUE[row].number: outcome.cause == row for row in np.unique(outcome.cause).tolist() if row >= 0
+    }
+
+
+def _taken(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
+    return union(scene.segments.begin[mask], scene.segments.end[mask])
+
+
+# The steps that a report tells of: how long they take, which are far longer, whether and where they grow.
+
+UNEVEN = 2.0  # times the median, from which on a mean tells of no step
+FAR = 3.0  # times the median: a long step
+NAMED = 3  # of the long ones
+BINS, FEWEST = 12, 48  # parts of a loop that are compared; steps of which a trend can be told
+GROWN = 1.3  # times as long in the last quarter as in the first
+STEADY = 0.85  # rank correlation of the parts' means with their order
+COUNTED = 1.1  # times as many launches, from which on they are said to grow
+FEWEST_UNEVEN = 4  # steps of which a few may be long
+MOST_ROWS = 1 << 16  # of steps: of more, some share a row
+UNKNOWN = "idle time of unknown cause"
+GPU_WORK, HOST_WORK = "the GPU's own work", "the host's work while the GPU is at work"
+
+
+# ``count`` steps, the first of which began so long after the start of the recording, and all that they took
+STEP: Final = np.dtype(
+    [(name, "i8") for name in ("begin", "ns", "count", "waited", "idle", "pending", "launches")]
+)
+FoundSteps = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The steps of one thread, in rows that add up.
+
+    Attributes:
+        count: How many there are, those included that are in no row.
+        median_ns, usual_ns: What one takes, times ``count``.
+        rows: What the steps took, in order; a row may stand for several that follow each other.
+        causes: The idle time that each cause took of each row, ns.
+        hot: Where the threads were in a cause's idle time, towards the end.
+    """
+
+    pid: int
+    tid: int
+    count: int
+    median_ns: int
+    usual_ns: int
+    rows: FoundSteps
+    causes: Mapping[str, Ints]
+    hot: Mapping[str, Line]
+
+    def plus(self, later: Loops) -> Loops:
+        """These, and those of a later part."""
+        rows = np.concatenate([self.rows, later.rows])
+        none = [np.zeros(len(one.rows), np.int64) for one in (self, later)]
+        causes = {
+            number: np.append(self.causes.get(number, none[0]), later.causes.get(number, none[1]))
+            for number in {**self.causes, **later.causes}
+        }
+        made = replace(
+            self,
+            count=self.count + later.count,
+            median_ns=self.median_ns + later.median_ns,
+            usual_ns=self.usual_ns + later.usual_ns,
+            rows=rows,
+            causes=causes,
+            hot={**self.hot, **later.hot},
+        )
+        return made._thinned() if len(rows) > MOST_ROWS else made
+
+    def _thinned(self) -> Loops:
+        """Two ordinary steps that follow each other in one row; a long one keeps its own."""
+        own = _own(self.rows)
+        far = own > FAR * np.median(own)
+        head = np.ones(len(own), np.bool_)
+        head[1::2] = far[1::2] | far[:-1:2][: len(head[1::2])]
+        heads = np.flatnonzero(head)
+        rows = np.zeros(len(heads), STEP)
+        for name in STEP.names or ():
+            rows[name] = np.add.reduceat(self.rows[name], heads)
+        rows["begin"] = self.rows["begin"][heads]
+        causes = {number: np.add.reduceat(ns, heads) for number, ns in self.causes.items()}
+        return replace(self, rows=rows, causes=causes)
+
+
+def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
+    """The steps of the process that gives a GPU the most work; None without any."""
+    steps, threads = scene.steps, scene.evidence.threads
+    if steps is None:
+        return None
+    taken = take(scene, outcome, by_step(steps))
+    rows = np.zeros(len(taken.begin), STEP)
+    start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
+    rows["begin"], rows["ns"], rows["count"] = taken.begin - start, taken.until - taken.begin, 1
+    rows["waited"], rows["idle"], rows["launches"] = taken.waited, taken.idle, taken.launches
+    rows["pending"] = _pending(scene, taken)
+    hot: dict[str, Line] = {}
+    if len(rows) >= FEWEST and _ends(rows, rows["ns"])[1] >= GROWN * _ends(rows, rows["ns"])[0]:
+        for number in taken.causes:
+            line = _hot(scene, outcome, number, int(taken.begin[-(len(rows) // 4)]))
+            hot |= {number: line} if line is not None else {}
+    return Loops(
+        int(threads.pid[steps.thread]),
+        int(threads.tid[steps.thread]),
+        steps.count,
+        steps.median_ns * steps.count,
+        steps.usual_ns * steps.count,
+        rows,
+        taken.causes,
+        hot,
+    )
+
+
+def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> StepFacts:
+    """What is told of some steps; ``gpus``: whether it is known when a GPU was at work."""
+    count = max(loops.count, 1)
+    return StepFacts(
+        loops.count,
+        loops.median_ns // count,
+        loops.usual_ns // count,
+        loops.pid,
+        loops.tid,
+        _long(loops.rows),
+        _growth(loops, findings, gpus=gpus),
+    )
+
+
+def _own(rows: FoundSteps) -> Floats:
+    """What a step took but for waits for the GPU, which are what others took."""
+    own: Floats = np.maximum(rows["ns"] - rows["waited"], 0) / rows["count"]
+    return own
+
+
+def _long(rows: FoundSteps) -> LongSteps | None:
+    """Steps of which few take most of the time."""
+    own, count = _own(rows), rows["count"]
+    if count.sum() < FEWEST_UNEVEN:
+        return None
+    median, whole = max(float(np.median(own)), 1.0), float((own * count).sum())
+    if whole <= UNEVEN * median * count.sum():
+        return None
+    far = np.flatnonzero(own > FAR * np.median(own))
+    if (own * count)[far].sum() < 0.5 * whole:
+        return None
+    order = far[np.argsort(-rows["ns"][far], kind="stable")]
+    longest = rows[order[:NAMED]]
+    return LongSteps(
+        int(rows["ns"].sum()),
+        int(count[far].sum()),
+        int(rows["ns"][far].sum()),
+        tuple(zip(longest["begin"].tolist(), longest["ns"].tolist(), strict=True)),
+    )
+
+
+def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth | None:
+    """How steps get longer from the begin of the loop to its end, and what of them; None if they do not."""
+    rows, whole = loops.rows, loops.rows["ns"]
+    if len(rows) < FEWEST:
+        return None
+    first, last = _ends(rows, whole)
+    if last < GROWN * first or _order(_means(rows)) < STEADY:
+        return None
+    parts = {number: _grown(rows, ns) for number, ns in loops.causes.items()}
+    parts[UNKNOWN] = _grown(rows, rows["idle"]) - sum(parts.values())
+    worked = _grown(rows, whole - rows["idle"])
+    parts[GPU_WORK] = min(worked, _grown(rows, rows["pending"])) if gpus else 0.0
+    parts[HOST_WORK] = worked - parts[GPU_WORK]
+    most = max(parts, key=lambda one: parts[one])
+    title, line = _named(most, findings)
+    launches = _ends(rows, rows["launches"])
+    more = (
+        f"its launches grow from {format_count(launches[0])} to {format_count(launches[1])}"
+        if launches[1] > COUNTED * max(launches[0], 1)
+        else f"its launches stay at {format_count(launches[1])}"
+    )
+    taken = int(min(parts[most], last - first))
+    line = loops.hot.get(most, line)
+    return Growth(int(rows["count"].sum()), int(first), int(last), taken, title, more, line)
+
+
+def _pending(scene: AttributionContext, taken: Taken) -> Ints:
+    """For how long the GPU certainly worked in each step, ns, of all GPUs together."""
+    total = np.zeros(len(taken.begin), np.int64)
+    for span in scene.analysis.gpu.spans:
+        pending = scene.analysis.gpu.pending(span.device)
+        pending = intersect(pending, (taken.begin[:1], taken.until[-1:]))
+        total += covered(pending, taken.begin, taken.until)
+    return total
+
+
+def _named(part: str, findings: Sequence[Finding]) -> tuple[str, Line | None]:
+    """What a part is called, and its line."""
+    for finding in findings:
+        if finding.cause == part:
+            return f"{finding.title} [{part}]", finding.line
+    titles = {cause.number: f"{cause.title} [{part}]" for cause in CATALOGUE}
+    return titles.get(part, part), None
+
+
+def _hot(scene: AttributionContext, outcome: Outcome, part: str, since: int) -> Line | None:
+    """Where the threads were, most often, in the last quarter's idle time of a cause."""
+    rows = [row for row, cause in enumerate(CATALOGUE) if cause.number == part]
+    pieces = np.flatnonzero(np.isin(outcome.cause, rows) & (scene.segments.begin >= since))
+    hot = hot_line(scene, pieces) if len(pieces) else None
+    return hot.line if hot is not None else None
+
+
+def _ends(rows: FoundSteps, values: Ints) -> tuple[float, float]:
+    """What a step took of something, in the first quarter of the rows and in the last one."""
+    quarter = max(len(rows) // 4, 1)
+    first, last = (
+        float(values[part].sum() / max(rows["count"][part].sum(), 1))
+        for part in (slice(quarter), slice(-quarter, None))
+    )
+    return first, last
+
+
+def _grown(rows: FoundSteps, values: Ints) -> float:
+    first, last = _ends(rows, values)
+    return last - first
+
+
+def _means(rows: FoundSteps) -> Floats:
+    """What a step took in parts that follow each other."""
+    return np.array([part["ns"].sum() / part["count"].sum() for part in np.array_split(rows, BINS)])
+
+
+def _order(means: Floats) -> float:
+    """Rank correlation of values with their order: 1 where each is larger than the one before."""
+    ranks: Ints = np.argsort(np.argsort(means, kind="stable"), kind="stable")
+    return float(np.corrcoef(ranks, np.arange(len(means)))[0, 1])

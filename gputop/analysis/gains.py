@@ -1,0 +1,378 @@
+"""What of the host's time goes with pieces of gaps: all that the thread did, not only what the GPU saw.
+
+A gap begins when the GPU has run out of work. Where the host is ahead, a thread is at its work or in its
+sleep before that already; when the cause goes, that part goes, too. It reaches from one CUDA call of the
+process to the next at most: what lies beyond another call is something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gputop.analysis.answer.report import Finding, WhatIf
+from gputop.analysis.causes.cause import Cause, CauseMatch
+from gputop.analysis.causes.drains import MANY_READS, NEAR, launch_place, reads_of_short
+from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
+from gputop.analysis.chains.chain import State
+from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
+from gputop.analysis.evidence.api_classes import H2D, Group
+from gputop.analysis.evidence.columns import Ints, Mask, distinct, length, subtract, union
+from gputop.analysis.findings.findings import Outcome
+from gputop.analysis.findings.gap_findings import ends_with_copy
+
+
+def whole_pieces(claim: CauseMatch) -> tuple[Ints, Ints]:
+    """(begin, end) of the claim's pieces with what they are a part of, in order and disjoint.
+
+    Of a wait that is the thread's stay off the CPU, with the time in which it was woken and had no CPU yet;
+    of a wait for a CPU that; of work all between two calls. What other causes took of it is theirs.
+    """
+    scene, segments = claim.scene, claim.scene.segments
+    rows = np.flatnonzero(claim.segments)
+    begin, end = segments.begin[rows], segments.end[rows]
+    low, high = _between_calls(claim, begin, end)
+    free = segments.call[rows] < 0
+    works = scene.own[rows] & (segments.state[rows] == State.RUN)
+    queues = scene.own[rows] & (segments.state[rows] == State.QUEUED)
+    from_, to = _stays(claim, rows, queued=queues)
+    longer = free & (works | (to > from_))
+    from_ = np.clip(np.where(works, low, from_), low, begin)
+    to = np.clip(np.where(works, high, to), end, high)
+    wide = union(from_[longer], to[longer])
+    others = ~claim.segments & ~(scene.own & (segments.state == State.QUEUED))
+    rest = subtract(wide, union(segments.begin[others], segments.end[others]))
+    return union(np.append(begin, rest[0]), np.append(end, rest[1]))
+
+
+def _between_calls(claim: CauseMatch, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """How far each piece may reach: to the calls of its process before and after it."""
+    calls = claim.scene.evidence.calls
+    own = calls["pid"] == claim.pid
+    first, last = union(calls["begin"][own], calls["end"][own])
+    place = np.searchsorted(last, begin, side="right")
+    low = np.where(place > 0, last[np.maximum(place - 1, 0)], begin)
+    high = np.where(place < len(first), first[np.minimum(place, len(first) - 1)], end)
+    return np.minimum(low, begin), np.maximum(high, end)
+
+
+def _stays(claim: CauseMatch, rows: Ints, *, queued: Ints) -> tuple[Ints, Ints]:
+    """(begin, end) of the submitting thread's stay off the CPU around each piece; of the queued ones since
+    they were. Empty where there is none.
+    """
+    scene, segments = claim.scene, claim.scene.segments
+    evidence, slices = scene.evidence, scene.evidence.slices
+    begin, end = segments.begin[rows], segments.end[rows]
+    if not len(slices):
+        return begin, begin
+    thread = scene.gaps.thread[segments.gap[rows]]
+    first = np.searchsorted(evidence.slice_ends, evidence.key(thread, begin), side="right")
+    last = np.searchsorted(evidence.slice_begins, evidence.key(thread, end), side="left") - 1
+    there = first <= last
+    first, last = np.minimum(first, len(slices) - 1), np.maximum(last, 0)
+    since = np.where(queued, slices["queued"][first], slices["begin"][first])
+    return np.where(there, since, begin), np.where(there, slices["end"][last], begin)
+
+
+# What the change that a finding advises can win at most, and what is left after the first, the second, …
+
+EXCEEDS = 0.1  # of a loss: a gain beyond it wants a reason
+MOST_FIXES = 3  # that are tried one after the other
+NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
+
+
+class Replays:
+    """The programs that are run again, and what goes with each finding; each is made once."""
+
+    def __init__(self, scene: AttributionContext, outcome: Outcome, waits: int) -> None:
+        """Of what was explained; of each program at most so many waits are run again."""
+        self._scene, self._claims, self._waits = scene, outcome.claims, waits
+        self._loops: dict[tuple[int, int], Loop] = {}
+        self._removals: dict[int, Removal] = {}
+
+    def removal(self, place: int) -> Removal:
+        """What goes away with the cause of a finding, by its place among all."""
+        if place not in self._removals:
+            self._removals[place] = removal(*self._claims[place])
+        return self._removals[place]
+
+    def loop(self, place: int) -> Loop | None:
+        """The program that a finding is about, None where it cannot be run again."""
+        claim, scene = self._claims[place][1], self._scene
+        gap = claim.gaps[0]
+        device, pid = int(scene.gaps.device[gap]), claim.pid
+        estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
+        if estimate is None:
+            return None
+        if (device, pid) not in self._loops:
+            self._loops[device, pid] = Loop(
+                scene.evidence, scene.analysis.gpu, estimate, pid, _stretch(scene, device, pid), self._waits
+            )
+        loop = self._loops[device, pid]
+        return loop if loop.worth else None
+
+
+def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) -> list[Finding]:
+    """The findings with what they can win, as far as the program can be run again without them."""
+    told = []
+    for place, finding in enumerate(outcome.findings):
+        loop, claim = replays.loop(place), outcome.claims[place][1]
+        if loop is not None:
+            gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
+            gain = min(int(_most_won(scene, claim, loop, [gone]) * whole_ns), _span_ns(scene, claim))
+            if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
+                gain = min(gain, int(where.host_ns * (1 + MARGIN)))  # what its advice is about
+            work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
+            why = _because(outcome.claims[place][0], finding, gain, int(work))
+            finding = replace(finding, max_gain_ns=gain, gain_because=why)
+        else:
+            finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
+        told.append(finding)
+    return told
+
+
+def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
+    """Why a change wins more than the idle time of its cause; "" where it does not.
+
+    Args:
+        cause: What the finding is about.
+        finding: What it costs.
+        gain_ns: What its change wins at most.
+        work_ns: What the GPU does for calls that are no longer made.
+    """
+    loss = max(finding.loss.lower, finding.loss.estimate or 0)
+    more = gain_ns - loss
+    if more <= EXCEEDS * loss:
+        return ""
+    if work_ns > 0.5 * more:
+        return "more than its idle time: the GPU's work for it goes, too"
+    if cause.overlaps:
+        return "more than its idle time: without the wait, host and GPU work side by side"
+    if more <= (MARGIN + EXCEEDS) * loss:
+        return "more than its idle time: with a margin for what else goes with it"
+    return "more than its idle time: the host's time for it while the GPU is at work goes, too"
+
+
+def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Sequence[Removal]) -> float:
+    """The share of the time that can be won at most without what goes."""
+    length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
+    left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
+    stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
+    return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
+
+
+def _span_ns(scene: AttributionContext, claim: CauseMatch) -> int:
+    """The span of a claim's GPU: nothing wins more."""
+    device = int(scene.gaps.device[claim.gaps[0]])
+    return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
+
+
+def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
+    """For how long the GPU certainly worked in the time that a gain is told of, ns: no change wins that."""
+    device = int(scene.gaps.device[claim.gaps[0]])
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)
+
+
+def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gone: Removal) -> int:
+    """The bound of a gain where the program cannot be run again, because nobody says when the GPU worked.
+
+    What goes away with a cause wins hardly more than the time that it takes; where the state of the GPU was
+    not known it may win as much.
+    """
+    calls = scene.evidence.calls
+    rows = distinct(gone.calls)
+    takes = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
+    device = int(scene.gaps.device[claim.gaps[0]])
+    open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
+    more = max(int(takes * (1 + MARGIN)) - finding.max_gain_ns, 0)
+    return finding.max_gain_ns + min(more, open_ns)
+
+
+def what_if(
+    scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding], replays: Replays
+) -> tuple[WhatIf, ...]:
+    """The time of a step without the first finding, without the first two, …; of the first one's process."""
+    numbers = {(one.cause, one.pid, one.tid): place for place, one in enumerate(outcome.findings)}
+    wanted = [one for one in findings if (one.cause, one.pid, one.tid) in numbers and one.kind == "idle"]
+    if not wanted:
+        return ()
+    pid, claim = wanted[0].pid, outcome.claims[numbers[wanted[0].cause, wanted[0].pid, wanted[0].tid]][1]
+    steps = scene.steps_of(pid)
+    loop = replays.loop(numbers[wanted[0].cause, pid, wanted[0].tid])
+    if loop is None or steps is None or not steps.count:
+        return ()
+    scale = steps.usual_ns / loop.whole_ns
+    gone: list[Removal] = []
+    told: list[WhatIf] = []
+    before = steps.usual_ns
+    for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
+        gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
+        after = int(loop.without(gone) * scale)
+        least = int((1 - _most_won(scene, claim, loop, gone)) * steps.usual_ns)
+        told.append(WhatIf(one.cause, before, after, min(max(least, 0), after)))
+        before = after
+    return tuple(told)
+
+
+def _stretch(scene: AttributionContext, device: int, pid: int) -> tuple[int, int]:
+    """Where a process repeats its step, behind its warm-up; without steps the GPU's span."""
+    steps = scene.steps_of(pid)
+    if steps is not None and steps.count:
+        return int(steps.begin[steps.warm]), steps.end
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    return span.begin, span.end
+
+
+def _length(scene: AttributionContext, claim: CauseMatch) -> int:
+    """The time for which what a change wins goes on winning."""
+    gap = claim.gaps[0]
+    low, high = _stretch(scene, int(scene.gaps.device[gap]), claim.pid)
+    return max(high - low, 1)
+
+
+def _whole_length(scene: AttributionContext, claim: CauseMatch) -> int:
+    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one."""
+    steps = scene.steps_of(claim.pid)
+    warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
+    return _length(scene, claim) + warm
+
+
+def removal(cause: Cause, claim: CauseMatch) -> Removal:
+    """What goes away with a cause: its pieces of host time, and the calls that are made for it."""
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    reads = _reads(claim) if "reads" in cause.calls_go else np.zeros(0, np.int64)
+    sends = (
+        _sends(claim, every_small=cause.relaunched) if "sends" in cause.calls_go else np.zeros(0, np.int64)
+    )
+    inside = np.concatenate([_inside(cause, claim), cause.gone(claim)])
+    copies = sends[scene.evidence.group_of(sends) == Group.COPY]
+    freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
+    pieces = _pieces(cause, claim)
+    short = _short(cause, claim)
+    loop = _loop_of_reads(claim, reads if cause.between else reads[:0])
+    return Removal(
+        np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0]]),
+        np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1]]),
+        np.concatenate([reads, sends, inside, loop[2]]),
+        # a copy is replaced by a launch; the wait behind it by nothing
+        calls["begin"][copies if cause.relaunched else copies[:0]],
+        _launch_ns(claim) if cause.relaunched else 0,
+    )
+
+
+def _pieces(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
+    """(begin, end) of the host's time that goes: of a wait its work, of launches what is idle."""
+    if cause.overlaps:
+        return cause.works(claim)
+    if cause.short != "launch":
+        return whole_pieces(claim)
+    rows = np.flatnonzero(claim.segments)
+    return claim.scene.segments.begin[rows], claim.scene.segments.end[rows]
+
+
+def _launch_ns(claim: CauseMatch) -> int:
+    """What an operation costs the host: from one launch to the next where no other call lies between."""
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    launches = scene.evidence.group(calls) == Group.LAUNCH
+    both = (
+        launches[1:]
+        & launches[:-1]
+        & (calls["row"][1:] == calls["row"][:-1])
+        & (calls["pid"][1:] == claim.pid)
+    )
+    return int(np.median(np.diff(calls["begin"])[both])) if both.any() else 0
+
+
+def _short(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
+    """(begin, end) of the gaps that are too short to follow and go with the cause."""
+    scene = claim.scene
+    none = np.zeros(0, np.int64)
+    parts = [(none, none)]
+    for estimate in scene.analysis.estimates:
+        small, sends = estimate.small, ends_with_copy(scene, estimate.small)
+        mine = scene.evidence.threads.pid[small.thread] == claim.pid
+        if cause.short == "launch":
+            mine &= ~sends & (reads_of_short(scene, small.begin, small.thread) < 0)
+        elif "sends" in cause.calls_go and "reads" not in cause.calls_go:
+            mine &= sends
+        else:
+            continue
+        parts.append((small.begin[mine], small.end[mine]))
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def _loop_of_reads(claim: CauseMatch, reads: Ints) -> tuple[Ints, Ints, Ints]:
+    """(begin, end, calls) of what lies between two reads of a loop: it goes with them, whatever it is."""
+    calls = claim.scene.evidence.calls
+    none = np.zeros(0, np.int64)
+    steps = claim.steps
+    if steps is None or len(reads) < MANY_READS * steps.count:
+        return none, none, none
+    order = reads[np.argsort(calls["begin"][reads], kind="stable")]
+    begin, end = calls["begin"][order][:-1], calls["begin"][order][1:]
+    near = (end - begin <= NEAR * steps.median_ns) & ~_rests(claim, begin)
+    begin, end = union(begin[near], end[near])
+    pid = calls["pid"] == calls["pid"][order[0]]
+    place = np.searchsorted(end, calls["begin"], side="right")
+    inside = pid & (place < len(end))
+    inside &= begin[np.minimum(place, len(begin) - 1)] <= calls["begin"] if len(begin) else False
+    return begin, end, np.flatnonzero(inside)
+
+
+def _rests(claim: CauseMatch, reads: Ints) -> Mask:
+    """Behind which reads, by their begins, the rest of a step lies: what launches most of all in its step.
+
+    It is no part of the loop of reads, however soon the next read comes: its kernels stay.
+    """
+    scene, calls, steps = claim.scene, claim.scene.evidence.calls, claim.steps
+    launches = (scene.evidence.group(calls) == Group.LAUNCH) & (calls["pid"] == claim.pid)
+    behind = np.searchsorted(reads, calls["begin"][launches], side="right") - 1
+    count = np.bincount(behind[behind >= 0], minlength=len(reads))
+    step = np.searchsorted(steps.begin, reads, side="right") if steps is not None else np.zeros_like(reads)
+    order = np.lexsort((count, step))
+    last = np.append(step[order][1:] != step[order][:-1], True)[: len(order)]
+    rests = np.zeros(len(reads), np.bool_)
+    rests[order[last]] = True
+    return rests
+
+
+def _inside(cause: Cause, claim: CauseMatch) -> Ints:
+    """The calls that the cause is about, where its pieces lie in them: what allocates or frees."""
+    if "inside" not in cause.calls_go:
+        return np.zeros(0, np.int64)
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    alike = np.isin(scene.evidence.group(calls), [Group.ALLOC, Group.FREE]) & (calls["pid"] == claim.pid)
+    return np.flatnonzero(alike)
+
+
+def _reads(claim: CauseMatch) -> Ints:
+    """The waits that open the gaps, and the copies to the host that they wait for."""
+    scene = claim.scene
+    gaps = claim.gaps[~scene.gaps.estimated[claim.gaps]]
+    rows = np.concatenate([scene.gaps.drained_by[gaps], scene.gap_facts.read_row[gaps]])
+    return distinct(rows)
+
+
+def _sends(claim: CauseMatch, *, every_small: bool) -> Ints:
+    """The copies to the device that end the gaps, and the waits right behind them.
+
+    Of many small copies all go, also those that end no gap.
+    """
+    scene, calls = claim.scene, claim.scene.evidence.calls
+    refilled_by = distinct(scene.gaps.refilled_by[claim.gaps])
+    copies = refilled_by[
+        (scene.evidence.group_of(refilled_by) == Group.COPY) & (calls["direction"][refilled_by] == H2D)
+    ]
+    if every_small and len(copies):
+        alike = (calls["pid"] == calls["pid"][copies[0]]) & (calls["direction"] == H2D)
+        alike &= (scene.evidence.group(calls) == Group.COPY) & (calls["bytes"] < BIG_COPY)
+        alike[copies] = True
+        copies = np.flatnonzero(alike)
+    behind = np.minimum(copies + 1, len(calls) - 1)
+    waits = scene.evidence.group_of(behind) == Group.SYNC
+    waits &= calls["row"][behind] == calls["row"][copies]
+    waits &= calls["begin"][behind] - calls["end"][copies] < NEAR_NS
+    return distinct(np.concatenate([copies, behind[waits]]))

@@ -1,0 +1,472 @@
+"""What an explanation comes to, in rows that add up, beside a bounded number of examples.
+
+A whole recording is one ledger, parts are the sum of theirs (``merge``), and a live report is the ledger of
+the last whole explanation with the figures of now. ``report_of`` makes the report of any of them: it alone
+decides what is a finding, in which order, of what class the program is, and what the first sentence says.
+
+Exact are the spans of the GPUs, their proved idle time and the bounds of all of it, start-up and first use,
+losses by cause and level, and lost records. Estimates do not add: each part makes its own, from its samples
+and waits. Their sum keeps the source and the error, and what some parts have no estimate of is taken to have
+been idle as the rest was, with all of it as its error. Chain, sentences and moments of a finding are those of
+the part that lost most to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
+from gputop.analysis.answer.memory_report import MemoryReport, added, counted
+from gputop.analysis.answer.picture import RankReport
+from gputop.analysis.answer.report import (
+    Account,
+    Diagnosis,
+    DiagnosisKind,
+    Event,
+    Finding,
+    GpuSpan,
+    Level,
+    Range,
+    Report,
+    StormCost,
+    WhatIf,
+    joined,
+    least_sure,
+    settled,
+    whole,
+)
+from gputop.analysis.answer.wording import ACCOUNTS, TIME, about_figures, loss_ns, verdict
+from gputop.analysis.evidence.power import Energy
+from gputop.analysis.findings.diagnosis import Ground, Rows, class_of, class_of_rows, one_offs
+from gputop.analysis.findings.findings import Least, least_of
+from gputop.analysis.findings.gap_findings import LEAST_GAPS, NO_SIZES, Sizes, gathered, lonely, of_lateness
+from gputop.analysis.findings.step_findings import Loops, step_facts
+from gputop.engine.calls.failed_calls import Failure
+from gputop.format import format_ns
+
+MOST_EVENTS = 200  # the longest are told; the others are small gaps
+MOST_NOTES = 32
+TOO_LONG = "the recording is too long to be explained at once"
+_WEAK = 0.05  # of a loss: so much of it decides how sure all of it is
+
+Key = tuple[str, str, int]  # cause, kind of loss, process
+Levels = Mapping[Level, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one cause took in one process.
+
+    Attributes:
+        example: The finding of the part that lost most; None where no part has enough of it for one.
+        at: That part, ns since the start of the recording.
+        parts: In so many parts.
+        loss: What repeats of it, with its bounds.
+        sure_ns, total_ns: Of that: in gaps that no estimate is needed for, in all.
+        gain_ns: What its change can win at most.
+        gaps: How often it repeats.
+        levels: Its loss by how sure that is, ns.
+        names: Its loss by how sure it is that this cause took it, ns.
+        kinds: Its loss by class, ns.
+        usual: Sizes of its gaps and of those of the causes beside it.
+        alone: Those of its gaps that stood alone in their part.
+        settled: It is known to be worth a finding.
+    """
+
+    example: Finding | None
+    at: tuple[int, int]
+    loss: Range
+    sure_ns: int
+    total_ns: int
+    gain_ns: int
+    gaps: int
+    levels: Levels
+    names: Levels
+    kinds: Mapping[DiagnosisKind | None, float]
+    usual: Sizes = field(default_factory=lambda: NO_SIZES)
+    alone: Sizes = field(default_factory=lambda: NO_SIZES)
+    parts: int = 1
+    settled: bool = False
+
+    @property
+    def kind(self) -> DiagnosisKind | None:
+        """The class of most of it."""
+        return max(self.kinds, key=lambda one: self.kinds[one], default=None)
+
+    def plus(self, other: Entry) -> Entry:
+        """This and another one together."""
+        mine, its = (one.example.loss.middle if one.example else -1.0 for one in (self, other))
+        first = self if mine >= its else other
+        return Entry(
+            first.example,
+            first.at,
+            self.loss.plus(other.loss),
+            self.sure_ns + other.sure_ns,
+            self.total_ns + other.total_ns,
+            self.gain_ns + other.gain_ns,
+            self.gaps + other.gaps,
+            counted(self.levels, other.levels),
+            counted(self.names, other.names),
+            counted(self.kinds, other.kinds),
+            gathered(self.usual, other.usual),
+            gathered(self.alone, other.alone),
+            self.parts + other.parts,
+            self.settled or other.settled,
+        )
+
+    def rejudged(self) -> tuple[Entry, set[int]]:
+        """(this with the gaps that stood alone in their parts only, when those began that still do)."""
+        if not len(self.alone):
+            return self, set()
+        still = np.isin(self.alone["begin"], self.usual["begin"][lonely(self.usual)])
+        back = self.alone[~still]
+        taken = back["ns"] * back["count"]
+        ns, sure = int(taken.sum()), int(taken[back["proved"]].sum())
+        example = self.example
+        level, name = (example.idle_level, example.name_level) if example else (Level.STRONG, Level.STRONG)
+        entry = replace(
+            self,
+            loss=self.loss.plus(Range(sure, ns, None if self.loss.estimate is None else ns)),
+            sure_ns=self.sure_ns + ns,
+            total_ns=self.total_ns + ns,
+            gain_ns=self.gain_ns + ns,
+            gaps=self.gaps + int(back["count"].sum()),
+            levels=counted(self.levels, {level: float(ns)}),
+            names=counted(self.names, {name: float(ns)}),
+            alone=self.alone[still],
+        )
+        return entry, set(entry.alone["begin"].tolist())
+
+    def is_finding(self, least: Least) -> bool:
+        """Whether it repeats and is worth a change."""
+        known = self.example is not None and self.gaps >= LEAST_GAPS
+        return self.settled or (known and least.reached(self.sure_ns, self.total_ns))
+
+    def finding(self, parts: int, steps: int) -> Finding:
+        """The finding, of so many parts and of so many steps."""
+        example = self.example
+        assert example is not None  # is_finding
+        if parts == 1:
+            return example
+        idle, name = (_weakest(levels, example.idle_level) for levels in (self.levels, self.names))
+        low, high = self.at
+        where = f"from {low / 1e9:.1f} to {high / 1e9:.1f} s"
+        said = (
+            f"{self.gaps} times in {self.parts} of {parts} parts of the recording; what follows is of the "
+            f"part {where}, which lost {format_ns(int(example.loss.middle))}"
+        )
+        return replace(
+            example,
+            level=least_sure(idle, name),
+            idle_level=idle,
+            name_level=name,
+            loss=self.loss,
+            evidence=(said, *example.evidence),
+            max_gain_ns=self.gain_ns,
+            gaps=self.gaps,
+            per_step_ns=loss_ns(self.loss) // steps if steps and example.per_step_ns is not None else None,
+        )
+
+
+def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] = (0, 0)) -> Entry:
+    """The row of what is a finding already, of a class, in a part."""
+    middle = finding.loss.middle
+    return Entry(
+        finding,
+        at,
+        finding.loss,
+        int(middle),
+        int(middle),
+        finding.max_gain_ns,
+        finding.gaps,
+        {finding.idle_level: middle},
+        {finding.name_level: middle},
+        {kind: max(middle, 1.0)},
+        settled=True,
+    )
+
+
+def _weakest(levels: Levels, otherwise: Level) -> Level:
+    """The least sure one that makes up more than a trifle of the time."""
+    least = _WEAK * sum(levels.values())
+    return next((one for one in reversed(list(Level)) if levels.get(one, 0.0) > least), otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What some time comes to.
+
+    Attributes:
+        start_ns: Start of the recording; all moments count from it.
+        begin_ns, end_ns: Of the time, CLOCK_MONOTONIC.
+        accounts: By GPU.
+        seen: By GPU: how long the parts are in which a process used it, ns; what is left is start-up or end.
+        outside_ns, short_ns, unexplained_ns, unknown_ns, lost_events: As of ``Report`` and ``Outcome``.
+        exact: The GPU's own clock tells its time.
+        entries: Losses by cause, kind and process.
+        once: What is no finding of its part, by cause and words.
+        unasked_ns: Idle time in which no work was requested.
+        grounds: The words of each class, of the part with the longest span.
+        spans: The class of each part, by the span of those that have it.
+        what_if: By causes: steps, then before, after and least of each, times the steps.
+        storms: By (process, thread): name, switches, seconds, GPU time.
+        nothing: What is said where no GPU was given work.
+        failures, memory: Of the end.
+    """
+
+    start_ns: int
+    begin_ns: int
+    end_ns: int
+    accounts: Mapping[str, Account]
+    seen: Mapping[str, int]
+    outside_ns: int
+    short_ns: int
+    unexplained_ns: int
+    unknown_ns: int
+    lost_events: int
+    exact: bool
+    entries: Mapping[Key, Entry]
+    events: tuple[Event, ...]
+    once: Rows
+    unasked_ns: float
+    grounds: Mapping[DiagnosisKind | None, Ground]
+    spans: Mapping[DiagnosisKind | None, int]
+    loops: Mapping[tuple[int, int], Loops]
+    what_if: Mapping[tuple[str, ...], tuple[int, ...]]
+    storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
+    cpu_waits: Mapping[int, int]
+    coverage: bool
+    notes: tuple[str, ...]
+    nothing: str
+    failures: tuple[Failure, ...]
+    memory: MemoryReport | None
+    kernels: KernelReport
+    graphs: GraphReport
+    ranks: RankReport
+    energy: Energy
+    parts: int = 1
+
+
+def merge(earlier: Ledger, later: Ledger) -> Ledger:
+    """The ledger of two parts that follow each other."""
+    entries = dict(earlier.entries)
+    for key, one in later.entries.items():
+        entries[key] = entries[key].plus(one) if key in entries else one
+    accounts = dict(earlier.accounts)
+    for label, account in later.accounts.items():
+        accounts[label] = joined(accounts[label], account) if label in accounts else account
+    loops = dict(earlier.loops)
+    for thread, loop in later.loops.items():
+        loops[thread] = loops[thread].plus(loop) if thread in loops else loop
+    grounds = dict(earlier.grounds)
+    for kind, ground in later.grounds.items():
+        if kind not in grounds or ground.span_ns > grounds[kind].span_ns:
+            grounds[kind] = ground
+    storms = dict(earlier.storms)
+    for thread, (name, switches, seconds, ns) in later.storms.items():
+        _, before, time, gpu = storms.get(thread, (name, 0, 0.0, 0))
+        storms[thread] = name, before + switches, time + seconds, gpu + ns
+    events = sorted((*earlier.events, *later.events), key=lambda event: -event.ns)
+    return Ledger(
+        earlier.start_ns,
+        earlier.begin_ns,
+        later.end_ns,
+        accounts,
+        counted(earlier.seen, later.seen),
+        earlier.outside_ns + later.outside_ns,
+        earlier.short_ns + later.short_ns,
+        earlier.unexplained_ns + later.unexplained_ns,
+        earlier.unknown_ns + later.unknown_ns,
+        earlier.lost_events + later.lost_events,
+        earlier.exact and later.exact,
+        entries,
+        tuple(events[:MOST_EVENTS]),
+        added(earlier.once, later.once),
+        earlier.unasked_ns + later.unasked_ns,
+        grounds,
+        counted(earlier.spans, later.spans),
+        loops,
+        added(earlier.what_if, later.what_if),
+        storms,
+        counted(earlier.cpu_waits, later.cpu_waits),
+        earlier.coverage and later.coverage,
+        tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
+        later.nothing if later.accounts else earlier.nothing,
+        later.failures,
+        later.memory,
+        earlier.kernels.joined(later.kernels),
+        earlier.graphs.joined(later.graphs),
+        earlier.ranks.joined(later.ranks),
+        earlier.energy.joined(later.energy),
+        earlier.parts + later.parts,
+    )
+
+
+def ranked(findings: Sequence[Finding]) -> list[int]:
+    """Their places, what costs most first.
+
+    What a straggler costs the other ranks counts for it, and not once more beside it.
+    """
+    moved = of_lateness(findings)
+    return sorted(
+        range(len(findings)),
+        key=lambda place: (-findings[place].loss.middle - moved[place], findings[place].kind != "idle"),
+    )
+
+
+def report_of(
+    ledger: Ledger, pids: frozenset[int] | None = None, why: str = TOO_LONG, between_ns: int = 0
+) -> Report:
+    """The report; only findings and events of ``pids``, if there are any.
+
+    Args:
+        ledger: Of a whole recording, of parts, of the last seconds.
+        pids: Only these processes; the GPUs' idle time is everybody's.
+        why: Says in words why it is in parts.
+        between_ns: The time that is in none of them.
+    """
+    labels, accounts = [*ledger.accounts], [settled(account) for account in ledger.accounts.values()]
+    idle, span = whole(accounts), sum(one.span_ns for one in accounts)
+    entries, events, small_ns = _sorted_out(ledger, accounts)
+    loops = max(ledger.loops.values(), key=lambda one: one.count, default=None)
+    told = [
+        (entry.finding(ledger.parts, loops.count if loops is not None else 0), entry.kind)
+        for entry in entries
+        if entry.example is not None and (pids is None or entry.example.pid in pids)
+    ]
+    told = [told[place] for place in ranked([finding for finding, _kind in told])]
+    findings, kinds = [finding for finding, _kind in told], [kind for _finding, kind in told]
+    diagnosis = _diagnosis(ledger, findings, kinds, sum(event.ns for event in events), accounts)
+    events = [event for event in events if pids is None or event.pid in pids]
+    steps = step_facts(loops, findings, gpus=bool(accounts)) if loops is not None else None
+    once = one_offs(ledger.once, findings, accounts, events)
+    explained_ns = ledger.end_ns - ledger.begin_ns - between_ns
+    return Report(
+        start_ns=ledger.start_ns,
+        duration_ns=ledger.end_ns - ledger.begin_ns,
+        verdict=verdict(labels, accounts, idle, span, findings, diagnosis, ledger.unexplained_ns, once, steps)
+        if accounts
+        else ledger.nothing,
+        diagnosis=diagnosis,
+        idle=idle,
+        span_ns=span,
+        gpus=tuple(
+            GpuSpan(label, one.span_ns, one.idle, one) for label, one in zip(labels, accounts, strict=True)
+        ),
+        steps=steps,
+        outside_ns=ledger.outside_ns + sum(explained_ns - ns for ns in ledger.seen.values()),
+        events=tuple(events),
+        findings=tuple(findings),
+        what_if=_what_if(ledger, findings),
+        storms=tuple(
+            StormCost(pid, tid, name, switches, switches / max(seconds, 1e-9), ns)
+            for (pid, tid), (name, switches, seconds, ns) in sorted(
+                ledger.storms.items(), key=lambda row: -row[1][1] / max(row[1][2], 1e-9)
+            )
+        ),
+        cpu_waits=tuple(sorted(ledger.cpu_waits.items())),
+        small_ns=small_ns,
+        unexplained_ns=ledger.unexplained_ns,
+        unknown_ns=ledger.unknown_ns,
+        coverage=ledger.coverage,
+        lost_events=ledger.lost_events,
+        notes=(
+            *((_in_parts(ledger, why),) if ledger.parts > 1 else ()),
+            *ledger.notes,
+            *about_figures(accounts, ledger.lost_events, ledger.unknown_ns),
+        ),
+        failures=tuple(one for one in ledger.failures if pids is None or one.pid in pids),
+        memory=ledger.memory and ledger.memory.of(pids),
+        kernels=ledger.kernels.of(pids),
+        graphs=ledger.graphs.of(pids),
+        ranks=ledger.ranks.of(pids),
+        energy=ledger.energy if ledger.energy.gpus else None,
+    )
+
+
+def _sorted_out(ledger: Ledger, accounts: Sequence[Account]) -> tuple[list[Entry], list[Event], int]:
+    """(the entries that are findings, gaps that are worth telling, explained time that is neither, ns)."""
+    scale = max((one.span_ns for one in accounts), default=0)
+    least = least_of(scale, float(sum(one.error_ns or 0 for one in accounts)), exact=ledger.exact)
+    found, small_ns = [], ledger.short_ns
+    alone: dict[tuple[str, int], set[int]] = {}
+    for (cause, kind, pid), entry in ledger.entries.items():
+        one, still = entry.rejudged() if ledger.parts > 1 else (entry, set(entry.alone["begin"].tolist()))
+        if one.is_finding(least):
+            found.append(one)
+        elif kind == "idle":
+            small_ns += one.total_ns
+        small_ns += int((one.alone["ns"] * one.alone["count"]).sum())
+        alone[cause, pid] = still
+    events = [
+        event
+        for event in sorted(ledger.events, key=lambda event: -event.ns)
+        if event.time_ns in alone.get((event.cause, event.pid), set()) and event.ns >= least.proved
+    ]
+    return found, events, small_ns - sum(event.ns for event in events)
+
+
+def _in_parts(ledger: Ledger, why: str) -> str:
+    return (
+        f"{why}: {ledger.parts} parts of it were, and joined. Estimates are made part by part; the words, "
+        "the chain and the moments of a finding are those of the part that lost most"
+    )
+
+
+def _what_if(ledger: Ledger, findings: Sequence[Finding]) -> tuple[WhatIf, ...]:
+    """Of the parts whose largest loss is that of the whole."""
+    first = next((one.cause for one in findings if one.kind == "idle"), None)
+    wanted = {causes: row for causes, row in ledger.what_if.items() if causes[0] == first and row[0]}
+    if not wanted:
+        return ()
+    causes, (count, *sums) = max(wanted.items(), key=lambda one: one[1][0])
+    means = [ns // count for ns in sums]
+    return tuple(
+        WhatIf(cause, before, after, least)
+        for cause, before, after, least in zip(causes, means[::3], means[1::3], means[2::3], strict=True)
+    )
+
+
+def _diagnosis(
+    ledger: Ledger,
+    findings: Sequence[Finding],
+    kinds: Sequence[DiagnosisKind | None],
+    once_ns: int,
+    accounts: Sequence[Account],
+) -> Diagnosis | None:
+    """The class by what is lost; its words, and those of a busy GPU, are a part's."""
+    if ledger.exact:
+        return _of_most(ledger, findings, ledger.spans)
+    found, idle = class_of_rows(findings, kinds, ledger.unasked_ns, once_ns, accounts)
+    if found is None:
+        busy = {kind: ns for kind, ns in ledger.spans.items() if _is_busy(ledger.grounds[kind].diagnosis)}
+        return _of_most(ledger, findings, busy) if idle is not None else None
+    ground = ledger.grounds.get(found.kind)
+    if found.lead is not None or ground is None or ground.diagnosis is None:
+        return found
+    # the share is that of all parts, where it waited is known of one
+    known, (said, *more) = ground.diagnosis, ground.diagnosis.evidence
+    client, _, share = said.partition(ACCOUNTS)
+    said = client + found.evidence[0] + share.partition(TIME)[2]
+    return replace(found, evidence=(said, *more), advice=known.advice, line=known.line)
+
+
+def _is_busy(diagnosis: Diagnosis | None) -> bool:
+    return diagnosis is not None and diagnosis.lead is None and diagnosis.kind is not DiagnosisKind.UNASKED
+
+
+def _of_most(
+    ledger: Ledger, findings: Sequence[Finding], spans: Mapping[DiagnosisKind | None, int]
+) -> Diagnosis | None:
+    """The class that most of the time has in its parts."""
+    if not spans:
+        return None
+    kind = max(spans, key=lambda one: spans[one])
+    diagnosis = ledger.grounds[kind].diagnosis
+    if diagnosis is None or diagnosis.lead is None:
+        return diagnosis
+    lead = next((place for place, one in enumerate(findings) if class_of(one) is kind), None)
+    return replace(diagnosis, lead=lead) if lead is not None else None

@@ -1,0 +1,584 @@
+"""When a GPU provably had nothing to do, who let it run dry and who gave it work again.
+
+The lemma (docs/explain.md): if a call that returned at r proves that all work of a stream whose enqueueing
+had returned by c is complete, and the first enqueue call that returned after c began at M > r, then the
+stream is empty on [r, M). With enqueues sorted by their return, M(c) is a suffix minimum of their begins,
+which holds for any number of threads. A GPU is empty where all streams of all its processes are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import D2H, ON_GPU, Group, Role
+from gputop.analysis.evidence.columns import (
+    FOREVER,
+    Ints,
+    Mask,
+    covered,
+    intersect,
+    length,
+    subtract,
+    union,
+)
+from gputop.analysis.evidence.evidence import Column, Evidence
+from gputop.analysis.proofs.proofs import Delays, Pending, Proofs, proofs
+from gputop.analysis.proofs.streams import Devices, HostRanges, Streams, Unseen
+from probes.activities import Table
+
+FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
+LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Intervals in which a GPU had nothing to do, by begin.
+
+    Attributes:
+        begin, end, device: Of each gap.
+        drained_by: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
+        refilled_by: Row of the call that gives it work at ``end``, -1 for a group of collectives.
+        thread: Row of the thread that makes it.
+        proved: Whether every assumption is known to hold (else it is strong).
+        estimated: Whether no call proves it: what the GPU was given had ended by then, as far as one can tell
+            (estimate.py).
+    """
+
+    begin: Ints
+    end: Ints
+    device: Ints
+    drained_by: Ints
+    refilled_by: Ints
+    thread: Ints
+    proved: Column
+    estimated: Column
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEmpty:
+    """Disjoint intervals in which a stream is empty, in order.
+
+    Attributes:
+        at, until: Of each interval; the first one begins before everything.
+        row: The call that proves it, -1 for the first one and for the end of a process.
+        closing: The operation that ends it, -1 for none.
+        cover: Operations that had returned by then are those that are proved complete.
+    """
+
+    at: Ints
+    until: Ints
+    row: Ints
+    closing: Ints
+    cover: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """One GPU's time.
+
+    ``begin`` to ``end`` is the span: from the first enqueue to the last moment at which it was proved empty
+    before the end. For ``empty_ns`` of it the GPU provably had no work, for ``pending_ns`` work was proved
+    outstanding, ``outside_ns`` went into first-use initialisation and the start of further processes.
+    """
+
+    device: int
+    begin: int
+    end: int
+    empty_ns: int
+    pending_ns: int
+    outside_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """Length of the span."""
+        return self.end - self.begin
+
+    @property
+    def unknown_ns(self) -> int:
+        """Time of the span in which it may or may not have been idle."""
+        return max(self.span_ns - self.empty_ns - self.pending_ns - self.outside_ns, 0)
+
+
+class GpuTime:
+    """Gaps and spans of all GPUs.
+
+    Attributes:
+        voided_ns: Time of gaps that are unknown because a record is missing in them.
+        empty: When each stream was proved empty.
+        unknown: For each GPU when it may or may not have had work: disjoint intervals of its span.
+        work: When GPUs certainly had work.
+        outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
+    """
+
+    def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
+        """Only what lies in ``stretch`` counts; the proofs may rest on what came before."""
+        self.evidence = evidence
+        self.stretch = stretch
+        self.devices = Devices(evidence)
+        self.ranges = HostRanges(evidence)
+        self.streams = Streams(evidence, self.devices)
+        self._unseen = Unseen(evidence, self.devices, self.streams)
+        self.delays = Delays(evidence)
+        self.voided_ns = 0
+        self.spans: list[DeviceTime] = []
+        self.empty: dict[int, StreamEmpty] = {}
+        self.unknown: dict[int, tuple[Ints, Ints]] = {}
+        every = proofs(evidence, self.streams, self.devices, self.ranges)
+        self._every = [known for _direct, known in every]
+        self.work = Pending(
+            evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
+        )
+        self._firsts = self._first_of_processes()
+        self._first_uses = self._first_use_rows()
+        self._starts = np.array(
+            [
+                self.streams.enqueue_begin[self.streams.operations(one)].min()
+                for one in range(len(self.streams))
+            ]
+        )
+        self.gaps = join([self._device(device) for device in self._numbers()])
+
+    def _numbers(self) -> list[int]:
+        """The GPUs whose time is told."""
+        numbers: list[int] = np.unique(self.streams.device).tolist()
+        return numbers
+
+    def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
+        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        return self.work.of(device, without)
+
+    def proved_by(self, stream: int) -> tuple[Ints, Ints]:
+        """(cover, row) of each proof: what a stream got by ``cover`` had ended when that call returned."""
+        known = self._every[stream]
+        order = np.argsort(known.cover, kind="stable")
+        return known.cover[order], known.row[order]
+
+    def waited_for(self, rows: Ints) -> Ints:
+        """Until when what had been given is what each of these calls waits for, ns.
+
+        That is its begin, but for a wait for an event: then it is when the event was recorded.
+        """
+        until: Ints = self.evidence.calls["begin"][rows].astype(np.int64)
+        events = np.flatnonzero(self.evidence.role_of(rows) == Role.PROVE_EVENT)
+        events = events[np.argsort(rows[events])]
+        latest = np.full(len(events), -1, np.int64)
+        for known in self._every if len(events) else ():
+            place = np.minimum(np.searchsorted(rows[events], known.row), len(events) - 1)
+            mine = rows[events][place] == known.row
+            np.maximum.at(latest, place[mine], known.cover[mine])
+        until[events] = np.where(latest >= 0, latest, until[events])
+        return until
+
+    def _device(self, device: int) -> Gaps:
+        mine = np.flatnonzero(self.streams.device == device)
+        empty = [self._empty(stream, self._every[stream]) for stream in mine.tolist()]
+        self.empty.update(zip(mine.tolist(), empty, strict=True))
+        return self._bounded(device, empty, *_all_empty(empty))
+
+    def _empty(self, stream: int, known: Proofs) -> StreamEmpty:
+        """The intervals in which a stream is provably empty."""
+        streams, calls = self.streams, self.evidence.calls
+        order = streams.operations(stream)
+        begin, end = streams.enqueue_begin[order], streams.enqueue_end[order]
+        least, whose = _least_of_rest(begin)
+        cover, row = self._self_covering(known, streams.enqueue_row[order], end), known.row
+        place = np.searchsorted(end, cover, side="right")
+        at = np.minimum(known.at, self.delays.completed[row])
+        # what is proved before the first enqueue is known without a proof
+        valid = (place > 0) & (least[place] > np.maximum(at, calls["end"][row]))
+        place, at, row, cover = place[valid], at[valid], row[valid], cover[valid]
+        first = np.lexsort((at, place))
+        place, at, row, cover = place[first], at[first], row[first], cover[first]
+        head = np.flatnonzero(np.diff(place, prepend=-1))
+        place, at, row, cover = place[head], at[head], row[head], cover[head]
+        at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(self._there(stream), cover)
+        until = np.append(least[0], least[place])
+        closing = np.append(whose[0], np.append(whose, -1)[place])
+        closing = np.where(closing >= 0, order[np.maximum(closing, 0)], -1)
+        gone = self.evidence.ended.get(int(streams.pid[stream]), FOREVER)
+        if until[-1] <= gone < FOREVER:  # its contexts went with it
+            at, until, cover = np.append(at, gone), np.append(until, FOREVER), np.append(cover, gone)
+            row, closing = np.append(row, -1), np.append(closing, -1)
+        return StreamEmpty(at, until, row, closing, cover)
+
+    def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> Ints:
+        """The covers; copies that wait are their own proof: they cover themselves if nothing came between."""
+        copies = np.flatnonzero(self.evidence.role_of(known.row) == Role.COPY_SYNC)
+        finish = self.evidence.calls["end"][known.row[copies]]
+        place = np.searchsorted(end, known.cover[copies], side="right")
+        own = np.minimum(place, len(rows) - 1)
+        alone = (rows[own] == known.row[copies]) & (np.searchsorted(end, finish, side="right") == own + 1)
+        cover: Ints = known.cover.copy()
+        cover[copies] = np.where(alone, finish, cover[copies])
+        return cover
+
+    def _bounded(
+        self,
+        device: int,
+        empty: list[StreamEmpty],
+        at: Ints,
+        drained_by: Ints,
+        until: Ints,
+        refilled_by: Ints,
+    ) -> Gaps:
+        """Cuts the gaps to the device's span and takes out what is not certain."""
+        streams = self.streams
+        first = int(self._starts[streams.device == device].min())
+        inside = (until < FOREVER) & (at >= first) & (refilled_by >= 0)
+        drained = at[(at >= first) & (at < FOREVER)]
+        last = int(drained.max()) if len(drained) else first
+        busy = self.pending(device)
+        # what was given last may have been under way at the end: nobody saw
+        orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
+        given = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
+        last = max(last, min(given, self.evidence.end_ns))
+        # who never waits for all of its work proves no end, and yet that the GPU had work up to here
+        last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
+        torn, fresh = self._losses(empty, at, until)
+        fresh &= self._unseen.excluded(device, at, until)
+        low, high = self.stretch
+        inside &= (until > low) & (at < high)
+        at, drained_by, until, refilled_by = (
+            at[inside],
+            drained_by[inside],
+            until[inside],
+            refilled_by[inside],
+        )
+        torn, fresh = torn[inside], fresh[inside]
+        at, until = np.maximum(at, low), np.minimum(until, high)
+        first, last = min(max(first, low), high), max(min(last, high), low)
+        starts_up = np.isin(refilled_by, self._firsts)
+        outside = (at[starts_up], until[starts_up])
+        first_use = self._first_use(device)
+        keep = ~starts_up & ~torn
+        self.voided_ns += int((until - at)[torn & ~starts_up].sum())
+        gaps = self._gaps(device, at[keep], drained_by[keep], until[keep], refilled_by[keep], fresh[keep])
+        span = (np.array([first]), np.array([max(last, first)]))
+        gone = (gaps.begin, gaps.end)
+        pending = subtract(intersect(busy, span), gone)
+        # of what was not kept nothing is said, as of start-up
+        unkept = self.evidence.unkept
+        aside = union(
+            np.concatenate([outside[0], first_use[0], unkept[0]]),
+            np.concatenate([outside[1], first_use[1], unkept[1]]),
+        )
+        aside = subtract(subtract(intersect(aside, span), gone), pending)
+        self.unknown[device] = subtract(subtract(subtract(span, gone), pending), aside)
+        self.spans.append(
+            DeviceTime(
+                device,
+                first,
+                max(last, first),
+                int((gaps.end - gaps.begin)[gaps.proved].sum()),
+                length(*pending),
+                length(*aside),
+            )
+        )
+        return gaps
+
+    def _losses(self, empty: list[StreamEmpty], at: Ints, until: Ints) -> tuple[Column, Column]:
+        """(torn, fresh): a record is missing since what opened a gap; none is since any proof that it needs.
+
+        A lost record may be an enqueueing that had begun before, or the change of an event.
+        """
+        begin, end = self.evidence.lost
+        torn, fresh = np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_)
+        if not len(begin):
+            return torn, fresh
+        starts = np.append(begin - LOST_CALL_NS, FOREVER)
+        for stream in empty:
+            place = np.searchsorted(stream.at, at, side="right") - 1
+            missing = starts[np.searchsorted(end, stream.cover[place], side="left")] < until
+            fresh &= ~missing
+            torn |= missing & (stream.at[place] == at)
+        within = np.searchsorted(end, at, side="left") < np.searchsorted(starts[:-1], until, side="left")
+        return torn | within, fresh
+
+    def _there(self, stream: int) -> int:
+        """Since when there is a stream: no record of it is missing from before. -FOREVER where nobody saw."""
+        streams, calls, threads = self.streams, self.evidence.calls, self.evidence.threads
+        if not len(self.evidence.lost[0]):
+            return -FOREVER  # nobody asks
+        pid = int(streams.pid[stream])
+        made = streams.rows(Role.CREATE_STREAM)
+        made = made[(calls["pid"][made] == pid) & (calls["stream"][made] == streams.handle[stream])]
+        if len(made):
+            return int(calls["begin"][made].min())
+        born = threads.known[threads.pid == pid] if pid in self.evidence.complete else threads.known[:0]
+        return int(born.min()) if len(born) else -FOREVER
+
+    def _first_of_processes(self) -> Ints:
+        """The first operation of each process: a gap that ends with it is its start-up, not a loss."""
+        streams = self.streams
+        firsts: dict[int, tuple[int, int]] = {}
+        for stream, pid in enumerate(streams.pid.tolist()):
+            own = streams.operations(stream)
+            first = own[np.argmin(streams.enqueue_begin[own])]
+            one = int(streams.enqueue_begin[first]), int(first)
+            firsts[pid] = min(firsts.get(pid, one), one)
+        return np.array(sorted(first for _begin, first in firsts.values()), np.int64)
+
+    def _first_use_rows(self) -> Ints:
+        """The first launch of each kernel, where it took long: it loads the kernel."""
+        calls = self.evidence.calls
+        long = calls["end"] - calls["begin"] >= FIRST_NS
+        launches = np.flatnonzero((self.evidence.group(calls) == Group.LAUNCH) & (calls["ret"] == 0))
+        if not long[launches].any():
+            return np.zeros(0, np.int64)
+        kernel = calls["aux"][launches] ^ (calls["pid"][launches].astype(np.uint64) << np.uint64(40))
+        order = np.lexsort((calls["begin"][launches], kernel))
+        fresh = np.append(True, kernel[order][1:] != kernel[order][:-1])
+        firsts = launches[order[fresh]]
+        loads: Ints = firsts[long[firsts]]
+        return loads
+
+    def _first_use(self, device: int) -> tuple[Ints, Ints]:
+        calls, rows = self.evidence.calls, self._first_uses
+        rows = rows[self.devices.of_calls[rows] == device]
+        return union(calls["begin"][rows], calls["end"][rows])
+
+    def _gaps(
+        self, device: int, at: Ints, drained_by: Ints, until: Ints, refilled_by: Ints, fresh: Column
+    ) -> Gaps:
+        streams = self.streams
+        return Gaps(
+            begin=at,
+            end=until,
+            device=np.full(len(at), device, np.int64),
+            drained_by=drained_by,
+            refilled_by=streams.enqueue_row[refilled_by],
+            thread=streams.enqueue_thread[refilled_by],
+            # a process that ends may leave its GPU at work for a moment
+            proved=fresh & (drained_by >= 0) & (at >= self._proved_since(device)),
+            estimated=np.zeros(len(at), np.bool_),
+        )
+
+    def _proved_since(self, device: int) -> int:
+        """From when on no stream from before the attach can still hold work."""
+        streams, calls = self.streams, self.evidence.calls
+        since = 0
+        rows = streams.rows(Role.PROVE_DEVICE)
+        for pid in np.unique(streams.pid[streams.device == device]).tolist():
+            if pid in self.evidence.complete:
+                continue
+            own = rows[(calls["pid"][rows] == pid) & (self.devices.of_calls[rows] == device)]
+            since = max(since, int(calls["end"][own].min()) if len(own) else FOREVER)
+        return since
+
+
+def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
+    """(least, whose): for each place the least number from there on, and where it stands.
+
+    ``least`` has one more entry, for "nothing is left".
+    """
+    backwards = np.minimum.accumulate(begin[::-1])
+    fresh = np.append(True, backwards[1:] < backwards[:-1])
+    place = np.maximum.accumulate(np.where(fresh, np.arange(len(begin)), 0))
+    return np.append(backwards[::-1], FOREVER), len(begin) - 1 - place[::-1]
+
+
+def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
+    """(begin, draining call, end, refilling call) of the intervals that all streams share."""
+    streams = len(empty)
+    time = np.concatenate([part.at for part in empty] + [part.until for part in empty])
+    what = np.concatenate([part.row for part in empty] + [part.closing for part in empty])
+    step = np.where(np.arange(len(time)) < len(time) // 2, 1, -1)
+    order = np.lexsort((step, time))
+    time, what, step = time[order], what[order], step[order]
+    all_at = np.flatnonzero((np.cumsum(step) == streams) & (step == 1))
+    following = np.minimum(all_at + 1, len(time) - 1)
+    whole = time[following] > time[all_at]
+    all_at, following = all_at[whole], following[whole]
+    return time[all_at], what[all_at], time[following], what[following]
+
+
+def join(parts: list[Gaps]) -> Gaps:
+    """All of them, by begin."""
+    names = ("begin", "end", "device", "drained_by", "refilled_by", "thread", "proved", "estimated")
+    types = (np.int64,) * 6 + (np.bool_,) * 2
+    columns = [
+        np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
+        for name, dtype in zip(names, types, strict=True)
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return Gaps(**{name: column[order] for name, column in zip(names, columns, strict=True)})
+
+
+# When a GPU was idle by its own clock: where a file holds its kernels, nothing need be proved.
+
+Intervals = tuple[Ints, Ints]
+
+_WAITS = (Role.PROVE_DEVICE, Role.PROVE_STREAM, Role.PROVE_EVENT, Role.COPY_SYNC)
+_NO_LOADING = (Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY)  # long for other reasons
+_MOSTLY = 0.5  # of a gap in calls that load or allocate, for a first use
+_SKEW_NS = 10_000  # by which the clocks of host and GPU may be apart in such a file
+_AGAIN = 3  # a kernel that runs so often belongs to what repeats
+
+
+def held_kernels(evidence: Evidence) -> bool:
+    """Whether the file tells what the GPU itself did, for every process that gave it something.
+
+    With ``--inside`` a program's CUPTI may refuse, or a profiler may take it over: its work is missing.
+    """
+    rows = evidence.activities.of(*ON_GPU)
+    if not len(rows) or not evidence.header.get("inside"):
+        return bool(len(rows))
+    calls, processes = evidence.calls, evidence.facts.processes
+    gives = (evidence.role(calls) == Role.ENQUEUE) & (calls["ret"] == 0)
+    pids = np.unique(calls["pid"][gives]).tolist()
+    return not any("inside_refused" in processes.get(pid, {}) for pid in pids)
+
+
+class KernelTime(GpuTime):
+    """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then.
+
+    Attributes:
+        rows: What the GPUs ran.
+        unlinked: Of each GPU the idle time that work ended whose launch is not in the file.
+        first_use: Of each GPU the idle time in which code was loaded and memory was taken for the first time.
+    """
+
+    def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
+        """As of ``GpuTime``."""
+        self.rows = evidence.activities.of(*ON_GPU)
+        self.unlinked: dict[int, Intervals] = {}
+        self.first_use: dict[int, Intervals] = {}
+        super().__init__(evidence, stretch)
+
+    def _numbers(self) -> list[int]:
+        """Every GPU that ran anything, whatever calls are in the file."""
+        return [self.devices.number(index) for index in np.unique(self.rows["device"]).tolist() if index >= 0]
+
+    def pending(self, device: int, without: int = -1) -> Intervals:
+        """When a GPU was at work; the work of one process may be left out."""
+        rows = self.of(device)
+        rows = rows[rows["pid"] != without] if without >= 0 else rows
+        return union(rows["begin"].astype(np.int64), rows["end"].astype(np.int64))
+
+    def of(self, device: int) -> Table:
+        """What one GPU ran, by begin."""
+        chosen: Table = self.rows[self.rows["device"] == self.devices.index[device]]
+        return chosen
+
+    def _device(self, device: int) -> Gaps:
+        if (self.streams.device == device).any():
+            super()._device(device)  # when streams were empty, which causes ask for
+            self.spans.pop()
+        rows = self.of(device)
+        low, high = self.stretch
+        first = min(max(int(rows["begin"].min()), low), high)
+        last = max(min(int(rows["end"].max()), high), first)
+        span = np.array([first]), np.array([last])
+        busy = intersect(self.pending(device), span)
+        begin, end = subtract(span, busy)
+        torn = covered(self.evidence.lost, begin, end) > 0  # what ran there may be missing
+        self.unknown[device] = (begin[torn], end[torn])
+        self.voided_ns += int((end - begin)[torn].sum())
+        begin, end = begin[~torn], end[~torn]
+        self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
+        refilled = self._calls_of(rows, end, after=True)
+        fresh = self._fresh(rows, begin, end, refilled)
+        self.first_use[device] = (begin[fresh], end[fresh])
+        none = refilled < 0  # without the call that gave it work nobody can be asked for the gap
+        self.unlinked[device] = (begin[none], end[none])
+        keep = ~none & ~fresh
+        begin, end, refilled = begin[keep], end[keep], refilled[keep]
+        drained = self._waits_at(begin, end, self._calls_of(rows, begin, after=False))
+        return self._gaps_of(device, begin, end, drained, refilled)
+
+    def _fresh(self, rows: Table, begin: Ints, end: Ints, refilled: Ints) -> Mask:
+        """Gaps before what repeats has run once, mostly in long calls that load or allocate."""
+        calls = self.evidence.calls
+        fresh: Mask = np.zeros(len(begin), np.bool_)
+        long = calls["end"] - calls["begin"] >= FIRST_NS
+        long &= ~np.isin(self.evidence.group(calls), [int(group) for group in _NO_LOADING])
+        if not long.any():
+            return fresh
+        _names, at, times = np.unique(rows["name"], return_index=True, return_counts=True)
+        again = times >= _AGAIN
+        warm = int(rows["begin"][at[again]].max()) if again.any() else int(rows["begin"].max())
+        for pid in np.unique(calls["pid"][np.maximum(refilled, 0)]).tolist():
+            mine = (refilled >= 0) & (calls["pid"][np.maximum(refilled, 0)] == pid)
+            loads = np.flatnonzero(long & (calls["pid"] == pid))
+            inside = covered(union(calls["begin"][loads], calls["end"][loads]), begin, end)
+            fresh |= mine & (end <= warm) & (inside >= FIRST_NS) & (inside >= _MOSTLY * (end - begin))
+        return fresh
+
+    def _gaps_of(self, device: int, begin: Ints, end: Ints, drained: Ints, refilled: Ints) -> Gaps:
+        count = len(begin)
+        thread = self.evidence.calls["row"][refilled] if count else np.zeros(0, np.int64)
+        return Gaps(
+            begin,
+            end,
+            np.full(count, device, np.int64),
+            drained,
+            refilled,
+            thread.astype(np.int64),
+            np.ones(count, np.bool_),
+            np.zeros(count, np.bool_),
+        )
+
+    def _calls_of(self, rows: Table, times: Ints, *, after: bool) -> Ints:
+        """The call that gave the GPU what began (``after``) or ended at each time; -1: not known."""
+        times_of = rows["begin" if after else "end"]
+        order = np.argsort(times_of, kind="stable")
+        place = np.minimum(np.searchsorted(times_of[order], times, side="left"), len(order) - 1)
+        chosen = rows[order[place]]
+        calls, threads = self.evidence.calls, self.evidence.threads
+        if not len(calls):
+            return np.full(len(times), -1, np.int64)
+        keys = self.evidence.key(calls["row"], calls["begin"])
+        row = threads.row(chosen["call_tid"])
+        wanted = self.evidence.key(np.maximum(row, 0), chosen["call_begin"])
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found = (row >= 0) & (keys[at] == wanted) & (chosen["call_begin"] > 0)
+        return np.where(found, at, -1)
+
+    def _waits_at(self, begin: Ints, end: Ints, otherwise: Ints) -> Ints:
+        """The wait under way when the GPU ran dry that ended before it had work again; else the last launch.
+
+        A copy to the host from which a call returns later is waited for by that call.
+        """
+        calls = self.evidence.calls
+        copies = self.evidence.group(calls) == Group.COPY
+        waits = np.isin(self.evidence.role(calls), _WAITS) | (copies & (calls["direction"] == D2H))
+        waits = np.flatnonzero(waits)
+        waits = waits[np.argsort(calls["end"][waits], kind="stable")]
+        if not len(calls):
+            return otherwise
+        otherwise = np.where((otherwise >= 0) & copies[otherwise], -1, otherwise)
+        if not len(waits):
+            return otherwise
+        place = np.minimum(np.searchsorted(calls["end"][waits], begin - _SKEW_NS), len(waits) - 1)
+        row = waits[place]
+        fits = (calls["begin"][row] <= begin) & (calls["end"][row] >= begin - _SKEW_NS)
+        return np.where(fits & (calls["end"][row] <= end), row, otherwise)
+
+
+# Which call is the first to show that what a call gave its stream has ended.
+
+
+def first_shown(gpu: GpuTime, rows: Ints) -> Ints:
+    """The row of the first call to return by which what each call gave its stream had ended; -1: none.
+
+    Args:
+        gpu: The streams, and what is proved of them.
+        rows: Calls that give work, rising.
+    """
+    found = np.full(len(rows), -1, np.int64)
+    for stream in range(len(gpu.streams)) if len(rows) else ():
+        operations = gpu.streams.operations(stream)
+        place = np.searchsorted(rows, gpu.streams.enqueue_row[operations])
+        mine = rows[np.minimum(place, len(rows) - 1)] == gpu.streams.enqueue_row[operations]
+        place, given = place[mine], gpu.streams.enqueue_end[operations[mine]]
+        cover, row = gpu.proved_by(stream)
+        end = gpu.evidence.calls["end"][row]
+        first = end == np.minimum.accumulate(end[::-1])[::-1]  # no later proof returns sooner
+        whose = np.append(row[first], -1)
+        found[place] = whose[np.searchsorted(cover[first], given, side="left")]
+    return found

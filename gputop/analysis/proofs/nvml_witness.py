@@ -1,0 +1,263 @@
+"""NVML as a witness: in which share of the time a kernel ran, and whether that agrees with the proofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.evidence.columns import Ints, covered
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.proofs.gaps import GpuTime
+from probes.samples import GpuData, listed_gpus
+from probes.source import Sample
+
+FEWEST = 3  # samples; fewer are an anecdote
+SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest product
+# how old the middle of NVML's window may be when its figure is read: fresh and short, usual, old and long
+AGES_NS = (100_000_000, 350_000_000, 800_000_000)
+_USUAL = 1
+WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
+MANY = 6  # readings by which a window is found
+ROUNDED = 0.005  # NVML tells whole percents
+GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
+    "graphics_active_percent",
+    "utilization_samples",
+    "utilization_percent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What NVML says of one GPU.
+
+    Attributes:
+        busy: The share of the time in which a kernel ran, 0 to 1.
+        error: How far that may be off, as a share.
+        samples: How many readings say so.
+        source: ``gpm``, ``samples`` or ``utilization``.
+    """
+
+    busy: float
+    error: float
+    samples: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a GPU did by a model.
+
+    Attributes:
+        busy: When it was at work: disjoint intervals, in order.
+        moved: When it was given copies and fills, in order.
+        moved_ns: How long each of these takes, ns.
+    """
+
+    busy: tuple[Ints, Ints]
+    moved: Ints
+    moved_ns: npt.NDArray[np.float64]
+
+    def kernels(self, begin: Ints, end: Ints) -> npt.NDArray[np.float64]:
+        """For how long kernels ran in each [begin, end), ns: the work without what was moved."""
+        total = np.append(0.0, np.cumsum(self.moved_ns))
+        moved = total[np.searchsorted(self.moved, end)] - total[np.searchsorted(self.moved, begin)]
+        ran: npt.NDArray[np.float64] = np.maximum(covered(self.busy, begin, end) - moved, 0.0)
+        return ran
+
+
+def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
+    """What NVML saw of one GPU between two times, ns of CLOCK_MONOTONIC.
+
+    None where it said too little: no GPU of that number, fewer than ``FEWEST`` readings, a stretch shorter
+    than ``SHORTEST_NS``.
+    """
+    if index < 0 or high - low < SHORTEST_NS:
+        return None
+    return (
+        _between(*readings(evidence, index, GPM_KEY), low, high, "gpm")
+        or _between(*_samples(evidence, index), low, high, "samples")
+        or _by_utilization(evidence, index, low, high)
+    )
+
+
+def readings(evidence: Evidence, index: int, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """(time, value) of each sample of a GPU that has a figure, in order of time."""
+    rows = [
+        (sample.time_ns, float(row[key]))
+        for sample in evidence.gpus
+        for row in _rows(sample, index)
+        if row.get(key) is not None
+    ]
+    rows.sort()
+    return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
+
+
+def _rows(sample: Sample, index: int) -> list[GpuData]:
+    return [row for row in listed_gpus(sample) if row.get("index") == index]
+
+
+def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """(time, value) of the samples that NVML itself kept, in order of time."""
+    rows = {
+        int(at): float(percent)
+        for sample in evidence.gpus
+        for row in _rows(sample, index)
+        for at, percent in row.get(SAMPLES_KEY) or ()
+    }
+    return np.array(sorted(rows), np.int64), np.array([rows[at] for at in sorted(rows)], np.float64)
+
+
+def _between(time: Ints, value: npt.NDArray[np.float64], low: int, high: int, source: str) -> Witness | None:
+    """Each reading tells of the time since the one before."""
+    begin = np.append(low, time[:-1]) if len(time) else time
+    shared = np.maximum(np.minimum(time, high) - np.maximum(begin, low), 0)
+    shared[:1] = 0  # nobody knows since when the first one counts
+    heard = int(shared.sum())
+    if np.count_nonzero(shared) < FEWEST or heard < 0.5 * (high - low):
+        return None
+    busy = float((shared * value).sum() / heard / 100)
+    spread = float(np.std(value[shared > 0])) / 100
+    # what it did not hear may have been like the rest, give or take
+    unheard = 1 - heard / (high - low)
+    return Witness(busy, ROUNDED + unheard * max(spread, 0.05), int(np.count_nonzero(shared)), source)
+
+
+def _by_utilization(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
+    """The mean of what was read, for each age that the figures may have; their difference is the error."""
+    time, value = readings(evidence, index, UTILIZATION_KEY)
+    means, counts = [], []
+    for age in AGES_NS:
+        at = time - age
+        inside = (at >= low) & (at <= high)
+        counts.append(int(np.count_nonzero(inside)))
+        means.append(_mean(time[inside], value[inside]))
+    if min(counts) < FEWEST:
+        return None
+    inside = (time - AGES_NS[_USUAL] >= low) & (time - AGES_NS[_USUAL] <= high)
+    # readings follow each other faster than the windows: a second holds one that is new
+    fresh = (high - low) / 1e9
+    chance = float(np.std(value[inside])) / 100 / np.sqrt(fresh)
+    apart = max(abs(mean - means[_USUAL]) for mean in means)
+    return Witness(means[_USUAL], ROUNDED + max(apart, chance), counts[_USUAL], "utilization")
+
+
+def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
+    if len(time) < 2:
+        return float(value.mean()) / 100 if len(value) else 0.0
+    weight = np.diff(time, prepend=2 * time[0] - time[1])
+    return float((weight * value).sum() / max(int(weight.sum()), 1)) / 100
+
+
+def misfit(evidence: Evidence, index: int, low: int, high: int, work: Work) -> tuple[float, float] | None:
+    """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
+
+    Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
+    agrees with the model best.
+
+    Args:
+        evidence: What NVML said.
+        index: NVML's number of the GPU.
+        low, high: The time that is looked at.
+        work: What the GPU did by the model.
+    """
+    time, value = readings(evidence, index, UTILIZATION_KEY)
+    best: tuple[float, float] | None = None
+    least = np.inf
+    for window in WINDOWS_NS:
+        for lag in (0, window // 2, window):
+            end = time - lag
+            inside = (end - window >= low) & (end <= high)
+            count = int(np.count_nonzero(inside))
+            if count < MANY:
+                continue
+            end = end[inside]
+            off = value[inside] / 100 - work.kernels(end - window, end) / window
+            if float((off**2).mean()) < least:
+                least = float((off**2).mean())
+                independent = min(count, (high - low) / window)
+                best = float(off.mean()), ROUNDED + float(off.std()) / np.sqrt(independent)
+    return best
+
+
+# Whether NVML agrees: a GPU that was busy while all known streams were empty has invisible work.
+
+LONGEST_NS = 1_000_000_000
+# how far NVML's utilisation looks back, by product
+AGREEMENT_WINDOWS_NS = tuple(LONGEST_NS // part for part in (6, 4, 3, 2, 1))
+SURE = 0.25  # busy this much more than the proofs allow is no rounding
+
+
+def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
+    """(samples that contradict the proofs, samples that could): utilisation against proved idleness.
+
+    A sample says which part of its window some kernel ran. It contradicts where that part and the part that
+    was proved empty exceed the window by a clear margin, whichever window it is: its length is not known, and
+    the figure may be as old as it is long.
+    """
+    against = asked = 0
+    for device, index in enumerate(gpu.devices.index):
+        mine = gpu.gaps.device == device
+        cover = (gpu.gaps.begin[mine], gpu.gaps.end[mine])
+        span = next((span for span in gpu.spans if span.device == device), None)
+        if index < 0 or span is None or not mine.any():
+            continue
+        for sample in evidence.gpus:
+            # what lies before the span counts as busy, so a window may reach back over its begin
+            if not span.begin <= sample.time_ns <= span.end:
+                continue
+            busy = _utilisation(sample, index)
+            if busy is None:
+                continue
+            empty = float((covered(cover, *_windows(sample.time_ns)) / _LENGTHS).min())
+            asked += 1
+            against += busy > 1 - empty + SURE
+    return against, asked
+
+
+_LENGTHS = np.repeat(np.array(AGREEMENT_WINDOWS_NS, np.int64), 3)
+
+
+def _windows(moment: int) -> tuple[Ints, Ints]:
+    """The windows that a sample may tell of: of each length, fresh, half as old as long, as old as long."""
+    end = moment - _LENGTHS * np.tile([0, 1, 2], len(AGREEMENT_WINDOWS_NS)) // 2
+    return end - _LENGTHS, end
+
+
+def _utilisation(sample: Sample, index: int) -> float | None:
+    for row in listed_gpus(sample):
+        if row.get("index") == index and row.get("utilization_percent") is not None:
+            return float(row["utilization_percent"]) / 100
+    return None
+
+
+def others_at_work(evidence: Evidence, gpu: GpuTime, device: int) -> float:
+    """The share of a GPU's span in which processes that are not watched used it, as NVML tells, 0 to 1.
+
+    Of several the busiest counts: NVML's shares of processes that take turns overlap.
+    """
+    span = next(one for one in gpu.spans if one.device == device)
+    unknown, index, shares = strangers(evidence, gpu), gpu.devices.index[device], []
+    for sample in evidence.gpus:
+        if not span.begin <= sample.time_ns <= span.end:
+            continue
+        for row in listed_gpus(sample):
+            told = row.get("process_utilization")
+            if row.get("index") == index and isinstance(told, dict):
+                used = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
+                shares.append(max((int(part or 0) for pid, part in used if pid in unknown), default=0))
+    return float(np.mean(shares)) / 100 if shares else 0.0
+
+
+def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
+    """Processes that hold memory on a GPU of this recording and whose calls were not seen."""
+    known = {int(pid) for pid in gpu.streams.pid.tolist()} | set(evidence.facts.processes)
+    found: set[int] = set()
+    for sample in evidence.gpus:
+        for row in listed_gpus(sample):
+            if row.get("index") in gpu.devices.index:
+                found |= {int(pid) for pid, _bytes in row.get("processes") or ()}
+    numbers = (facts.get("namespace_pid") for facts in evidence.facts.processes.values())
+    inner = {int(number) for number in numbers if number is not None}
+    return frozenset(found - known - inner)

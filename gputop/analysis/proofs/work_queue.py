@@ -1,0 +1,468 @@
+"""What a GPU was given, as queues: when each operation ends, by its duration and the rates of copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
+from gputop.analysis.evidence.call_context import call_time
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, group_ids, union
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
+from probes.samples import listed_gpus
+
+PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
+UNSTAGED = 0.03  # ns that the CPU takes to copy a byte within memory, where no copy says it
+COPY_NS = 1_500.0  # what a copy takes beside its bytes
+LARGE = 256 << 10  # bytes; of smaller copies a call's own time is too much
+NEAR_NS = 100_000  # a call that begins this soon after a copy waits for that copy
+FEWEST = 3  # copies that say how fast they go
+USUAL = 0.3  # quantile: what takes longer was held up
+LEAST_COPY_ERROR = 0.05  # of a rate that was learned
+OTHERS_ERROR = 0.1  # more, of a rate that was learned of other copies
+WORST_COPY = (
+    32.0  # times as long as the lanes allow: slower links are rare, by their machine or by others on them
+)
+WAITED_NS = 20_000  # a wait that is shorter may not have waited
+LONGER = 1.1  # times as long as staging alone: such a copy waited for the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a byte takes, ns; ``error``: how much longer or shorter that may be, as a share of it."""
+
+    ns: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRates:
+    """Rates by direction and by whether the host's memory is page-locked.
+
+    Attributes:
+        staging: What the CPU takes to stage a byte, ns; None where no copy says it.
+        doubt: By which share the time of all copies may be off.
+    """
+
+    known: dict[tuple[int, bool], Rate]
+    usual: Rate
+    staging: float | None
+    doubt: float = 0.0
+
+    def of(self, direction: int, *, pinned: bool) -> Rate:
+        """That of one kind of copies: its own, else of others of its direction, of any others, the usual."""
+        other = D2H if direction == H2D else H2D
+        for kind in ((direction, pinned), (direction, not pinned), (other, pinned), (other, not pinned)):
+            if kind in self.known:
+                known = self.known[kind]
+                return known if kind == (direction, pinned) else Rate(known.ns, known.error + OTHERS_ERROR)
+        return self.usual
+
+
+NO_RATES = CopyRates({}, Rate(1 / PINNED_RATE, 0.0), None)
+
+
+def link_rate(evidence: Evidence) -> float:
+    """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
+    for sample in reversed(evidence.gpus):
+        for gpu in listed_gpus(sample):
+            generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
+            if generation and width:
+                return 0.8 * 0.985 * 2.0 ** (int(generation) - 3) * int(width)
+    return PINNED_RATE
+
+
+def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit: Ints) -> CopyRates:
+    """What copies say.
+
+    Args:
+        evidence: What was observed.
+        rows: Calls that copy between host and GPU.
+        pinned: Whether the host's memory of each is page-locked.
+        alone: Calls that gave a stream work in which all before had ended.
+        limit: Of each copy when it was proved to have ended at the latest.
+    """
+    calls = evidence.calls
+    large = np.flatnonzero(calls["bytes"][rows] >= LARGE)
+    large = large[np.argsort(rows[large], kind="stable")]
+    rows, pinned, limit = rows[large], pinned[large], limit[large]
+    size = calls["bytes"][rows].astype(np.float64)
+    nominal = 1 / link_rate(evidence)
+    if not len(rows):
+        return CopyRates({}, Rate(nominal, 0.0), None)
+    # no copy may end later than it is proved to: so fast they are at least
+    bound = limit < FOREVER // 2
+    most = (limit - calls["begin"][rows])[bound] / size[bound]
+    slowest = max(min(float(most.min(initial=np.inf)), _seen(evidence), WORST_COPY * nominal), nominal)
+    usual = Rate(nominal, slowest / nominal - 1)
+    seen = _Copies(evidence, rows, pinned, np.isin(rows, alone))
+    staging = _quantile(*seen.staging())
+    known: dict[tuple[int, bool], Rate] = {}
+    for direction, locked in ((H2D, True), (H2D, False), (D2H, True)):
+        found = _quantile(*seen.moved(direction, pinned=locked))
+        if found is not None:
+            known[direction, locked] = Rate(max(found, nominal), LEAST_COPY_ERROR)
+    read = _quantile(*seen.moved(D2H, pinned=False))
+    if read is not None:
+        known[D2H, False] = _read(read, UNSTAGED if staging is None else staging, nominal, known)
+    rates = CopyRates(known, usual, staging)
+    takes = [
+        (float(size[mine].sum()) * rate.ns, rate.error)
+        for direction in (H2D, D2H)
+        for locked in (False, True)
+        for mine in [(calls["direction"][rows] == direction) & (pinned == locked)]
+        for rate in [rates.of(direction, pinned=locked)]
+    ]
+    return replace(rates, doubt=sum(ns * error for ns, error in takes) / sum(ns for ns, _error in takes))
+
+
+def _read(whole: float, staging: float, nominal: float, known: dict[tuple[int, bool], Rate]) -> Rate:
+    """That of copies to pageable memory: the CPU takes a part of the call, beside the link or after it."""
+    least, most = max(whole - staging, nominal), max(whole, nominal)
+    like = next((known[one] for one in ((D2H, True), (H2D, False), (H2D, True)) if one in known), None)
+    if like is not None and least * (1 - 2 * LEAST_COPY_ERROR) <= like.ns <= most * (
+        1 + 2 * LEAST_COPY_ERROR
+    ):
+        return Rate(like.ns, 2 * LEAST_COPY_ERROR)
+    middle = (least + most) / 2
+    return Rate(middle, max(most / middle - 1, LEAST_COPY_ERROR))
+
+
+def _seen(evidence: Evidence) -> float:
+    """ns that a byte takes at most, by the fastest traffic that NVML saw on the link."""
+    most = max(
+        (
+            float(gpu.get(key) or 0)
+            for sample in evidence.gpus
+            for gpu in listed_gpus(sample)
+            for key in ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+        ),
+        default=0.0,
+    )
+    return 1e9 / most if most else np.inf
+
+
+def _quantile(took: Floats, size: Floats) -> float | None:
+    """ns a byte of usual copies, by the largest of them; None of too few."""
+    if len(took) < FEWEST:
+        return None
+    big = size >= np.median(size)
+    return float(np.quantile(np.maximum(took - COPY_NS, 0)[big] / size[big], USUAL))
+
+
+class _Copies:
+    """Copies, and which of them tell how long they took."""
+
+    def __init__(self, evidence: Evidence, rows: Ints, pinned: Mask, alone: Mask) -> None:
+        calls = evidence.calls
+        self._rows, self._pinned, self._alone = rows, pinned, alone
+        self._begin, self._end = calls["begin"][rows], calls["end"][rows]
+        self._size = calls["bytes"][rows].astype(np.float64)
+        self._direction = calls["direction"][rows]
+        self._held_up = call_time(evidence, rows).queued > 0
+        behind = np.minimum(rows + 1, len(calls) - 1)
+        near = (calls["row"][behind] == calls["row"][rows]) & (behind > rows)
+        near &= calls["begin"][behind] - self._end < NEAR_NS
+        waits = near & (evidence.group_of(behind) == Group.SYNC)
+        waits &= calls["end"][behind] - calls["begin"][behind] >= WAITED_NS
+        self._waited: Ints = np.where(waits, calls["end"][behind], -1)
+        self._held_up |= waits & (call_time(evidence, behind).queued > 0)
+        self._inside = evidence.role_of(rows) == Role.COPY_SYNC
+        # the next copy of the same size, from pageable memory too
+        place = np.searchsorted(rows, behind)
+        place = np.minimum(place, len(rows) - 1)
+        follows = near & (rows[place] == behind) & ~pinned[place] & ~pinned
+        follows &= (self._direction == H2D) & (self._direction[place] == H2D)
+        follows &= self._size[place] == self._size
+        self._next: Ints = np.where(follows, place, -1)
+
+    def staging(self) -> tuple[Floats, Floats]:
+        """(ns, bytes) of copies that the CPU staged, and had to wait for nothing."""
+        chosen = self._alone & ~self._pinned & (self._direction == H2D)
+        chosen = self._calm(chosen)
+        return (self._end - self._begin)[chosen].astype(np.float64), self._size[chosen]
+
+    def moved(self, direction: int, *, pinned: bool) -> tuple[Floats, Floats]:
+        """(ns, bytes) of copies that the link was at for a known time."""
+        kind = (self._direction == direction) & (self._pinned == pinned)
+        if direction == D2H or pinned:
+            whole = np.where(self._inside | ~np.bool_(pinned), self._end - self._begin, 0)
+            # what is given by the call alone begins when that returns
+            whole = np.where(
+                self._waited >= 0, self._waited - np.where(pinned, self._end, self._begin), whole
+            )
+            whole = np.where(self._inside, self._end - self._begin, whole)
+            chosen = self._calm(kind & self._alone & (whole > 0))
+            return whole[chosen].astype(np.float64), self._size[chosen]
+        # staged: until a wait behind it ended, or until the next one had waited for it and was staged, too
+        behind = self._next
+        period = np.where(behind >= 0, self._end[behind] - self._end, 0)
+        alone = np.where(self._alone, self._end - self._begin, 0)
+        staged = _quantile(*self.staging())
+        waits = behind >= 0
+        if staged is not None:
+            waits &= period > LONGER * staged * self._size
+        else:
+            waits[:] = False
+        whole = np.where(
+            waits, period, np.where((alone > 0) & (self._waited >= 0), self._waited - self._begin, 0)
+        )
+        held_up = self._held_up | (waits & self._held_up[np.maximum(behind, 0)])
+        chosen = self._calm(kind & (whole > 0), held_up)
+        return whole[chosen].astype(np.float64), self._size[chosen]
+
+    def _calm(self, chosen: Mask, held_up: Mask | None = None) -> Mask:
+        """Those whose thread always had its CPU, if there are enough."""
+        calm: Mask = chosen & ~(self._held_up if held_up is None else held_up)
+        return calm if np.count_nonzero(calm) >= FEWEST else chosen
+
+
+# What a GPU was given, as queues: when each operation ends if its duration is known.
+
+UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
+START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)
+BIG_COPY = 64 << 10  # smaller pageable copies to the device go into the queue with the call
+FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of what HBM3 moves
+
+
+_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "staged", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """First operation of each part between two proofs, the part of each operation, when it was ready.
+
+    ``ready`` counts ``UNIT_NS`` from ``base``.
+    """
+
+    head: Ints
+    number: Ints
+    base: int
+    ready: Ints
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
+
+    Attributes:
+        row: Row of the call, -1 for a part of a group of collectives.
+        thread: Row of the thread that gave it.
+        ready: When the GPU could begin with it at the earliest, ns.
+        group: Rows between two proofs of emptiness of one stream, counted from 0.
+        limit: When it was proved to have ended at the latest, ns.
+        kernel: Whether its duration is not known; the others are copies and fills.
+        fixed: The duration of those, ns.
+        staged: Whether the CPU staged such a copy to the device inside the call, once its stream was empty.
+        kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
+        streams: Number of streams.
+        rates: How fast its copies over the link go.
+    """
+
+    row: Ints
+    thread: Ints
+    ready: Ints
+    group: Ints
+    limit: Ints
+    kernel: Mask
+    fixed: Floats
+    staged: Mask
+    kind: Ints
+    streams: int
+    rates: CopyRates = NO_RATES
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, rows: Ints) -> Queue:
+        """Some of the operations, by ascending number."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return Queue(**columns, streams=self.streams, rates=self.rates)
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        """What running the queue needs of it whatever the durations are: it is run many times."""
+        head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
+        number = np.repeat(np.arange(len(head)), np.diff(np.append(head, len(self))))
+        base = int(self.ready.min())
+        return _Parts(head, number, base, (self.ready - base) // UNIT_NS)
+
+    def ends(self, duration: Floats) -> Ints:
+        """When each operation ends, ns, given its duration (ns) and no proof but the queues' begins."""
+        if not len(self):
+            return self.ready
+        parts = self._parts
+        took = np.rint(duration / UNIT_NS).astype(np.int64)
+        total = np.cumsum(took)
+        before = np.subtract(total, took, out=took)
+        if len(parts.head) == 1:
+            alone: Ints = np.maximum.accumulate(parts.ready - before)
+            alone += total
+            alone *= UNIT_NS
+            alone += parts.base
+            return alone
+        # each queue counts from its own begin
+        own = before[parts.head][parts.number]
+        slack = parts.ready - before + own
+        least = int(slack.min())
+        width = int(slack.max()) - least + 1
+        apart = parts.number * width - least
+        reach = np.maximum.accumulate(apart + slack) - apart
+        ends: Ints = (reach + total - own) * UNIT_NS + parts.base
+        return ends
+
+    def real(self, duration: Floats) -> Floats:
+        """What each operation takes, ns, of a given duration once the proofs are heeded."""
+        end = np.minimum(self.ends(duration), self.limit)
+        before = np.append(0, end[:-1])
+        before[np.append(True, self.group[1:] != self.group[:-1])] = 0
+        real: Floats = np.maximum(end - np.maximum(before, self.ready), 0).astype(np.float64)
+        return real
+
+    def idle(self, duration: Floats) -> tuple[Ints, Ints]:
+        """Disjoint intervals, in order, in which no stream has work under way; the last has no end."""
+        if not len(self):
+            return self.ready, self.ready
+        whole = self.ends(duration)
+        end = np.minimum(whole, self.limit)
+        if self.streams > 1:
+            # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
+            took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
+            begin, end = union(np.minimum(whole - took, end), end)
+            return end, np.append(begin[1:], FOREVER)
+        # one stream does one thing after the other: the last one given is the last to end
+        late = np.flatnonzero(self.ready[1:] > end[:-1])  # of a busy GPU few
+        low, high = end[late], np.minimum(self.ready[late + 1], end[late + 1])
+        keep = high > low
+        return np.append(low[keep], end.max()), np.append(high[keep], FOREVER)
+
+
+def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
+    """Everything that one GPU was given; with ``most`` the first so many operations, stream by stream."""
+    streams, calls = gpu.streams, evidence.calls
+    mine = np.flatnonzero(streams.device == device).tolist()
+    orders = [streams.operations(stream) for stream in mine]
+    if most is not None:
+        begin = np.append(0, np.cumsum([len(order) for order in orders]))
+        orders = [order[: max(most - at, 0)] for order, at in zip(orders, begin.tolist(), strict=False)]
+    order = np.concatenate([np.zeros(0, np.int64), *orders])
+    row = streams.enqueue_row[order]
+    known = np.maximum(row, 0)
+    ready = streams.enqueue_end[order] + START_NS
+    if not len(calls):
+        groups = np.zeros(len(order), np.uint8)
+    else:
+        groups = np.where(row >= 0, evidence.group_of(known), np.uint8(Group.COLLECTIVE))
+    copies = (groups == Group.COPY) | (groups == Group.SET)
+    runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    if len(calls):  # in a stream, and no work of the GPU
+        runs &= ~((row >= 0) & evidence.apis.has(calls["op"][known], Trait.HOLDS))
+    # a call that never returned may have given something when it was called
+    abandoned = ready > evidence.end_ns + START_NS
+    ready = np.where(abandoned, streams.enqueue_begin[order], ready)
+    group, limit = _proofs(
+        [gpu.empty[stream] for stream in mine], [streams.enqueue_end[own] for own in orders]
+    )
+    alone = _alone(evidence, row, runs | copies, group, limit)
+    fixed, staged, rates = _copies(evidence, gpu, row, copies, alone, limit)
+    return Queue(
+        row=row,
+        thread=streams.enqueue_thread[order],
+        ready=ready,
+        group=group,
+        limit=limit,
+        kernel=runs,
+        fixed=fixed,
+        staged=staged,
+        kind=_kinds(evidence, row, runs),
+        streams=len(mine),
+        rates=rates,
+    )
+
+
+def _alone(evidence: Evidence, row: Ints, works: Mask, group: Ints, limit: Ints) -> Ints:
+    """Calls that gave work to a stream in which all work before was proved to have ended."""
+    at = np.flatnonzero(works & (row >= 0))
+    known = at[np.append(True, group[at][1:] != group[at][:-1])[: len(at)]]
+    before = np.searchsorted(group, group[known]) - 1  # the last operation of the part before
+    known, before = known[before >= 0], before[before >= 0]
+    ended = limit[before] <= evidence.calls["begin"][row[known]]
+    alone: Ints = row[known[ended]]
+    return alone
+
+
+def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
+    """(group, limit) of each operation: between which proofs it lies, and the time of the later one."""
+    groups, limits, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for known, end in zip(empty, ends, strict=True):
+        place = np.searchsorted(end, known.cover, side="right")
+        at = np.append(known.at, FOREVER)
+        after = np.searchsorted(place, np.arange(len(end)), side="right")
+        groups.append(after + count)
+        limits.append(at[after])
+        count += len(place) + 1
+    return np.concatenate(groups), np.concatenate(limits)
+
+
+def _copies(
+    evidence: Evidence, gpu: GpuTime, row: Ints, copies: Mask, alone: Ints, limit: Ints
+) -> tuple[Floats, Mask, CopyRates]:
+    """(duration, whether staged) of copies and fills, by their bytes, 0 of the others; how fast they go.
+
+    The CPU moves a staged copy into the driver's buffers inside the call, so that no engine of the GPU is at
+    it for much of that time.
+    """
+    fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)
+    at = np.flatnonzero(copies & (row >= 0))
+    if not len(at):
+        return fixed, staged, NO_RATES
+    calls, rows = evidence.calls, row[at]
+    size, direction = calls["bytes"][rows], calls["direction"][rows]
+    fixed[at] = COPY_NS + size / FILL_RATE
+    linked = ((direction == H2D) | (direction == D2H)) & (evidence.group_of(rows) == Group.COPY)
+    at, rows, size, direction = at[linked], rows[linked], size[linked], direction[linked]
+    pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
+    rates = copy_rates(evidence, rows, pinned, alone, limit[at])
+    staged[at] = (direction == H2D) & ~pinned & (size >= BIG_COPY)
+    fixed[at] = _over_link(evidence, rows, pinned, staged[at], rates)
+    return fixed, staged, rates
+
+
+def _over_link(evidence: Evidence, rows: Ints, pinned: Mask, staged: Mask, rates: CopyRates) -> Floats:
+    """What copies over the link take once they were given, ns."""
+    calls = evidence.calls
+    size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
+    per_byte = np.zeros(len(rows))
+    for kind, locked in ((H2D, False), (H2D, True), (D2H, False), (D2H, True)):
+        per_byte[(direction == kind) & (pinned == locked)] = rates.of(kind, pinned=locked).ns
+    # what the link has not moved while the CPU staged it follows after the call, which may have waited before
+    before = (calls["end"][rows] - calls["begin"][rows]).astype(np.float64)
+    if rates.staging is not None:
+        before = np.minimum(before, rates.staging * size)
+    left: Floats = COPY_NS + np.maximum(size * per_byte - np.where(staged, before, 0.0), 0.0)
+    return left
+
+
+def paced(evidence: Evidence, gpu: GpuTime, queue: Queue, rates: CopyRates) -> Queue:
+    """The queue with copies that go as fast as this."""
+    calls, known = evidence.calls, np.maximum(queue.row, 0)
+    at = np.flatnonzero(~queue.kernel & (queue.row >= 0))
+    at = at[(evidence.group_of(known[at]) == Group.COPY) & np.isin(calls["direction"][known[at]], (H2D, D2H))]
+    rows = known[at]
+    pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])
+    fixed = queue.fixed.copy()
+    fixed[at] = _over_link(evidence, rows, pinned, queue.staged[at], rates)
+    return replace(queue, fixed=fixed, rates=rates)
+
+
+def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
+    """Kernels by process, function and handle; exact, so that no two kernels are taken for one."""
+    calls = evidence.calls
+    at = np.flatnonzero(runs & (row >= 0))
+    kind = np.full(len(row), -1, np.int64)
+    rows = row[at]
+    kind[at] = group_ids(calls["aux"][rows], calls["pid"][rows], calls["op"][rows])
+    return kind

@@ -1,0 +1,1 @@
+"""Calls: counted, timed, by function, line and kernel; those that failed."""

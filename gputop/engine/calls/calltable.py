@@ -1,0 +1,389 @@
+"""Counts, sums and latency histograms of calls by (process, API, nested), their rows, the threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.calls import histogram
+from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.calls.histogram import BUCKETS, Ints
+from gputop.engine.facts import Facts
+from gputop.engine.frame import CallRow
+from probes.api import MAX_ROWS
+from probes.arrays import PIDS, distinct, table
+from probes.schema import CallFlag, Records
+
+_KEYS_PER_PROCESS = 2 * MAX_ROWS
+# limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
+_MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
+MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
+_OTHERS = 0  # the row without a key
+_GROW = 64
+_NESTED = int(CallFlag.NESTED)
+_LONGEST_NS = 1 << 62
+ADDED = ("count", "errors", "bytes", "sum_ns")
+TOTALS = (*ADDED, "max_ns")
+_ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums by row of a table; all arrays have one element a row."""
+
+    count: Ints
+    errors: Ints
+    bytes: Ints
+    sum_ns: Ints
+    max_ns: Ints
+
+    @classmethod
+    def zeros(cls, rows: int) -> Totals:
+        return cls(*(np.zeros(rows, np.int64) for _ in range(5)))
+
+    def grow(self, rows: int) -> None:
+        """Appends zeros up to ``rows`` rows."""
+        for name in TOTALS:
+            array = getattr(self, name)
+            if len(array) < rows:
+                setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
+
+    def add(self, other: Totals) -> None:
+        """Adds another table of the same rows; it may be shorter."""
+        size = len(other.count)
+        for name in ADDED:
+            getattr(self, name)[:size] += getattr(other, name)
+        self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
+
+    def subtract(self, other: Totals) -> None:
+        """Takes out what was added, but for the longest, which stay as they are."""
+        size = len(other.count)
+        for name in ADDED:
+            getattr(self, name)[:size] -= getattr(other, name)
+
+
+class CallTable:
+    """One row for each (pid, op, nested) that made a call.
+
+    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again. Row 0 has no key: it
+    counts what came when there were ``MOST_ROWS`` rows already.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, int, bool] | None] = [None]
+        self.listed = np.zeros(1, np.bool_)  # which rows have a key
+        self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
+        self._free: list[int] = []
+        self._process_of = table(np.int32)  # pid -> slot, 0 none
+        self._far: dict[int, int] = {}  # the same of other machines in a merged recording, beyond the limit
+        self._slots = 1
+        self._free_slots: list[int] = []
+        self._row_of = np.full(_KEYS_PER_PROCESS, _OTHERS, np.int32)  # of processes without a slot
+
+    @property
+    def rows(self) -> int:
+        """Rows that exist, released ones too."""
+        return len(self.keys)
+
+    def rows_of(self, calls: Records) -> Ints:
+        """The row of each call; new rows are made as needed."""
+        # all columns as the integers that numpy indexes with: others it converts again at each use
+        pids = calls["pid"].astype(np.int64)
+        slots = self._slots_of(pids)
+        if not slots.all():
+            self._add_processes(distinct(pids[slots == 0]))
+            slots = self._slots_of(pids)
+        keys = np.multiply(slots, _KEYS_PER_PROCESS, dtype=np.int64)
+        # op < MAX_ROWS holds for files too: the reader's dtype has 16 bits, the rest is cut off here
+        ops = calls["op"].astype(np.int64)
+        ops &= MAX_ROWS - 1
+        ops <<= 1
+        keys += ops
+        nested = calls["flags"].astype(np.int64)
+        nested &= _NESTED
+        keys += nested
+        rows = self._row_of.take(keys)
+        if (rows < 0).any():
+            fresh = np.flatnonzero(rows < 0)
+            names, first = np.unique(keys[fresh], return_index=True)
+            self._add_rows(names, calls[fresh[first]])
+            rows = np.maximum(self._row_of.take(keys), _OTHERS)
+        return rows.astype(np.int64)
+
+    def _slots_of(self, pids: Ints) -> npt.NDArray[np.int32]:
+        """The slot of each process, 0 where it has none."""
+        if not len(pids) or int(pids.max()) < PIDS:
+            return self._process_of.take(pids)
+        known, where = np.unique(pids, return_inverse=True)
+        slots = np.array([self._slot(pid) for pid in known.tolist()], np.int32)
+        return slots[where.reshape(-1)]
+
+    def _slot(self, pid: int) -> int:
+        return int(self._process_of[pid]) if pid < PIDS else self._far.get(pid, 0)
+
+    def _give_slot(self, pid: int, slot: int) -> None:
+        if pid < PIDS:
+            self._process_of[pid] = slot
+        elif slot:
+            self._far[pid] = slot
+        else:
+            self._far.pop(pid, None)
+
+    def rows_for(self, keys: list[tuple[int, int, bool] | None]) -> Ints:
+        """The rows of some keys, in their order, made as needed; that of None counts calls without a row."""
+        known = {key: row for row, key in enumerate(self.keys) if key is not None}
+        wanted = [(place, key) for place, key in enumerate(keys) if key is not None]
+        calls = np.zeros(len(wanted), [(name, "<i8") for name in ("pid", "op", "flags")])
+        for name, column in (("pid", 0), ("op", 1), ("flags", 2)):
+            calls[name] = [key[column] * (_NESTED if name == "flags" else 1) for _, key in wanted]
+        rows = np.full(len(keys), _OTHERS, np.int64)
+        fresh = np.array([key not in known for _, key in wanted], np.bool_)
+        for one in calls[fresh]:  # one by one: rows are given in the order in which they come
+            self.rows_of(one.reshape(1))
+        if wanted:
+            rows[[place for place, _ in wanted]] = self.rows_of(calls)
+        return rows
+
+    def _add_processes(self, pids: Ints) -> None:
+        for pid in pids.tolist():
+            slot = self._free_slots.pop() if self._free_slots else self._slots
+            if slot >= _MAX_PROCESSES:
+                break
+            self._slots = max(self._slots, slot + 1)
+            self._give_slot(pid, slot)
+        missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
+        if missing > 0:
+            self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
+
+    def _add_rows(self, keys: Ints, calls: Records) -> None:
+        """Makes rows for keys, each with a call of it, as long as there is room."""
+        count = min(len(keys), len(self._free) + max(MOST_ROWS - self.rows, 0))
+        self._make_room(count)
+        columns = (calls[name][:count].tolist() for name in ("pid", "op", "flags"))
+        for key, pid, op, flags in zip(keys[:count].tolist(), *columns, strict=True):
+            row = self._free.pop()
+            self.keys[row] = (pid, op & (MAX_ROWS - 1), bool(flags & _NESTED))
+            self.listed[row] = True
+            self._row_of[key] = row
+
+    def _make_room(self, count: int) -> None:
+        missing = count - len(self._free)
+        if missing <= 0:
+            return
+        start = self.rows
+        size = min(-(-(start + max(missing, start // 2)) // _GROW) * _GROW, MOST_ROWS)
+        self.keys += [None] * (size - start)
+        self.listed = np.concatenate([self.listed, np.zeros(size - start, np.bool_)])
+        self._free += range(size - 1, start - 1, -1)
+        grown = np.zeros((size, BUCKETS), np.int32)
+        grown[:start] = self.counts
+        self.counts = grown
+
+    def release(self, rows: Ints) -> None:
+        """Gives rows back whose counts are all zero."""
+        for row in rows.tolist():
+            key = self.keys[row]
+            if key is None:
+                continue
+            pid, op, nested = key
+            slot = self._slot(pid)
+            self._row_of[slot * _KEYS_PER_PROCESS + 2 * op + nested] = -1
+            self.keys[row] = None
+            self.listed[row] = False
+            self._free.append(row)
+
+    def forget_process(self, pid: int) -> None:
+        """Frees the slot of a process that has no rows any more."""
+        slot = self._slot(pid)
+        span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
+        if slot and (self._row_of[span] < 0).all():
+            self._give_slot(pid, 0)
+            self._free_slots.append(slot)
+
+    def add(self, calls: Records, totals: Totals) -> Ints:
+        """Counts CALL records into the histograms and ``totals``.
+
+        Returns:
+            The flat positions that were counted in ``counts``, for taking them out later.
+        """
+        rows = self.rows_of(calls)
+        totals.grow(self.rows)
+        size = self.rows
+        # float64 is exact below 2**53 ns, 104 days, in one batch
+        durations = calls["duration"].astype(np.float64)
+        flat = histogram.bucket_of(durations)
+        flat += rows * BUCKETS
+        np.add.at(self.counts.reshape(-1), flat, _ONE)
+        totals.count += np.bincount(rows, minlength=size)
+        sums = np.bincount(rows, weights=durations, minlength=size)
+        totals.sum_ns += np.minimum(sums, _LONGEST_NS).astype(np.int64)  # a file may hold any number
+        longer = np.flatnonzero(durations > totals.max_ns.astype(np.float64).take(rows))
+        if longer.size:
+            np.maximum.at(totals.max_ns, rows[longer], calls["duration"][longer].astype(np.int64))
+        sizes = calls["bytes"]
+        if sizes.any():
+            totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
+        codes = calls["ret"]
+        if np.count_nonzero(codes):
+            failed = (codes != 0) & (codes != NOT_READY)
+            totals.errors += np.bincount(rows[failed], minlength=size)
+        return flat
+
+
+@dataclass(slots=True)
+class _Tick:
+    totals: Totals
+    flats: list[Ints] = field(default_factory=list)
+    sums: list[tuple[Ints, npt.NDArray[np.int32]]] = field(
+        default_factory=list
+    )  # the same of calls that came as sums
+
+
+class CallWindow:
+    """A ``CallTable`` over the last ticks: each event is added once and taken out once.
+
+    So are the sums of a tick: a mark costs the same however many are in the window.
+    """
+
+    def __init__(self) -> None:
+        self.table = CallTable()
+        self._ticks: deque[_Tick] = deque()
+        self._now = _Tick(Totals.zeros(0))
+        self._sums = Totals.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
+        self._totals: Totals | None = None  # the same with the longest of these, once that was asked for
+
+    def add(self, calls: Records) -> None:
+        """Counts CALL records into the tick that is open."""
+        self._now.flats.append(self.table.add(calls, self._now.totals))
+
+    def add_sums(self, merge: Callable[[CallTable, Totals], tuple[Ints, npt.NDArray[np.int32]]]) -> int:
+        """Takes sums of calls into the tick that is open; returns how many calls these are.
+
+        Args:
+            merge: Adds them to a table and totals; (places in the table's counts, what was added there).
+        """
+        place, added = merge(self.table, self._now.totals)
+        self._now.sums.append((place, added))
+        return int(added.sum())
+
+    def close_tick(self, keep: int) -> None:
+        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._sums.grow(self.table.rows)
+        self._sums.add(self._now.totals)
+        self._ticks.append(self._now)
+        self._now, self._totals = _Tick(Totals.zeros(0)), None
+        while len(self._ticks) > keep:
+            old = self._ticks.popleft()
+            self._sums.subtract(old.totals)
+            for flat in old.flats:
+                np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
+            for place, added in old.sums:
+                np.subtract.at(self.table.counts.reshape(-1), place, added)
+        self._release()
+
+    def _release(self) -> None:
+        idle = np.flatnonzero(self.table.listed & (self._sums.count[: self.table.rows] <= 0))
+        if idle.size:
+            pids = {key[0] for row in idle.tolist() if (key := self.table.keys[row]) is not None}
+            self.table.release(idle)
+            for pid in pids:
+                self.table.forget_process(pid)
+
+    def totals(self) -> Totals:
+        """Sums over the ticks that are kept."""
+        if self._totals is None:
+            self._totals = Totals.zeros(self.table.rows)
+            for name in ADDED:
+                getattr(self._totals, name)[: len(self._sums.count)] = getattr(self._sums, name)
+            for tick in self._ticks:
+                longest = self._totals.max_ns[: len(tick.totals.max_ns)]
+                np.maximum(longest, tick.totals.max_ns, out=longest)
+        return self._totals
+
+
+def left_out(totals: Totals) -> tuple[str, ...]:
+    """What to say of calls that have no row of their own; nothing where all have."""
+    count = int(totals.count[_OTHERS]) if len(totals.count) else 0
+    if not count:
+        return ()
+    return (
+        f"{count} calls are not listed: more than {MOST_ROWS} functions of processes, or {_MAX_PROCESSES} "
+        "processes, have called; watch fewer processes (--pid)",
+    )
+
+
+# From a call table to rows that can be shown: names, percentiles, histograms.
+
+
+def call_rows(table: CallTable, totals: Totals, facts: Facts) -> dict[int, list[CallRow]]:
+    """pid -> its calls, most time first; percentiles never exceed the largest value seen."""
+    active = np.array([row for row in np.flatnonzero(totals.count).tolist() if table.keys[row]], np.int64)
+    counts = table.counts[active]
+    quantiles = np.minimum(
+        histogram.percentiles(counts, (0.5, 0.95, 0.99)), totals.max_ns[active][:, None]
+    ).tolist()
+    octaves = histogram.by_power_of_two(counts).tolist()
+    found: dict[int, list[CallRow]] = {}
+    for row, (p50, p95, p99), octave in zip(active.tolist(), quantiles, octaves, strict=True):
+        key = table.keys[row]
+        assert key is not None
+        pid, op, nested = key
+        api, layer = facts.api(op)
+        found.setdefault(pid, []).append(
+            CallRow(
+                api=api,
+                layer=layer,
+                nested=nested,
+                count=int(totals.count[row]),
+                errors=int(totals.errors[row]),
+                bytes=int(totals.bytes[row]),
+                sum_ns=int(totals.sum_ns[row]),
+                p50_ns=p50,
+                p95_ns=p95,
+                p99_ns=p99,
+                max_ns=int(totals.max_ns[row]),
+                histogram=tuple(octave),
+            )
+        )
+    for calls in found.values():
+        calls.sort(key=lambda call: (-call.sum_ns, call.api, call.nested))
+    return found
+
+
+# Which threads make CUDA calls.
+
+
+class Callers:
+    """Gathers threads, with one look-up a call and no sorting.
+
+    Thread ids lie below PID_MAX_LIMIT of the kernel, but for those of other machines in a merged recording.
+    """
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._known = table(np.bool_)
+        self._tids: list[int] = []
+        self._far: set[int] = set()
+
+    def add(self, tids: npt.NDArray[np.uint32]) -> None:
+        """Takes the threads of some calls in."""
+        if len(tids) and int(tids.max()) >= len(self._known):
+            far = tids >= len(self._known)
+            self._far.update(distinct(tids[far]).tolist())
+            tids = tids[~far]
+        known = self._known.take(tids)
+        if not known.all():
+            fresh = distinct(tids[~known])
+            self._known[fresh] = True
+            self._tids += fresh.tolist()
+
+    def take(self) -> frozenset[int]:
+        """The threads, and a fresh start."""
+        tids, self._tids = self._tids, []
+        self._known[tids] = False
+        far, self._far = self._far, set()
+        return frozenset(tids) | far

@@ -1,0 +1,312 @@
+"""Which calls failed, how often, where; and what the GPU was given before an error that ends everything.
+
+Only outermost calls count: a driver call that fails inside a runtime call is the runtime's business, and
+where the runtime call fails as well, it is told by that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputop.documents.shared_schema import FailureJson
+from gputop.engine.calls.cuda_errors import NOT_READY, CudaError, cuda_error, sticky_codes
+from gputop.engine.calls.launch_counts import folded
+from gputop.engine.calls.stack_table import Line, line_json
+from gputop.engine.facts import Facts
+from gputop.engine.fork_state import apart
+from gputop.format import format_count
+from probes import api
+from probes.api_semantics import Role, Trait
+from probes.arrays import distinct
+from probes.schema import RECORD, CallFlag, Records, join, select
+from probes.stacks.stack_samples import kernel_number
+
+MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
+BEFORE = 64  # calls that are kept from before a sticky error
+LAUNCHES = 8  # of them the newest launches are told
+_RECENT = 2048  # calls looked back at, of all processes
+
+Key = tuple[int, int, int, int]  # pid, function, code, stack
+Sum = tuple[int, int, int, int]  # count, time of the first and of the last, thread of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Work that was given to the GPU; ``time_ns`` since the start, ``kernel`` the handle or host address,
+    ``name`` what it is called, "" where that is not known."""
+
+    time_ns: int
+    api: str
+    tid: int
+    kernel: int
+    stream: int
+    line: Line | None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The calls of one function that failed with one error at one line.
+
+    Attributes:
+        first_ns: When the first of them returned, since the start of the recording.
+        last_ns: The same of the last.
+        tid: The thread of the first.
+        line: Where they were made; None when that is not known, or was not asked for.
+        launches: Before the process's first sticky error, newest first: what may be to blame. What a wait
+            that succeeded has proved to be done is left out.
+    """
+
+    pid: int
+    tid: int
+    api: str
+    layer: str
+    error: CudaError
+    count: int
+    first_ns: int
+    last_ns: int
+    line: Line | None
+    launches: tuple[Launch, ...] = ()
+
+    def text(self) -> str:
+        """``cudaMalloc: cudaErrorMemoryAllocation (2), out of memory``."""
+        said = f", {self.error.text}" if self.error.text else ""
+        return f"{self.api}: {self.error.name} ({self.error.code}){said}"
+
+
+class FailedCalls:
+    """Counts calls that failed, by process, function, error and stack."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sums: dict[Key, Sum] = {}
+        self._before: dict[int, bytes] = {}  # pid -> calls before its first sticky error
+        self._recent: tuple[Records, ...] = ()
+
+    def copy(self) -> FailedCalls:
+        """One that goes on by itself."""
+        return apart(self)
+
+    @property
+    def any(self) -> bool:
+        """Whether a call failed."""
+        return bool(self._sums)
+
+    def add(self, calls: Records) -> None:
+        """Takes CALL records in, in the order of their ends."""
+        codes = calls["ret"]
+        if np.count_nonzero(codes):
+            outer = (calls["flags"] & np.uint16(CallFlag.NESTED)) == 0
+            rows = np.flatnonzero((codes != 0) & (codes != NOT_READY) & outer)
+            for row in rows.tolist():
+                self._failed(calls, row)
+        self._remember(calls)
+
+    def _failed(self, calls: Records, row: int) -> None:
+        one = calls[row]
+        pid, code, end = int(one["pid"]), int(one["ret"]), int(one["t_end"])
+        key = pid, int(one["op"]), code, int(one["stack"])
+        if key not in self._sums and len(self._sums) >= MOST_ORIGINS:
+            key = (*key[:3], 0)
+        count, first, last, tid = self._sums.get(key, (0, end, end, int(one["tid"])))
+        self._sums[key] = count + 1, min(first, end), max(last, end), tid
+        if code in sticky_codes() and pid not in self._before:
+            self._before[pid] = _newest((*self._recent, calls[:row]), pid).tobytes()
+
+    def _remember(self, calls: Records) -> None:
+        calls = calls[-_RECENT:].copy()  # not a part of something larger
+        kept, rows = [calls], len(calls)
+        for batch in reversed(self._recent):
+            if rows >= _RECENT:
+                break
+            kept.append(batch)
+            rows += len(batch)
+        self._recent = tuple(reversed(kept))
+
+    # -- as plain data ------------------------------------------------------------------------
+
+    def told(self) -> dict[str, Any]:
+        """What was counted, for a file or another process."""
+        pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
+        recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
+        return {
+            "sums": [[*key, *one] for key, one in self._sums.items()],
+            "before": [[pid, calls] for pid, calls in self._before.items()],
+            "recent": join(recent).tobytes() if recent else b"",
+        }
+
+    def merge(self, later: Mapping[str, Any]) -> None:
+        """Takes in what the stretch that came next told.
+
+        Raises:
+            ValueError: It is no such data.
+        """
+        for pid, raw in later["before"]:
+            calls = _records(raw)
+            if pid not in self._before:
+                self._before[int(pid)] = _newest((*self._recent, calls), int(pid)).tobytes()
+        for pid, op, code, stack, count, first, last, tid in later["sums"]:
+            key = int(pid), int(op), int(code), int(stack)
+            before = self._sums.get(key, (0, int(first), int(last), int(tid)))
+            self._sums[key] = (
+                before[0] + int(count),
+                min(before[1], int(first)),
+                max(before[2], int(last)),
+                before[3],
+            )
+        if len(recent := _records(later["recent"])):
+            self._remember(recent)
+
+    # -- in words -----------------------------------------------------------------------------
+
+    def failures(self, facts: Facts, start_ns: int) -> tuple[Failure, ...]:
+        """All of them, the first first.
+
+        Args:
+            facts: What functions and stacks are called.
+            start_ns: The start of the recording, CLOCK_MONOTONIC.
+        """
+        found: dict[tuple[int, int, int, Line | None], Sum] = {}
+        for (pid, op, code, stack), one in self._sums.items():
+            key = pid, op, code, facts.stacks.line(stack)
+            found[key] = _sum(found[key], one) if key in found else one
+        told: set[int] = set()
+        rows = []
+        for (pid, op, code, line), one in sorted(found.items(), key=lambda row: (row[1][1], row[0][:3])):
+            count, first, last, tid = one
+            name, layer = facts.api(op)
+            error = cuda_error(layer, code)
+            launches = self._launches(pid, facts, start_ns) if error.sticky and pid not in told else ()
+            told |= {pid} if error.sticky else set()
+            rows.append(
+                Failure(
+                    pid, tid, name, layer, error, count, first - start_ns, last - start_ns, line, launches
+                )
+            )
+        return tuple(rows)
+
+    def _launches(self, pid: int, facts: Facts, start_ns: int) -> tuple[Launch, ...]:
+        """The newest launches that no wait has proved to be done."""
+        found: list[Launch] = []
+        done: set[int] = set()
+        for call in _records(self._before.get(pid, b""))[::-1]:
+            name, _layer = facts.api(int(call["op"]))
+            row = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
+            if row is None or int(call["ret"]):
+                continue
+            if row.role is Role.PROVE_DEVICE or len(found) == LAUNCHES:
+                break
+            stream = int(call["stream"])
+            if row.role is Role.PROVE_STREAM:
+                done.add(stream)
+            elif row.traits & Trait.RUNS and stream not in done:
+                line = facts.stacks.line(int(call["stack"]))
+                end = int(call["t_end"]) - start_ns
+                handle = int(call["aux"])
+                called = facts.stacks.frames(kernel_number(pid, handle))
+                found.append(
+                    Launch(
+                        end,
+                        name,
+                        int(call["tid"]),
+                        handle,
+                        stream,
+                        line,
+                        called[0].function if called else "",
+                    )
+                )
+        return tuple(found)
+
+
+def between(failures: Iterable[Failure], start_ns: int, stretch: tuple[int, int]) -> tuple[Failure, ...]:
+    """Those that happened within a stretch, CLOCK_MONOTONIC; counts stay those of the recording."""
+    low, high = (moment - start_ns for moment in stretch)
+    return tuple(one for one in failures if one.last_ns >= low and one.first_ns <= high)
+
+
+def _sum(one: Sum, other: Sum) -> Sum:
+    earlier = one if one[1] <= other[1] else other
+    return one[0] + other[0], earlier[1], max(one[2], other[2]), earlier[3]
+
+
+def _newest(batches: Iterable[Records], pid: int) -> Records:
+    """The newest outermost calls of a process."""
+    kept = [
+        select(batch, (batch["pid"] == np.uint32(pid)) & ((batch["flags"] & np.uint16(CallFlag.NESTED)) == 0))
+        for batch in batches
+    ]
+    return join(kept)[-BEFORE:] if kept else np.zeros(0, RECORD)
+
+
+def _records(raw: Any) -> Records:
+    """Records from bytes.
+
+    Raises:
+        ValueError: They are none.
+    """
+    if not isinstance(raw, bytes) or len(raw) % RECORD.itemsize:
+        raise ValueError("these are no records")
+    return np.frombuffer(raw, RECORD)
+
+
+# Calls that failed, as JSON (docs/json.md) and as lines of text.
+
+
+def failure_json(failure: Failure) -> FailureJson:
+    """One entry of ``failures``."""
+    return {
+        "pid": failure.pid,
+        "tid": failure.tid,
+        "api": failure.api,
+        "layer": failure.layer,
+        "code": failure.error.code,
+        "error": failure.error.name,
+        "text": failure.error.text,
+        "sticky": failure.error.sticky,
+        "count": failure.count,
+        "first_ns": failure.first_ns,
+        "last_ns": failure.last_ns,
+        "line": line_json(failure.line),
+        "launches": [
+            {
+                "time_ns": launch.time_ns,
+                "api": launch.api,
+                "tid": launch.tid,
+                "kernel": launch.kernel,
+                "name": launch.name,
+                "stream": launch.stream,
+                "line": line_json(launch.line),
+            }
+            for launch in failure.launches
+        ],
+    }
+
+
+def failure_lines(failures: Sequence[Failure]) -> list[str]:
+    """A line each, and below an error that ends everything what the GPU was given before it; not escaped."""
+    lines = []
+    for failure in failures:
+        lines.append(failure_line(failure))
+        if failure.error.sticky and failure.launches:
+            lines.append("  every later call of the process fails; not known to have ended before it:")
+            lines += [f"    {launch_line(launch, failure.first_ns)}" for launch in failure.launches]
+    return lines
+
+
+def failure_line(failure: Failure) -> str:
+    """``cudaMalloc: cudaErrorMemoryAllocation (2), out of memory: once, at 1.234 s at a.py:7 in f()``."""
+    place = f" at {failure.line.text()}" if failure.line is not None else ""
+    times = f"{format_count(failure.count)} times, first" if failure.count > 1 else "once,"
+    return f"{failure.text()}: {times} at {failure.first_ns / 1e9:.3f} s{place}"
+
+
+def launch_line(launch: Launch, error_ns: int) -> str:
+    """``cudaLaunchKernel of 0x4f0, 1.200 ms before, stream 0x7, at a.py:7 in f()``."""
+    place = f", at {launch.line.text()}" if launch.line is not None else ""
+    ago = (error_ns - launch.time_ns) / 1e6
+    what = folded(launch.name) if launch.name else f"{launch.kernel:#x}"
+    return f"{launch.api} of {what}, {ago:.3f} ms before, stream {launch.stream:#x}{place}"

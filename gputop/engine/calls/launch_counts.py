@@ -1,0 +1,342 @@
+"""Launches by kernel and shape: counted by process and handle, named where the recording tells a name.
+
+A launch of the runtime's names a function of the host's code, which is called like its kernel
+(probes/stacks/kernel_resolver.py); a handle of the driver has the name by which its program asked for it, if
+that was seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.documents.shared_schema import ShapeJson
+from gputop.documents.stats_schema import KernelJson
+from gputop.engine.facts import Facts
+from gputop.format import escape_text, format_count, format_percent
+from probes import api
+from probes.arrays import distinct
+from probes.schema import ALIASED, CallFlag, Records
+from probes.shapes import Shape
+from probes.stacks.stack_samples import kernel_number
+
+Counts = dict[tuple[int, int], int]  # (process, handle) -> launches
+ShapeCounts = dict[tuple[int, int, int], int]  # (process, handle, number of the shape) -> launches
+ByShape = Mapping[Shape, int]  # shape -> launches
+_SHAPE = 0xFFFFFFFF
+NAMELESS = "handles of the driver, without a name"
+MOST = 1 << 16  # kernels; what comes beyond is counted under handle 0
+_LIBRARIES = (
+    ("torch", ("libtorch", "libc10", "libaten")),
+    ("cuBLAS", ("libcublas",)),
+    ("cuDNN", ("libcudnn",)),
+    ("NCCL", ("libnccl",)),
+    ("cuFFT", ("libcufft",)),
+    ("cuSPARSE", ("libcusparse",)),
+)
+
+
+def library_of(file: str) -> str:
+    """Whose kernels a file has: ``torch``, ``cuBLAS``, …, else the file's name."""
+    base = file.rpartition("/")[2]
+    return next((name for name, starts in _LIBRARIES if base.startswith(starts)), base)
+
+
+@dataclass(slots=True)
+class Launched:
+    """Launches by kernel; those whose shape is known also by shape."""
+
+    counts: Counts = field(default_factory=dict)
+    shapes: ShapeCounts = field(default_factory=dict)
+
+    def add(self, more: Launched) -> None:
+        """Adds what came next. Beyond so many kernels or shapes a kernel is 0, a shape not known."""
+        for (pid, handle), count in more.counts.items():
+            key = (pid, handle) if (pid, handle) in self.counts or len(self.counts) < MOST else (pid, 0)
+            self.counts[key] = self.counts.get(key, 0) + count
+        for shaped, count in more.shapes.items():
+            if shaped in self.shapes or len(self.shapes) < MOST:
+                self.shapes[shaped] = self.shapes.get(shaped, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """The launches of one kernel; ``name`` is "" where it is not known, and ``file`` with it.
+
+    Attributes:
+        shapes: (shape, launches in it), most first; the shapes of all other launches are not known.
+        small: Launches with fewer threads than fill the GPU; None where that is not known of a GPU.
+    """
+
+    name: str
+    file: str
+    handle: int
+    launches: int
+    shapes: tuple[tuple[Shape, int], ...] = ()
+    small: int | None = None
+
+    @property
+    def library(self) -> str:
+        """Whose kernel it is: ``torch``, ``cuBLAS``, …, else its file; "" where that is not known."""
+        return library_of(self.file)
+
+    @property
+    def shown(self) -> str:
+        """The name, or the handle of one without."""
+        return self.name or f"handle {self.handle:#x}"
+
+    @property
+    def shaped(self) -> int:
+        """Launches whose shape is known."""
+        return sum(count for _shape, count in self.shapes)
+
+
+class KernelCounts:
+    """Counts launches that succeeded, outermost ones only."""
+
+    def __init__(self) -> None:
+        """Nothing was launched."""
+        self.sums = Launched()
+        self._launches = launching([row.name for row in api.BY_OP])
+
+    def name(self, names: Iterable[str]) -> None:
+        """What the functions of the session are called, by their numbers."""
+        self._launches = launching(names)
+
+    def add(self, calls: Records) -> None:
+        """Takes CALL records in."""
+        wanted = self._launches.take(calls["op"], mode="clip") & (calls["ret"] == 0)
+        wanted &= (calls["flags"] & np.uint16(CallFlag.NESTED | CallFlag.ABANDONED)) == 0
+        if not wanted.any():
+            return
+        pids, handles = calls["pid"][wanted], calls["aux"][wanted]
+        shapes = calls.view(ALIASED)["shape"][wanted]
+        found = Launched()
+        for pid in distinct(pids).tolist():
+            mine = pids == pid
+            kernels, which = np.unique(handles[mine], return_inverse=True)
+            counts = np.bincount(which, minlength=len(kernels))
+            found.counts |= {(pid, one): n for one, n in zip(kernels.tolist(), counts.tolist(), strict=True)}
+            shaped, times = np.unique(
+                which.astype(np.uint64) << np.uint64(32) | shapes[mine], return_counts=True
+            )
+            for key, n in zip(shaped.tolist(), times.tolist(), strict=True):
+                if key & _SHAPE:
+                    found.shapes[pid, int(kernels[key >> 32]), key & _SHAPE] = n
+        self.sums.add(found)
+
+    def take(self) -> Launched:
+        """What was counted since the last time."""
+        sums, self.sums = self.sums, Launched()
+        return sums
+
+
+class KernelWindow:
+    """The launches of the last ticks."""
+
+    def __init__(self) -> None:
+        """Start with an open tick."""
+        self.now = KernelCounts()
+        self._ticks: deque[Launched] = deque()
+
+    def close_tick(self, keep: int) -> None:
+        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._ticks.append(self.now.take())
+        while len(self._ticks) > keep:
+            self._ticks.popleft()
+
+    def sums(self) -> Launched:
+        """Over the ticks that are kept."""
+        sums = Launched()
+        for tick in self._ticks:
+            sums.add(tick)
+        return sums
+
+
+def kernel_rows(launched: Launched, facts: Facts, fill: int | None) -> dict[int, tuple[KernelRow, ...]]:
+    """pid -> its kernels, most launches first; only of processes of which some kernel has a name.
+
+    Args:
+        launched: What was launched.
+        facts: Names and shapes.
+        fill: Threads that fill the GPU, as of ``gputop.engine.gpus.nvml_rows``.
+    """
+    shapes: dict[tuple[int, int], dict[Shape, int]] = {}
+    for (pid, handle, number), count in launched.shapes.items():
+        if (shape := facts.shapes.get(number)) is not None:
+            own = shapes.setdefault((pid, handle), {})
+            own[shape] = own.get(shape, 0) + count
+    found: dict[int, list[KernelRow]] = {}
+    for (pid, handle), launches in launched.counts.items():
+        frame = next(iter(facts.stacks.frames(kernel_number(pid, handle))), None)
+        name, file = (frame.function, frame.file) if frame is not None else ("", "")
+        own = shapes.get((pid, handle), {})
+        row = KernelRow(name, file, handle, launches, most_first(own), small_among(own, fill))
+        found.setdefault(pid, []).append(row)
+    return {
+        pid: tuple(sorted(rows, key=lambda row: (-row.launches, row.shown, row.handle)))
+        for pid, rows in found.items()
+        if any(row.name for row in rows)
+    }
+
+
+def most_first(shapes: ByShape) -> tuple[tuple[Shape, int], ...]:
+    """The shapes with their launches, most launches first."""
+    return tuple(sorted(shapes.items(), key=lambda row: (-row[1], row[0])))
+
+
+def small_among(shapes: ByShape, fill: int | None) -> int | None:
+    """Launches of fewer threads than fill the GPU; None where that, or every shape, is not known."""
+    if not fill or not shapes:
+        return None
+    return sum(count for shape, count in shapes.items() if shape.threads < fill)
+
+
+def folded(name: str) -> str:
+    """Without result, arguments and what stands between angle brackets: ``at::native::reduce_kernel<…>``."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    out: list[str] = []
+    depth = 0
+    for letter in name:
+        if letter == "(" and not depth:
+            break
+        if letter == "<":
+            depth += 1
+            if depth == 1:
+                out.append("<…>")
+        elif letter == ">" and depth:
+            depth -= 1
+        elif not depth:
+            out.append(letter)
+    return "".join(out)
+
+
+class Folded(NamedTuple):
+    """Kernels that differ in templates only: how many, their launches, and those whose shape is known.
+
+    ``shape`` is the most frequent one; ``small`` launches have fewer threads than fill the GPU, None:
+    not known.
+    """
+
+    name: str
+    library: str
+    launches: int
+    kernels: int
+    shape: Shape | None
+    small: int | None
+    shaped: int
+
+
+def by_folded_name(rows: Sequence[KernelRow]) -> list[Folded]:
+    """Kernels by folded name and library, most launches first."""
+    found: dict[tuple[str, str], list[KernelRow]] = {}
+    for row in rows:
+        found.setdefault((folded(row.name) if row.name else NAMELESS, row.library), []).append(row)
+    made = [_together(key, mine) for key, mine in found.items()]
+    return sorted(made, key=lambda row: (-row.launches, row.name))
+
+
+def _together(key: tuple[str, str], rows: Sequence[KernelRow]) -> Folded:
+    shapes: dict[Shape, int] = {}
+    for row in rows:
+        for shape, count in row.shapes:
+            shapes[shape] = shapes.get(shape, 0) + count
+    small = [row.small for row in rows if row.small is not None]
+    return Folded(
+        *key,
+        sum(row.launches for row in rows),
+        len(rows),
+        next((shape for shape, _count in most_first(shapes)), None),
+        sum(small) if small else None,
+        sum(shapes.values()),
+    )
+
+
+def launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Which functions launch a kernel that they name."""
+    known = [name in api.OP_OF and api.BY_OP[api.OP_OF[name]].argument == "kernel" for name in names]
+    return np.array([*known, False], np.bool_)
+
+
+# Launches by kernel and shape, as JSON (docs/json.md) and as lines of text.
+
+_SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` tell what others have
+
+
+def kernel_json(row: KernelRow, duration_ns: int) -> KernelJson:
+    """One kernel, launched over so long a time."""
+    return {
+        "name": row.name,
+        "file": row.file,
+        "library": row.library,
+        "handle": row.handle,
+        "launches": row.launches,
+        "per_second": round(_rate(row, duration_ns), 3),
+        "shapes": shapes_json(row.shapes),
+        "unshaped": row.launches - row.shaped,
+        "small": row.small,
+    }
+
+
+def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:
+    """The first of some shapes with their launches."""
+    return [
+        {
+            "grid": [*shape.grid],
+            "block": [*shape.block],
+            "shared_bytes": shape.shared_bytes,
+            "launches": launches,
+        }
+        for shape, launches in shapes[:_SHAPES]
+    ]
+
+
+def kernels_text(rows: Sequence[KernelRow], duration_ns: int, shown: int) -> list[str]:
+    """A heading, and a line for each of the first kernels, with its most frequent shape."""
+    if not rows:
+        return []
+    lines = [f"  {'LAUNCHES':>9}{'n/s':>8}  {'LIBRARY':<14} KERNEL"]
+    for row in rows[:shown]:
+        shape = f"  {shape_text(row.shapes[0][0])}" if row.shapes else ""
+        lines.append(
+            f"  {row.launches:>9}{format_count(_rate(row, duration_ns)):>8}  "
+            f"{escape_text(row.library or '-'):<14} {escape_text(row.shown)}{shape}"
+        )
+    if rest := rows[shown:]:
+        lines.append(f"  {sum(row.launches for row in rest):>9}{'':8}  of {len(rest)} more kernels")
+    return [*lines, *(f"  {text}" for text in small_text(rows))]
+
+
+def small_text(rows: Sequence[KernelRow]) -> list[str]:
+    """A sentence about launches that cannot fill the GPU, where there are any."""
+    known = [row for row in rows if row.small is not None]
+    small, shaped = sum(row.small or 0 for row in known), sum(row.shaped for row in known)
+    if not small:
+        return []
+    share = format_percent(100 * small / shaped)
+    return [
+        f"{share} % of {format_count(shaped)} launches have too few threads to fill the GPU by themselves"
+    ]
+
+
+def shape_text(shape: Shape) -> str:
+    """As CUDA writes a launch: ``<<<10, 512>>>``, ``<<<(4,2), (16,8), 2048>>>``; the third are bytes."""
+    shared = f", {shape.shared_bytes}" if shape.shared_bytes else ""
+    return f"<<<{_sizes(shape.grid)}, {_sizes(shape.block)}{shared}>>>"
+
+
+def _sizes(sizes: tuple[int, int, int]) -> str:
+    x, y, z = sizes
+    if z != 1:
+        return f"({x},{y},{z})"
+    return f"({x},{y})" if y != 1 else str(x)
+
+
+def _rate(row: KernelRow, duration_ns: int) -> float:
+    """Launches a second of the recording."""
+    return row.launches * 1e9 / max(duration_ns, 1)

@@ -1,0 +1,255 @@
+"""Adds up calls, and waits between them, by their line of Python: over a recording, or the last ticks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.engine.calls.stack_table import Line, in_backward
+from gputop.engine.facts import Facts
+from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, SampleRow, StackRow, WaitRow
+from probes.schema import ALIASED, NOT_ASKED, CallFlag, Kind, Records, select
+
+Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
+Sums = dict[Origin, tuple[int, int]]  # -> count, ns
+Samples = dict[tuple[int, int], int]  # (thread, stack) -> how often it was seen there
+MOST_STACKS = 128  # of a process; the time of the others is told in one sum a function
+
+
+def sums_of(calls: Records) -> Sums:
+    """The outermost calls whose line was looked for."""
+    asked = (calls["stack"] != NOT_ASKED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
+    if not asked.any():
+        return {}
+    calls = select(calls, asked)
+    numbers = calls["pid"].astype(np.uint64) << 12 | calls["op"].astype(np.uint64) << 2
+    return _by_origin(calls, "op", numbers, calls["duration"].astype(np.float64))
+
+
+def waits_of(records: Records) -> Sums:
+    """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
+    asked = (records["kind"] == np.uint8(Kind.OFFCPU)) & (records["stack"] != NOT_ASKED)
+    if not asked.any():
+        return {}
+    slices = select(records, asked).view(ALIASED)
+    blocked = slices["duration"].astype(np.float64) - slices["runnable"]
+    return _by_origin(slices, "tid", slices["tid"].astype(np.uint64) << 2, np.maximum(blocked, 0))
+
+
+def _by_origin(rows: Records, second: str, numbers: npt.NDArray[Any], ns: npt.NDArray[Any]) -> Sums:
+    """Sums by process, a second column and stack; ``numbers`` tell those two apart, from the third bit on."""
+    # one number for three: stacks are hashes of 62 bits, and what stands for none is less than four
+    _, first, which = np.unique(rows["stack"] ^ numbers, return_index=True, return_inverse=True)
+    counts = np.bincount(which.reshape(-1)).tolist()
+    times = np.bincount(which.reshape(-1), weights=ns).tolist()
+    origins = zip(*(rows[name][first].tolist() for name in ("pid", second, "stack")), strict=True)
+    return {origin: (count, int(ns)) for origin, count, ns in zip(origins, counts, times, strict=True)}
+
+
+def add(sums: Sums, more: Sums) -> None:
+    """Adds to sums."""
+    for origin, (count, ns) in more.items():
+        before = sums.get(origin, (0, 0))
+        sums[origin] = before[0] + count, before[1] + ns
+
+
+def line_rows(
+    sums: Sums, facts: Facts, waits: Sums | None = None
+) -> tuple[dict[int, list[LineRow]], dict[int, int]]:
+    """(pid -> a row for each line and function, most time first; pid -> calls of unknown lines).
+
+    Args:
+        sums: Of calls.
+        facts: What the stacks are.
+        waits: Sums of waits: those in ``backward()`` have the line of what autograd's own threads call.
+    """
+    backward = _backward_stacks(waits or {}, facts)
+    found: dict[tuple[int, Line, int], tuple[int, int]] = {}
+    longest: dict[tuple[int, Line, int], tuple[int, int]] = {}  # the stack with most time, after that time
+    unknown: dict[int, int] = {}
+    for (pid, op, own), (count, ns) in sums.items():
+        stack = backward.get(pid, own) if _of_autograd(own, facts) else own
+        line = facts.stacks.line(stack)
+        if line is None:
+            unknown[pid] = unknown.get(pid, 0) + count
+            continue
+        before = found.get((pid, line, op), (0, 0))
+        found[pid, line, op] = before[0] + count, before[1] + ns
+        longest[pid, line, op] = max(longest.get((pid, line, op), (0, 0)), (ns, stack))
+    rows: dict[int, list[LineRow]] = {}
+    for (pid, line, op), (count, ns) in sorted(found.items(), key=lambda one: (-one[1][1], one[0])):
+        frames = facts.stacks.frames(longest[pid, line, op][1])
+        rows.setdefault(pid, []).append(LineRow(line, facts.api(op)[0], count, ns, frames))
+    return rows, unknown
+
+
+def _of_autograd(stack: int, facts: Facts) -> bool:
+    """Whether calls come from autograd's threads, which have no Python."""
+    frames = facts.stacks.frames(stack)
+    native = all(frame.is_native for frame in frames if frame.file)
+    return native and any("torch::autograd::Engine" in frame.function for frame in frames)
+
+
+def _backward_stacks(waits: Sums, facts: Facts) -> dict[int, int]:
+    """pid -> the stack that waits in ``backward()``; none where a process does so at several lines."""
+    found: dict[int, dict[Line, int]] = {}
+    for pid, _tid, stack in waits:
+        line = facts.stacks.line(stack)
+        if line is not None and in_backward(facts.stacks.frames(stack)):
+            found.setdefault(pid, {})[line] = stack
+    return {pid: next(iter(lines.values())) for pid, lines in found.items() if len(lines) == 1}
+
+
+def wait_rows(
+    sums: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
+) -> tuple[dict[int, list[WaitRow]], dict[int, int]]:
+    """(pid -> a row for each line, most time first; pid -> waits at unknown lines).
+
+    Args:
+        sums: Of all threads.
+        feeding: Processes that made calls: of them only the threads that did count, others wait for work.
+        callers: Those threads.
+        facts: What the stacks are.
+    """
+    found: dict[tuple[int, Line], tuple[int, int]] = {}
+    unknown: dict[int, int] = {}
+    for (pid, tid, stack), (count, ns) in sums.items():
+        if pid in feeding and tid not in callers:
+            continue
+        line = facts.stacks.line(stack)
+        if line is None:
+            unknown[pid] = unknown.get(pid, 0) + count
+            continue
+        before = found.get((pid, line), (0, 0))
+        found[pid, line] = before[0] + count, before[1] + ns
+    rows: dict[int, list[WaitRow]] = {}
+    for (pid, line), (count, ns) in sorted(found.items(), key=lambda one: (-one[1][1], one[0])):
+        rows.setdefault(pid, []).append(WaitRow(line, count, ns))
+    return rows, unknown
+
+
+def stack_rows(
+    calls: Sums, waits: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
+) -> dict[int, tuple[StackRow, ...]]:
+    """pid -> the calls and waits of each stack, most time first; they sum up to all of them.
+
+    Args:
+        calls: Of calls.
+        waits: Of waits.
+        feeding: As of ``wait_rows``.
+        callers: As of ``wait_rows``.
+        facts: What the stacks are.
+    """
+    found: dict[int, dict[tuple[str, tuple[Line, ...]], tuple[int, int]]] = {}
+    told = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
+    told += [
+        ((pid, OFF_CPU, stack), one)
+        for (pid, tid, stack), one in waits.items()
+        if pid not in feeding or tid in callers
+    ]
+    for (pid, api, stack), (count, ns) in told:
+        of_process = found.setdefault(pid, {})
+        key = api, facts.stacks.frames(stack) or (UNPLACED,)
+        before = of_process.get(key, (0, 0))
+        of_process[key] = before[0] + count, before[1] + ns
+    return {pid: _most(stacks) for pid, stacks in found.items()}
+
+
+def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[StackRow, ...]:
+    """Those with most time, and what the others are together."""
+    order = sorted(stacks.items(), key=lambda one: (-one[1][1], one[0]))
+    rows = [StackRow(frames, api, count, ns) for (api, frames), (count, ns) in order[:MOST_STACKS]]
+    rest: dict[str, tuple[int, int]] = {}
+    for (api, _frames), (count, ns) in order[MOST_STACKS:]:
+        before = rest.get(api, (0, 0))
+        rest[api] = before[0] + count, before[1] + ns
+    return (*rows, *(StackRow((), api, count, ns) for api, (count, ns) in sorted(rest.items())))
+
+
+def sample_rows(
+    samples: Samples, pids: Mapping[int, int], facts: Facts
+) -> tuple[dict[int, list[SampleRow]], dict[int, int]]:
+    """(pid -> a row for each line, most samples first; pid -> samples in all, of unknown lines as well).
+
+    Args:
+        samples: Of all threads.
+        pids: Whose each thread is.
+        facts: What the stacks are.
+    """
+    found: dict[tuple[int, Line], int] = {}
+    every: dict[int, int] = {}
+    for (tid, stack), count in samples.items():
+        if (pid := pids.get(tid)) is None:
+            continue
+        every[pid] = every.get(pid, 0) + count
+        line = facts.stacks.line(stack)
+        if line is not None:
+            found[pid, line] = found.get((pid, line), 0) + count
+    rows: dict[int, list[SampleRow]] = {}
+    for (pid, line), count in sorted(found.items(), key=lambda one: (-one[1], one[0])):
+        rows.setdefault(pid, []).append(SampleRow(line, count))
+    return rows, every
+
+
+class LineWindow:
+    """The sums of the last ticks."""
+
+    def __init__(self) -> None:
+        self._ticks: deque[tuple[Sums, Sums]] = deque()  # calls, waits
+        self._now: tuple[Sums, Sums] = ({}, {})
+        self._samples: deque[Samples] = deque()
+        self._sampled: Samples = {}
+
+    def add(self, calls: Records) -> None:
+        """Counts CALL records into the tick that is open."""
+        add(self._now[0], sums_of(calls))
+
+    def add_waits(self, records: Records) -> None:
+        """Counts the waits among these records into the tick that is open."""
+        add(self._now[1], waits_of(records))
+
+    def add_sums(self, calls: Sums, waits: Sums) -> None:
+        """Takes sums of calls and waits into the tick that is open."""
+        add(self._now[0], calls)
+        add(self._now[1], waits)
+
+    def add_samples(self, data: Mapping[str, Any]) -> None:
+        """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
+        for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):
+            if isinstance(tid, int) and isinstance(stack, int):
+                self._sampled[tid, stack] = self._sampled.get((tid, stack), 0) + 1
+
+    def close_tick(self, keep: int) -> None:
+        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        self._ticks.append(self._now)
+        self._samples.append(self._sampled)
+        self._now, self._sampled = ({}, {}), {}
+        while len(self._ticks) > keep:
+            self._ticks.popleft()
+            self._samples.popleft()
+
+    def sums(self) -> Sums:
+        """Of calls, over the ticks that are kept."""
+        return self._sums(0)
+
+    def waits(self) -> Sums:
+        """The same of waits."""
+        return self._sums(1)
+
+    def samples(self) -> Samples:
+        """How often each (thread, stack) was sampled over the ticks that are kept."""
+        samples: Samples = {}
+        for tick in self._samples:
+            for key, count in tick.items():
+                samples[key] = samples.get(key, 0) + count
+        return samples
+
+    def _sums(self, which: int) -> Sums:
+        sums: Sums = {}
+        for tick in self._ticks:
+            add(sums, tick[which])
+        return sums

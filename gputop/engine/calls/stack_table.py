@@ -1,0 +1,146 @@
+"""Which line of the program a call comes from: the stacks of a recording, and the frame to name."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any
+
+from gputop.documents.shared_schema import LineJson
+from gputop.engine.calls.frameworks import Framework, frameworks_of_file
+from probes.code.source_files import is_library
+from probes.samples import FramesData
+from probes.stacks.stack_samples import is_kernel_number
+
+_MOST_STACKS = 1 << 20
+_MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Line:
+    """A line of source: file, number (0 when it is not known) and the function it is in; of native code the
+    library's file, 0, and the function with how far in it the place is (``copy+0x41``)."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is native code, of which no line is known."""
+        return self.line == 0 and not self.file.endswith(".py") and not self.file.startswith("<")
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is no line at all, but an operator or a built-in function that a profiler recorded."""
+        return self.line == 0 and self.file in ("<torch>", "<built-in>")
+
+    @property
+    def place(self) -> str:
+        """Without the function: ``train.py:42``, ``libcopy.so``; ``train.py:?`` if its table is too long."""
+        name = self.file.rpartition("/")[2]
+        if self.is_operator:
+            return name.strip("<>")
+        return name if self.is_native else f"{name}:{self.line or '?'}"
+
+    @property
+    def brief(self) -> str:
+        """Where there is room for one of the two: ``train.py:42``, or of native code ``copy+0x41``."""
+        return self.function if self.is_native or self.is_operator else self.place
+
+    def text(self) -> str:
+        """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
+        return self._of(self.file.rpartition("/")[2])
+
+    def full_text(self) -> str:
+        """The same with the whole path of the file."""
+        return self._of(self.file)
+
+    def _of(self, file: str) -> str:
+        if self.is_operator:
+            return f"{self.function} in {self.place}"
+        if not self.is_native:
+            return f"{file}:{self.line or '?'} in {self.function}()"
+        # without symbols the function is called after its file
+        return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
+
+    def to_json(self) -> LineJson:
+        """As in docs/json.md."""
+        return {"file": self.file, "line": self.line, "function": self.function}
+
+
+def in_backward(frames: Iterable[Line]) -> bool:
+    """Whether a stack is within PyTorch's ``backward()``: who waits there waits for autograd's threads."""
+    return any(
+        "/torch/autograd/" in frame.file or frame.file.endswith("/torch/_tensor.py") for frame in frames
+    )
+
+
+def line_json(line: Line | None) -> LineJson | None:
+    """The same of a line that may be unknown."""
+    return line.to_json() if line is not None else None
+
+
+class Stacks:
+    """The stacks that samples told, by the number that calls carry.
+
+    Attributes:
+        names_kernels: Whether some kernel has a name.
+    """
+
+    def __init__(self) -> None:
+        self.names_kernels = False
+        self._frames: dict[int, tuple[Line, ...]] = {}
+        self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
+        self._of: dict[int, set[int]] = {}  # of each process that is not over
+        self._frameworks: dict[int, frozenset[Framework]] = {}
+        self._over: deque[tuple[int, set[int]]] = deque()
+
+    def take(self, data: FramesData) -> None:
+        """Takes the data of a sample ``frames`` in."""
+        pids = chain(data.get("pid", ()), repeat(0))  # a file may lack them
+        for pid, number, frames in zip(pids, data.get("stack", ()), data.get("frames", ()), strict=False):
+            if len(self._frames) >= _MOST_STACKS:
+                return
+            stack = int(number)
+            lines = self._frames[stack] = tuple(self._line(frame) for frame in frames)
+            self._of.setdefault(int(pid), set()).add(stack)
+            loaded = self._frameworks.get(int(pid), frozenset())
+            self._frameworks[int(pid)] = loaded.union(*(frameworks_of_file(line.file) for line in lines))
+            self.names_kernels = self.names_kernels or is_kernel_number(stack)
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """These processes are over: where there are many stacks, theirs go, of the first ones first."""
+        self._over.extend((pid, self._of.pop(pid)) for pid in pids if pid in self._of)
+        while len(self._frames) > _MANY_STACKS and self._over:
+            pid, stacks = self._over.popleft()
+            self._frameworks.pop(pid, None)
+            for stack in stacks - self._of.get(pid, frozenset()):  # another process may have the number now
+                self._frames.pop(stack, None)
+            if len(self._known) > 2 * _MANY_STACKS:
+                held = list(self._frames.values())
+                self._known = {line: line for frames in held for line in frames}
+
+    def frameworks(self, pid: int) -> frozenset[Framework]:
+        """What the process has loaded, by the files of all of its stacks."""
+        return self._frameworks.get(pid, frozenset())
+
+    def _line(self, frame: Iterable[Any]) -> Line:
+        file, line, function = frame
+        found = Line(str(file), int(line), str(function))
+        return self._known.setdefault(found, found)
+
+    def frames(self, stack: int) -> tuple[Line, ...]:
+        """The frames of a stack from the innermost on; none when it is not known."""
+        return self._frames.get(stack, ())
+
+    def line(self, stack: int) -> Line | None:
+        """The innermost line of Python that is no library's, else of native code, else the innermost one."""
+        frames = [frame for frame in self.frames(stack) if frame.file]  # without the sign for missing callers
+        python = [frame for frame in frames if not frame.is_native]
+        for frame in (*python, *frames):
+            if not is_library(frame.file):
+                return frame
+        return next(iter((*python, *frames)), None)

@@ -1,0 +1,1 @@
+"""GPUs: rows from NVML, the processes on each, work recorded by a profiler."""

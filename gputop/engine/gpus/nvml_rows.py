@@ -1,0 +1,223 @@
+"""GPU rows from NVML samples: clocks, capacity, and the reason where a figure is missing."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from gputop.engine.facts import Facts
+from gputop.engine.frame import GpuRow, MigRow
+from gputop.engine.gpus.gpu_of import Device
+from gputop.engine.gpus.gpu_processes import gpu_processes
+from probes.samples import GpuData, listed_gpus
+from probes.source import STALE_NS, Sample
+
+UNKNOWN: Final = 0  # some GPU's figures are not known
+
+
+def fill_of(sample: Sample) -> int | None:
+    """Threads that fill the smallest GPU of a ``gpus`` sample; ``UNKNOWN``, or None without a GPU.
+
+    Of a GPU that is cut (MIG) nothing is said: a process has a part of it only.
+    """
+    found: int | None = None
+    for row in listed_gpus(sample):
+        if row.get("lost"):  # tells nothing any more, and was told of before
+            continue
+        count, each = row.get("multiprocessors"), row.get("multiprocessor_threads")
+        known = UNKNOWN
+        if isinstance(count, int) and isinstance(each, int) and row.get("mig_enabled") is not True:
+            known = max(count * each, 0)
+        found = smaller(found, known)
+    return found
+
+
+def smaller(one: int | None, other: int | None) -> int | None:
+    """The smaller of two; ``UNKNOWN`` where one of them is not known, None where neither was told."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+# Why a GPU's clocks are as they are: NVML's bits in words, and which of them cost time.
+
+# bits of nvmlClocksEventReasons
+_WORDS = {
+    0x1: "idle",
+    0x2: "set by the user",
+    0x4: "power limit",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "temperature",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+    0x100: "display",
+}
+# A fault, or a limit of cooling or of the supply. A power limit at full load is as it should be.
+HELD = 0x8 | 0x20 | 0x40 | 0x80
+
+
+def words(bits: int) -> tuple[str, ...]:
+    """The reasons in words; bits that are not known by their number.
+
+    Args:
+        bits: As NVML gives them.
+    """
+    known = [text for bit, text in _WORDS.items() if bits & bit]
+    unknown = bits & ~sum(_WORDS)
+    return (*known, *([f"0x{unknown:x}"] if unknown else []))
+
+
+def held_down(bits: int | None) -> bool:
+    """Whether the clocks are lower than they could be, through heat or the supply of power."""
+    return bits is not None and bool(bits & HELD)
+
+
+# GPU rows from NVML samples: what is stale or refused becomes `None` with its reason.
+
+History = dict[int, deque[int | None]]
+
+_FIGURES = (
+    "utilization_percent", "memory_utilization_percent", "memory_used_bytes", "memory_total_bytes",
+    "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "fan_percent", "performance_state",
+    "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz", "clock_event_reasons",
+    "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "pcie_generation", "pcie_generation_max",
+    "pcie_width", "pcie_width_max", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
+    "encoder_percent", "decoder_percent", "ecc_corrected_errors", "ecc_uncorrected_errors",
+    "ecc_corrected_total", "ecc_uncorrected_total",
+)  # fmt: skip
+_SHARES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
+_OTHERS = ("mig_enabled", "mig", "processes", "process_utilization", "pci_bus_id")
+_TOLD_ELSEWHERE = ("clients", "multiprocessors", "multiprocessor_threads")
+_OLD = "not in this recording, which an older gputop made"
+_NO_ANSWER = "NVML gave no reason"
+
+
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+def _share(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def of_all_hosts(known: Sample | None, sample: Sample) -> Sample:
+    """The newest of each host of a merged recording as one sample; elsewhere the newest one.
+
+    Args:
+        known: What this function returned before; None at first.
+        sample: The new one.
+    """
+    host = sample.data.get("host", 0)
+    others = [row for row in listed_gpus(known) if row.get("host", 0) != host]
+    if known is None or not others:
+        return sample
+    here = [{**row, "time_ns": sample.time_ns} for row in listed_gpus(sample)]
+    rows = [*({"time_ns": known.time_ns, **row} for row in others), *here]
+    rows.sort(key=lambda row: int(row.get("index", 0)))
+    return Sample(sample.kind, sample.time_ns, {**known.data, **sample.data, "gpus": rows})
+
+
+def remember(history: History, sample: Sample | None, limit: int) -> None:
+    """Appends the newest utilisation of each GPU to its history."""
+    for row in listed_gpus(sample):
+        values = history.setdefault(int(row.get("index", 0)), deque(maxlen=limit))
+        values.append(_integer(row.get("utilization_percent")))
+
+
+def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts) -> tuple[GpuRow, ...]:
+    """One row a GPU, as of the newest sample before the mark.
+
+    Args:
+        sample: NVML's newest sample.
+        history: Utilisation of the marks before.
+        mark_ns: The instant of the frame.
+        facts: Who is who.
+    """
+    if sample is None:
+        return ()
+    return tuple(
+        _gpu_row(row, history, facts, mark_ns, int(row.get("time_ns", sample.time_ns)))
+        for row in listed_gpus(sample)
+    )
+
+
+def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns: int) -> GpuRow:
+    age_ns = max(mark_ns - time_ns, 0)
+    index = int(row.get("index", 0))
+    told = {} if age_ns > STALE_NS else row
+    figures = {key: _integer(told.get(key)) for key in _FIGURES}
+    shares = {key: _share(told.get(key)) for key in _SHARES}
+    enabled, bits = told.get("mig_enabled"), figures["clock_event_reasons"]
+    return GpuRow(
+        index=index,
+        uuid=str(row.get("uuid", "")),
+        name=str(row.get("name", "")),
+        unavailable=tuple(_reasons(row, told, age_ns).items()),
+        utilization_history=tuple(history.get(index, ())),
+        age_ns=age_ns,
+        lost=str(row.get("lost", "")),
+        pci_bus_id=str(row.get("pci_bus_id") or ""),
+        clock_events=None if bits is None else words(bits),
+        mig_enabled=enabled if isinstance(enabled, bool) else None,
+        mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
+        processes=gpu_processes(told, facts, time_ns),
+        **figures,
+        **shares,  # type: ignore[arg-type]
+    )
+
+
+def _reasons(row: GpuData, told: GpuData, age_ns: int) -> dict[str, str]:
+    """Key of each figure that is not known to the reason."""
+    keys = (*_FIGURES, *_SHARES, *_OTHERS)
+    absent = str(row.get("absent") or "")
+    if told is not row:
+        return dict.fromkeys(keys, absent or f"NVML has not answered for {age_ns / 1e9:.0f} s")
+    said = {
+        str(key): str(reason)
+        for key, reason in row.get("unavailable", {}).items()
+        if key not in _TOLD_ELSEWHERE
+    }
+    missing = {key: _NO_ANSWER if key in row else absent or _OLD for key in keys if row.get(key) is None}
+    return {key: said.get(key, reason) for key, reason in missing.items()} | said
+
+
+def _mig_row(row: GpuData) -> MigRow:
+    integers = (
+        "gpu_instance", "compute_instance", "multiprocessors", "memory_used_bytes", "memory_total_bytes",
+    )  # fmt: skip
+    return MigRow(
+        index=int(row.get("index", 0)),
+        uuid=str(row.get("uuid") or ""),
+        name=str(row.get("name") or ""),
+        unavailable=tuple((str(key), str(reason)) for key, reason in row.get("unavailable", {}).items()),
+        **{key: _integer(row.get(key)) for key in integers},
+        **{key: _share(row.get(key)) for key in _SHARES},  # type: ignore[arg-type]
+    )
+
+
+def devices(sample: Sample | None) -> list[Device]:
+    """All GPUs of the newest sample."""
+    return [
+        Device(
+            int(row.get("index", 0)),
+            str(row.get("uuid", "")),
+            str(row.get("name", "")),
+            int(row.get("host", 0)),
+        )
+        for row in listed_gpus(sample)
+    ]
+
+
+def usage(sample: Sample | None) -> dict[int, dict[int, int]] | None:
+    """pid -> {GPU index: bytes}; None when NVML cannot tell for any GPU."""
+    known = False
+    found: dict[int, dict[int, int]] = {}
+    for row in listed_gpus(sample):
+        entries = row.get("processes")
+        if not isinstance(entries, list):
+            continue
+        known = True
+        for pid, used in entries:
+            found.setdefault(int(pid), {})[int(row.get("index", 0))] = int(used or 0)
+    return found if known else None

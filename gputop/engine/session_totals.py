@@ -1,0 +1,206 @@
+"""Totals of a whole recording: calls by process and API, switches and states by thread, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gputop.engine.calls.calltable import call_rows, left_out
+from gputop.engine.calls.failed_calls import Failure
+from gputop.engine.calls.launch_counts import KernelRow, kernel_rows
+from gputop.engine.calls.linesums import line_rows, wait_rows
+from gputop.engine.facts import Facts, lost_before
+from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
+from gputop.engine.gpus.gpu_work import Work
+from gputop.engine.tally import Tally, tally
+from gputop.engine.threads.diskwaits import DiskWait
+from gputop.engine.threads.fault_sums import Faults, faults_of
+from gputop.engine.threads.offcpu_stats import Stays, together
+from gputop.engine.threads.switches import ThreadTick
+from probes.proc.syscalls import machine_of
+from probes.samples import lost_until
+from probes.schema import LOSS_KINDS
+from probes.source import Item
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTotals:
+    """One thread over the recording; on_cpu + runnable + blocked = the time it was watched.
+
+    ``faults`` are its page faults and ``off_cpu`` its stays off the CPU, None where they are not known.
+    """
+
+    tid: int
+    name: str
+    voluntary_switches: int
+    involuntary_switches: int
+    on_cpu_ns: int
+    runnable_ns: int
+    blocked_ns: int
+    faults: Faults | None = None
+    off_cpu: Stays | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTotals:
+    """One process over the recording.
+
+    ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain;
+    ``failures`` are its calls that failed, the first first, ``kernels`` its launches by kernel, most first,
+    where some have names; ``faults`` its page faults, also those of threads that have no row;
+    ``disk_waits`` what it waited for the disk by file, the longest sum first, without what is under way;
+    ``oom_ns`` when the kernel ended it for lack of memory, since the start; None: that was not told.
+    """
+
+    pid: int
+    name: str
+    command: str
+    exited: bool
+    calls: tuple[CallRow, ...]
+    threads: tuple[ThreadTotals, ...]
+    lines: tuple[LineRow, ...]
+    unknown_lines: int
+    waits: tuple[WaitRow, ...] = ()
+    unknown_waits: int = 0
+    failures: tuple[Failure, ...] = ()
+    kernels: tuple[KernelRow, ...] = ()
+    faults: Faults | None = None
+    disk_waits: tuple[DiskWait, ...] = ()
+    oom_ns: int | None = None
+
+    @property
+    def off_cpu(self) -> Stays | None:
+        """The stays off the CPU of all its threads."""
+        return together(thread.off_cpu for thread in self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Everything ``gputop stats`` shows."""
+
+    start_wall_ns: int
+    duration_ns: int
+    lost: Lost
+    events: int
+    processes: tuple[ProcessTotals, ...]
+    problems: tuple[str, ...]
+    calls_observed: bool = True
+    throttling: bool = False  # whether throttled stays are known as such
+    gpu_work: tuple[Work, ...] = ()  # what GPUs did, in files that tell it
+    machine: Mapping[str, int] | None = (
+        None  # ``gputop.engine.threads.fault_sums.NAMES``; None: nothing was told of it
+    )
+
+
+def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
+    """Adds up a whole recording."""
+    return finish(header, tally(items))
+
+
+def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
+    """What the sums of a whole recording say, by name."""
+    facts, table, totals, mark = whole.facts, whole.table, whole.totals, whole.mark
+    start_ns = int(header.get("start_ns", 0))
+    end_ns = mark.time_ns if mark is not None else start_ns
+    span = _spans(header, facts, start_ns, end_ns)
+    threads = whole.threads.finish(span, whole.still_open)
+    stays = whole.stays.finish(whole.still_open, lambda pid: span(pid)[1])
+    totals.grow(table.rows)
+    rows = _processes(whole, start_ns, threads, stays, line_rows(whole.lines, facts, whole.waits))
+    feeding = {row.pid for row in rows if row.calls}
+    waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
+    before = lost_before(header)
+    failed = whole.failed.failures(facts, start_ns)
+    waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
+    kernels = kernel_rows(whole.kernels.sums, facts, whole.fill)
+    lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
+    clock, tells = header.get("clock", {}), header.get("tells")
+    return Stats(
+        gpu_work=whole.gpu_work.rows(),
+        start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
+        duration_ns=end_ns - start_ns,
+        lost=Lost(
+            sum(lost.values()),
+            tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
+        ),
+        events=whole.events,
+        processes=tuple(
+            replace(
+                row,
+                waits=tuple(waited.get(row.pid, ())),
+                unknown_waits=unplaced.get(row.pid, 0),
+                failures=tuple(one for one in failed if one.pid == row.pid),
+                kernels=kernels.get(row.pid, ()),
+                disk_waits=waited_disk.get(row.pid, ()),
+            )
+            for row in rows
+        ),
+        problems=(*facts.problems(None), *left_out(totals)),
+        calls_observed=header.get("calls_observed") is not False,
+        machine=dict(whole.machine) or None,
+        throttling=isinstance(tells, Mapping) and tells.get("throttling") is True,
+    )
+
+
+def _spans(
+    header: Mapping[str, Any], facts: Facts, start_ns: int, end_ns: int
+) -> Callable[[int], tuple[int, int]]:
+    """From when to when a process was recorded: of a merged recording its part, else all of it."""
+    merged = header.get("merged")
+    parts = merged.get("parts", ()) if isinstance(merged, Mapping) else ()
+
+    def span(pid: int) -> tuple[int, int]:
+        part = facts.processes.get(pid, {}).get("part")
+        if part is None or not 0 <= part < len(parts):
+            return start_ns, end_ns
+        return int(parts[part]["begin_ns"]), int(parts[part]["end_ns"])
+
+    return span
+
+
+def _processes(
+    whole: Tally,
+    start_ns: int,
+    threads: dict[int, ThreadTick],
+    stays: Mapping[int, Stays],
+    lines: tuple[dict[int, list[LineRow]], dict[int, int]],
+) -> tuple[ProcessTotals, ...]:
+    known, unknown = lines
+    facts, faults = whole.facts, whole.faults
+    calls = call_rows(whole.table, whole.totals, facts)
+    rows: dict[int, list[ThreadTotals]] = {}
+    for tid, thread in sorted(threads.items()):
+        rows.setdefault(thread.pid, []).append(
+            ThreadTotals(
+                tid,
+                facts.thread_name(tid),
+                thread.voluntary,
+                thread.involuntary,
+                thread.on_cpu,
+                thread.runnable,
+                thread.blocked,
+                faults_of(faults, thread.pid, tid),
+                stays.get(tid),
+            )
+        )
+    pids = sorted({*calls, *rows, *(pid for pid, row in facts.processes.items() if row.get("watched"))})
+    return tuple(
+        ProcessTotals(
+            pid,
+            facts.process_name(pid),
+            str(facts.processes.get(pid, {}).get("command", "")),
+            facts.processes.get(pid, {}).get("exited_ns") is not None,
+            tuple(calls.get(pid, ())),
+            tuple(rows.get(pid, ())),
+            tuple(known.get(pid, ())),
+            unknown.get(pid, 0),
+            faults=faults_of(faults, pid),
+            oom_ns=_since(facts.processes.get(pid, {}).get("oom_ns"), start_ns),
+        )
+        for pid in pids
+    )
+
+
+def _since(moment: int | None, start_ns: int) -> int | None:
+    return None if moment is None else int(moment) - start_ns

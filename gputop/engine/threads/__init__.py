@@ -1,0 +1,1 @@
+"""Threads: switches, states, waits for the disk, page faults."""

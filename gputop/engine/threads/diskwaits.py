@@ -1,0 +1,202 @@
+"""Waits for the disk by file: sums by descriptor, which samples of kind ``files`` give names.
+
+A sample names what a descriptor was at a mark. Sums that add up over stretches of a recording must not
+depend on where it is cut, and hold no name: they hold when the descriptor was told last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from gputop.documents.shared_schema import DiskWaitJson
+from gputop.engine.fork_state import unpacked
+from gputop.engine.threads.offcpu_stats import WIDTH as STAYS_WIDTH
+from gputop.engine.threads.offcpu_stats import Stays
+from gputop.format import escape_text, format_ns
+from probes.proc.syscalls import name, of_files
+from probes.samples import FilesData
+from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, select
+
+# integers of a row: process, system call, its first argument, when that was told; count, sum, worst
+WIDTH = 7
+_MOST = 4096  # rows; whoever waits for more files has the later ones under no descriptor
+_MOST_TOLD = 16_384  # descriptors; so many were told first or last
+_NO_DESCRIPTOR = -1
+_TOLD_WIDTH = 3
+_DISK_COUNT = 1 + [row.name for row in fields(Stays)].index("disk_count")  # in a row of ``StaySums``
+_MOST_NAMES = 65_536
+_LARGEST = 1 << 31  # what is not below it is no descriptor
+
+Key = tuple[int, int, int, int]
+_SHOWN = 10  # of a process in the text; JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class DiskWait:
+    """What a process waited for the disk, for one file in one system call; times in ns.
+
+    Attributes:
+        file: Its path; "" where none was told, or the call takes no descriptor.
+        call: The system call; "" for a page of memory that the disk has: of a mapped file, or swapped out.
+        count: Stays off the CPU.
+        sum_ns, worst_ns: Blocked, without the run queue after it.
+    """
+
+    file: str
+    call: str
+    count: int
+    sum_ns: int
+    worst_ns: int
+
+
+class FileNames:
+    """What descriptors were, and when that was told."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._told: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        self._count = 0
+
+    def take(self, time_ns: int, data: FilesData) -> None:
+        """Takes the data of a sample in; the samples come in order."""
+        rows = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
+        for pid, descriptor, what in rows:
+            if self._count < _MOST_NAMES:
+                self._count += 1
+                self._told.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
+
+    def at(self, pid: int, descriptor: int, told_ns: int) -> str:
+        """What one was said to be then; for 0, before it was told at all, what it was said to be first."""
+        rows = self._told.get((pid, descriptor), [])
+        known = [what for time_ns, what in rows if time_ns == told_ns or not told_ns]
+        return known[0] if known else ""
+
+
+class DiskWaits:
+    """The sums.
+
+    Attributes:
+        known: False where records were not kept, by a gputop whose sums do not tell it.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.known = True
+        self._sums: dict[Key, tuple[int, int, int]] = {}
+        self._told: dict[tuple[int, int], int] = {}
+
+    def add(self, records: Records) -> None:
+        """Takes the waits out of a batch: as ``stays`` counts them."""
+        off = records["kind"] == np.uint8(Kind.OFFCPU)
+        if not off.any():
+            return
+        rows = select(records, off).view(ALIASED)
+        waits = OffFlag.IOWAIT | OffFlag.QUEUED | OffFlag.THROTTLED | OffFlag.BIRTH
+        rows = rows[rows["flags"] & waits == OffFlag.IOWAIT]
+        columns = (rows[column].tolist() for column in ("pid", "op", "argument", "duration", "runnable"))
+        for pid, call, argument, duration, runnable in zip(*columns, strict=True):
+            descriptor = argument if argument < _LARGEST else _NO_DESCRIPTOR
+            blocked = max(duration - runnable, 0)
+            self._add((pid, call, descriptor, self._told.get((pid, descriptor), 0)), 1, blocked, blocked)
+
+    def _add(self, key: Key, count: int, sum_ns: int, worst_ns: int) -> None:
+        before = self._sums.get(key)
+        if before is None and len(self._sums) >= _MOST:
+            key = (key[0], key[1], _NO_DESCRIPTOR, 0)
+            before = self._sums.get(key)
+        if before is not None:
+            count, sum_ns, worst_ns = count + before[0], sum_ns + before[1], max(worst_ns, before[2])
+        self._sums[key] = count, sum_ns, worst_ns
+
+    def tell(self, time_ns: int, data: FilesData) -> None:
+        """Descriptors that are something else from now on, or are known at last."""
+        for pid, descriptor in zip(data.get("pid", ()), data.get("fd", ()), strict=False):
+            self._remember((int(pid), int(descriptor)), time_ns)
+
+    def _remember(self, key: tuple[int, int], time_ns: int) -> None:
+        self._told.pop(key, None)
+        if len(self._told) >= _MOST_TOLD:
+            del self._told[next(iter(self._told))]
+        self._told[key] = time_ns
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """All sums, ``WIDTH`` integers each, for ``merge``."""
+        return [(*key, *numbers) for key, numbers in self._sums.items()]
+
+    def told(self) -> list[tuple[int, ...]]:
+        """Process, descriptor, when it was told last: for ``merge``."""
+        return [(*key, time_ns) for key, time_ns in self._told.items()]
+
+    def merge(self, rows: Iterable[Iterable[int]], told: Iterable[Iterable[int]]) -> None:
+        """Takes in what came next."""
+        for pid, call, descriptor, told_ns, count, sum_ns, worst_ns in rows:
+            since = told_ns or self._told.get((pid, descriptor), 0)
+            self._add((pid, call, descriptor, since), count, sum_ns, worst_ns)
+        for pid, descriptor, time_ns in told:
+            self._remember((pid, descriptor), time_ns)
+
+    def merge_told(self, data: Mapping[str, Any]) -> None:
+        """Takes in what ``Tally.told`` told of what came next.
+
+        Raises:
+            ValueError: It does not say which files were waited for, though there were such waits.
+        """
+        if data.get("disk") is not None:
+            self.merge(unpacked(data, "disk", WIDTH), unpacked(data, "files", _TOLD_WIDTH))
+        elif "disk" in data:
+            self.known = False  # what is in place of records, by a gputop that did not add this up
+        elif data.get("stays") and any(row[_DISK_COUNT] for row in unpacked(data, "stays", STAYS_WIDTH)):
+            raise ValueError("what was waited for was not told by the gputop that wrote these sums")
+
+    def finish(self, names: FileNames, machine: str) -> Mapping[int, tuple[DiskWait, ...]]:
+        """By process, the longest sum first.
+
+        Args:
+            names: What descriptors were.
+            machine: Whose numbers of system calls these are, as ``uname -m`` says.
+        """
+        takes = of_files(machine)
+        found: dict[int, dict[tuple[str, str], DiskWait]] = {}
+        for (pid, call, descriptor, told_ns), (count, sum_ns, worst_ns) in self._sums.items():
+            what = names.at(pid, descriptor, told_ns) if takes[call] and descriptor >= 0 else ""
+            kind, _, path = what.partition(":")
+            file = path if kind in ("file", "device") else what
+            called = "" if call == NO_SYSCALL else name(call, machine) or f"system call {call}"
+            rows = found.setdefault(pid, {})
+            known = rows.get((file, called), DiskWait(file, called, 0, 0, 0))
+            rows[file, called] = DiskWait(
+                file, called, known.count + count, known.sum_ns + sum_ns, max(known.worst_ns, worst_ns)
+            )
+        return {
+            pid: tuple(sorted(rows.values(), key=lambda row: (-row.sum_ns, row.file, row.call)))
+            for pid, rows in (found if self.known else {}).items()
+        }
+
+
+def disk_wait_json(row: DiskWait) -> DiskWaitJson:
+    """As JSON (docs/json.md)."""
+    return {
+        "file": row.file or None,
+        "call": row.call or None,
+        "count": row.count,
+        "sum_ns": row.sum_ns,
+        "worst_ns": row.worst_ns,
+    }
+
+
+def disk_waits_text(rows: tuple[DiskWait, ...]) -> list[str]:
+    """Lines under "waited for disk": the longest first."""
+    shown = [
+        f"    {row.count:>9}{format_ns(row.sum_ns):>8}{format_ns(row.worst_ns):>8}  "
+        f"{row.call or 'page of memory':<15} {escape_text(row.file or '-')}"
+        for row in rows[:_SHOWN]
+    ]
+    rest = rows[_SHOWN:]
+    if rest:
+        numbers = f"{sum(row.count for row in rest):>9}{format_ns(sum(row.sum_ns for row in rest)):>8}"
+        shown.append(f"    {numbers}{'':8}  of {len(rest)} more")
+    return [f"    {'COUNT':>9}{'SUM':>8}{'WORST':>8}  {'IN':<15} FILE", *shown] if shown else []

@@ -1,0 +1,156 @@
+"""How long threads stay off the CPU: how often, on average, at worst; for the disk, or throttled.
+
+A stay begins with a context switch and ends when the thread has a CPU again: it was blocked, and then waited
+in a run queue, or was throttled by its control group. What a new thread waits for its first CPU is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass, fields, replace
+
+import numpy as np
+
+from gputop.documents.shared_schema import OffCpuJson
+from gputop.engine.threads.switches import OpenThreads
+from probes.schema import ALIASED, Kind, OffFlag, Records, select
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """Stays of one thread, or of several together; times in ns.
+
+    ``disk`` are those in which the kernel waited for block I/O (blocked, without the run queue after it), a
+    part of all of them, and so are ``throttled``, without the time from the new quota to the CPU.
+    """
+
+    count: int = 0
+    sum_ns: int = 0
+    worst_ns: int = 0
+    disk_count: int = 0
+    disk_ns: int = 0
+    throttled_count: int = 0
+    throttled_ns: int = 0
+
+    @property
+    def average_ns(self) -> int | None:
+        """None without any."""
+        return self.sum_ns // self.count if self.count else None
+
+    def plus(self, other: Stays) -> Stays:
+        """Both together."""
+        added = {row.name: getattr(self, row.name) + getattr(other, row.name) for row in fields(self)}
+        return Stays(**{**added, "worst_ns": max(self.worst_ns, other.worst_ns)})
+
+
+WIDTH = 1 + len(fields(Stays))  # integers of a row: a thread and its stays
+
+
+class StaySums:
+    """Stays by thread.
+
+    Attributes:
+        known: False where records were not kept, by a gputop whose sums do not tell it.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.known = True
+        self._sums: dict[int, Stays] = {}
+        self._flags: dict[int, int] = {}
+
+    def add(self, records: Records) -> None:
+        """Takes the stays out of a batch."""
+        off = records["kind"] == np.uint8(Kind.OFFCPU)
+        if off.any():
+            self._add_rows(_sums_of(select(records, off)))
+
+    def _add_rows(self, rows: Iterable[tuple[int, Stays]]) -> None:
+        for tid, stays in rows:
+            known = self._sums.get(tid)
+            self._sums[tid] = stays if known is None else known.plus(stays)
+
+    def open(self, tids: Iterable[int], flags: Iterable[int]) -> None:
+        """Takes in why threads are off their CPU at a mark: ``OffFlag``, as far as it was told."""
+        self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """All sums, ``WIDTH`` integers each, for ``merge``."""
+        return [(tid, *astuple(stays)) for tid, stays in self._sums.items()]
+
+    def merge(self, rows: Iterable[Iterable[int]]) -> None:
+        """Takes in what came next."""
+        self._add_rows((tid, Stays(*numbers)) for tid, *numbers in rows)
+
+    def finish(self, still_open: OpenThreads, end_of: Callable[[int], int]) -> Mapping[int, Stays]:
+        """By thread, with the stays that are open at the end, as far as they have come.
+
+        Args:
+            still_open: Threads at the end.
+            end_of: Until when a process was recorded.
+        """
+        found = dict(self._sums)
+        rows = zip(still_open.pid, still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
+        for pid, tid, off, queued in rows:
+            end_ns, flags = end_of(pid), self._flags.get(tid, 0)
+            if not off or off >= end_ns or flags & OffFlag.BIRTH:
+                continue
+            blocked = (queued if queued and queued < end_ns else end_ns) - off
+            stay = Stays(1, end_ns - off, end_ns - off)
+            if flags & OffFlag.THROTTLED:
+                stay = replace(stay, throttled_count=1, throttled_ns=blocked)
+            elif flags & OffFlag.IOWAIT and not flags & OffFlag.QUEUED:
+                stay = replace(stay, disk_count=1, disk_ns=blocked)
+            found[tid] = found.get(tid, Stays()).plus(stay)
+        return found if self.known else {}
+
+
+def _sums_of(slices: Records) -> list[tuple[int, Stays]]:
+    """OFFCPU records by thread."""
+    rows = slices.view(ALIASED)
+    flags = rows["flags"]
+    rows = rows[flags & OffFlag.BIRTH == 0]
+    flags = rows["flags"]
+    tids, where = np.unique(rows["tid"], return_inverse=True)
+    duration = rows["duration"].astype(np.int64)
+    before_queue = np.maximum(duration - rows["runnable"].astype(np.int64), 0)
+    throttled = flags & OffFlag.THROTTLED != 0
+    disk = (flags & (OffFlag.IOWAIT | OffFlag.QUEUED) == OffFlag.IOWAIT) & ~throttled
+    worst = np.zeros(len(tids), np.int64)
+    np.maximum.at(worst, where, duration)
+    counts = [
+        np.bincount(where[which], minlength=len(tids)) for which in (np.ones_like(disk), disk, throttled)
+    ]
+    sums = [np.zeros(len(tids), np.int64) for _ in range(3)]
+    for into, which, values in zip(
+        sums, (slice(None), disk, throttled), (duration, before_queue, before_queue), strict=True
+    ):
+        np.add.at(into, where[which], values[which])
+    columns = (counts[0], sums[0], worst, counts[1], sums[1], counts[2], sums[2])
+    return [
+        (tid, Stays(*numbers))
+        for tid, *numbers in zip(tids.tolist(), *(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def together(rows: Iterable[Stays | None]) -> Stays | None:
+    """Those of several threads; None where nothing is known of any."""
+    known = [row for row in rows if row is not None]
+    whole = Stays()
+    for row in known:
+        whole = whole.plus(row)
+    return whole if known else None
+
+
+def stays_json(stays: Stays, *, throttling: bool) -> OffCpuJson:
+    """As JSON (docs/json.md); ``throttling``: whether this kernel told which stays were throttled."""
+    return {
+        "count": stays.count,
+        "sum_ns": stays.sum_ns,
+        "average_ns": stays.average_ns,
+        "worst_ns": stays.worst_ns,
+        "disk_count": stays.disk_count,
+        "disk_ns": stays.disk_ns,
+        "throttled_count": stays.throttled_count if throttling else None,
+        "throttled_ns": stays.throttled_ns if throttling else None,
+    }
