@@ -97,8 +97,9 @@ def watched(story: Story, folder: Path, seconds: float = WITHIN_S, backend: str 
         used = gputop_ticks(pid)
         priority.of_session(pid, priority.RECORDER)
         for process in descendants((pid,)):
-            if os.getsid(process) != os.getsid(pid):
-                priority.of_session(process, priority.PROGRAM)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                if os.getsid(process) != os.getsid(pid):
+                    priority.of_session(process, priority.PROGRAM)
         with Delays(pid) as delays:
             seen = _looked(story, terminal, began + seconds, delays)
         cpu = (gputop_ticks(pid) - used) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
