@@ -23,7 +23,8 @@ from tests.waiting import wait_until
 
 MINUTES = float(os.environ.get("GPUTOP_OTHERS_MINUTES", "60"))
 AT_A_TIME, EACH_S, USERS = 3, 0.15, 40
-MOST_CHILDREN = 12  # who reads files, who keeps their functions, and who takes names apart
+# eight keep functions of files, one starts readers, one takes names apart, three threads ask at a time
+MOST_CHILDREN = 14
 MORE_DESCRIPTORS, MORE_BYTES = 24, 32 << 20  # in the last third than in the one before
 PROGRAM = """
 import ctypes, os, sys, time
