@@ -235,7 +235,7 @@ def test_an_unknown_gpu_is_a_question_mark_and_a_problem() -> None:
     assert frame.processes[0].gpus is None
     hidden = frame_of({"pid": 10, "cuda_devices_hidden": True}, {"pid": 11})
     assert hidden.problems == (f"which GPU 10 uses is not known: {HIDDEN}",)
-    assert render_text(frame, width=None).splitlines()[-1].split()[:3] == ["12", "process12", "?"]
+    assert render_text(frame, width=None).splitlines()[-1].split()[:4] == ["12", "process12", "me", "?"]
 
 
 def test_the_number_within_the_container_stands_beside_the_name() -> None:

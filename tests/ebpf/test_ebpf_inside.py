@@ -13,24 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.evidence import Evidence
-from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.proofs.gaps import held_kernels
 from gputop.inside.injected import environment
 from gputop.simgpu.trace import read_trace
 from probes.activities import Table
-from probes.samples import told
-from probes.source import PROBLEM
-from replay.reader import SessionReader
 from tests import inside
+from tests.ebpf.inside_evidence import FLAGS, evidence_of
 from tests.ebpf.recording import Recorded, Workshop
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
 PROGRAM = str(Path(__file__).resolve().parent / "programs" / "insides.py")
 ERROR_NS = 5_000  # of both clocks, on a machine whose clock_gettime may be interrupted
-FLAGS = ("--simgpu", "--inside")
 long = pytest.mark.long
 
 
@@ -39,18 +34,6 @@ def record(folder: Path, what: str, status: int = 0, **env: str) -> tuple[Record
     env = {"SIMGPU_TRACE": str(trace), "SIMGPU_CUPTI_DRIFT_PPM": "20"} | env
     run = Workshop(folder).record(sys.executable, PROGRAM, what, flags=FLAGS, env=env, status=status)
     return run, trace
-
-
-def evidence_of(path: Path) -> tuple[Evidence, list[str]]:
-    """What an explanation would use, and the problems that are told."""
-    reader = SessionReader(path)
-    gatherer, problems = Gatherer(reader.header), []
-    for item in reader.items():
-        gatherer.feed(item)
-        if (problem := told(item, PROBLEM)) is not None:
-            problems.append(problem["text"])
-    reader.close()
-    return assemble(gatherer), problems
 
 
 def ran(evidence: Evidence) -> Table:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ebpf.inside_evidence import FLAGS, evidence_of
 from tests.ebpf.recording import Workshop
-from tests.ebpf.test_ebpf_inside import FLAGS, evidence_of
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
 PROGRAM = Path(__file__).resolve().parent / "programs" / "nvtx_ranges.py"
