@@ -13,7 +13,7 @@ import pytest
 
 from gputop.analysis.answer.report import Report
 from gputop.api.functions import explain
-from gputop.demo import loader_demos
+from gputop.demo import loaders
 from gputop.demo.stories import STORIES
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.session_totals import collect
@@ -121,18 +121,18 @@ def test_a_demo_that_is_recorded_now_is_explained(tmp_path: Path) -> None:
 @pytest.mark.timed
 @pytest.mark.long
 def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_samples(tmp_path: Path) -> None:
-    text = Path(loader_demos.__file__).read_text().splitlines()
+    text = Path(loaders.__file__).read_text().splitlines()
     asks = next(number for number, line in enumerate(text, 1) if "next(batches)" in line)
     report = recorded("dataloader-workers", 2.5, tmp_path)
     told = [one for one in (*report.findings, *report.events) if one.cause in ("C08", "C09")]
     for one in told:
-        assert one.chain[2].line == Line(loader_demos.__file__, asks, "_train")
+        assert one.chain[2].line == Line(loaders.__file__, asks, "_train")
         hot = one.chain[-1].line
         # who gets no CPU is at no line, and a short time has few looks
         if one.cause == "C08" and one in report.findings and one.loss.lower > 1_000_000_000:
             assert hot is not None
         if hot is not None:
-            assert hot.file == loader_demos.__file__
+            assert hot.file == loaders.__file__
             assert hot.line != asks
     # a busy machine may be told as the cause instead; the wait is there all the same
     reader = SessionReader(tmp_path / "now.gputop")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gputop.demo import loader_demos, transfers
+from gputop.demo import loaders, transfers
 from gputop.ui.pane import Pane
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
@@ -30,12 +30,12 @@ PLANTED: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "redundant-to-device": (
         "copy", "many small host-to-device copies", transfers.redundant_to_device, "create the data there",
     ),
-    "dataloader": ("input", "on the main thread", loader_demos._Dataset.__getitem__, "fetch whole batches"),
+    "dataloader": ("input", "on the main thread", loaders._Dataset.__getitem__, "fetch whole batches"),
     "dataloader-workers": (
-        "input", "DataLoader is CPU-bound", loader_demos._one_by_one, "fetch whole batches",
+        "input", "DataLoader is CPU-bound", loaders._one_by_one, "fetch whole batches",
     ),
     "dataloader-direct": (
-        "input", "on the main thread", loader_demos._Dataset.__getitems__, "another process",
+        "input", "on the main thread", loaders._Dataset.__getitems__, "another process",
     ),
 }  # fmt: skip
 HEALTHY = ("healthy", "numpy-sync-fixed", "redundant-to-device-fixed", "dataloader-fixed")
@@ -59,7 +59,7 @@ def test_a_stranger_names_cause_line_and_fix(name: str, size: tuple[int, int]) -
     assert screen.kind == f"{kind}-bound", screen.text
     assert what in screen.what
     # the recordings were made when the file of the loaders had a shorter name
-    assert file == Path(inspect.getfile(holder)).name.replace("loader_demos", "loaders")
+    assert file == Path(inspect.getfile(holder)).name
     assert first <= int(line) < first + len(rows)
     assert re.search(fix, screen.fix), screen.fix
     assert screen.saves_ns > 0

@@ -74,7 +74,7 @@ def test_a_kernel_without_types_is_said_to_have_none(tmp_path: Path) -> None:
 
 
 GROWTH = """
-from probes.ebpf import btf, kept_layout
+from probes.ebpf.build import btf, kept_layout
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1])

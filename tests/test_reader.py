@@ -196,8 +196,8 @@ def test_when_the_child_itself_is_killed_there_is_another_one(child: file_reader
 
 def test_the_child_ends_with_us() -> None:
     code = (
-        "import os; from probes.code import reader, reader_child; "
-        "print(reader.start(reader_child).pid, flush=True); os._exit(0)"
+        "import os; from probes.code import reader_child; from probes.files import file_reader; "
+        "print(file_reader.start(reader_child).pid, flush=True); os._exit(0)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     until = time.monotonic() + PATIENCE_S

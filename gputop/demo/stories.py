@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 from gputop.demo.cuda import H2D, Cuda, Kernel
 from gputop.demo.helper_processes import end_workers, fork_workers
-from gputop.demo.loader_demos import dataloader, dataloader_direct, dataloader_fixed, dataloader_workers
+from gputop.demo.loaders import dataloader, dataloader_direct, dataloader_fixed, dataloader_workers
 from gputop.demo.transfers import (
     numpy_sync,
     numpy_sync_fixed,

@@ -255,7 +255,8 @@ def answer_all(questions: socket.socket, budget_s: float) -> None:
         budget_s: How long one may take.
     """
     # who is confined can import nothing
-    from probes.files import file_trust, shared_pages, source_texts  # noqa: F401
+    from probes.code import elf, interpreter, libraries, symbols, thread_states  # noqa: F401
+    from probes.files import file_trust, mmap_events, shared_pages, source_texts, untrusted_files  # noqa: F401
 
     with suppress(OSError):
         sandbox.prepared(_ALLOWED, sandbox.Refused.FAILS)

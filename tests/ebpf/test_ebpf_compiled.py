@@ -27,9 +27,9 @@ SMALL = "BPF_ARRAY(counts, u64, 1); int probe(void *context) { u32 row = 0; retu
 OURS = """
 import json, os, sys
 from pathlib import Path
-from probes.ebpf import bpf_cache
+from probes.ebpf.build import bpf_cache
 from probes.ebpf import bpfcall
-from probes.ebpf import btf
+from probes.ebpf.build import btf
 from probes.ebpf import loader
 from probes.stacks import programs
 bpf_cache.ROOTS = Path(sys.argv[1])
@@ -49,8 +49,8 @@ print(json.dumps({
 BCC = """
 import json, os, sys
 from probes.ebpf import bpfcall
-from probes.ebpf import compiled
-from probes.ebpf import compiler
+from probes.ebpf.build import compiled
+from probes.ebpf.build import compiler
 from probes.ebpf import loader
 from probes.ebpf.module import value
 os.environ["BCC_KERNEL_SOURCE"] = str(compiled.SHIM)

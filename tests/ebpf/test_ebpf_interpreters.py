@@ -22,8 +22,8 @@ from unittest.mock import MagicMock
 for name in ("numpy", "numpy.typing"):
     sys.modules[name] = MagicMock()
 from probes.ebpf import bpfcall
-from probes.ebpf import compiled
-from probes.ebpf import compiler
+from probes.ebpf.build import compiled
+from probes.ebpf.build import compiler
 from probes.ebpf import module
 text = "BPF_ARRAY(counts, u64, 1); int probe(void *context) { u32 row = 0; return !counts.lookup(&row); }"
 made = compiled.compiled(text, Path(sys.argv[1]))

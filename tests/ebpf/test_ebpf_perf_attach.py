@@ -94,8 +94,8 @@ def test_the_programs_compile_for_arm64() -> None:
     script = """
 import json, platform
 platform.machine = lambda: "aarch64"
-from probes.ebpf import compiled
-from probes.ebpf import compiler
+from probes.ebpf.build import compiled
+from probes.ebpf.build import compiler
 from probes.ebpf import loader
 text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).encode()
 flags = ("-D__aarch64__", "-U__x86_64__", *compiler.FLAGS)
