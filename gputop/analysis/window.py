@@ -35,6 +35,7 @@ FOLD_NS = 2_000_000_000  # this much at a time is reduced to what is carried ove
 NEAR_NS = 500_000_000  # kept before what is looked at most often: of calls that are longer less is proved
 MOST_ROWS = 1_000_000  # calls, stays and on-CPU slices kept; where they come faster the window is shorter
 MOST_TICKS = 4096  # the same of marks, which come twenty a second at most
+CLOSING_NS = 40_000_000  # a mark so soon after another closes a recording, which ended with its program
 FIRST_LOOK = "a first look at the last moments before this one: the seconds before them are still being read"
 LATE = (
     "only the last seconds before this moment were read: of streams that were used before them nothing is "
@@ -136,7 +137,7 @@ class Window:
         self._ends.at_mark(self.end_ns)
         if self._ends.last is None:
             self._ended_ns = 0
-        elif not self._ended_ns:
+        elif not self._ended_ns or self.end_ns - self._ended_ns < CLOSING_NS:
             self._ended_ns = self.end_ns
         self._shorten()
         gatherer.facts.forget(self.end_ns - WINDOW_NS - SLACK_NS)

@@ -81,22 +81,27 @@ def check_alerts(options: Namespace) -> None:
 def add_filters(parser: ArgumentParser) -> None:
     """Adds which GPUs and processes are shown."""
     group = parser.add_argument_group("what to show")
-    group.add_argument("--gpu", type=gpus, metavar="N[,N]", help="only these GPUs, and processes on them")
+    group.add_argument(
+        "--gpu", dest="only_gpu", type=gpus, metavar="N[,N]", help="only these GPUs, and processes on them"
+    )
     for name, what in (("user", "user"), ("name", "name"), ("container", "container's id or name")):
         group.add_argument(
-            f"--{name}", metavar="TEXT[,TEXT]", help=f"only processes with that in their {what}"
+            f"--{name}",
+            dest=f"only_{name}",  # a command may have a NAME of its own: that of a demo is no filter
+            metavar="TEXT[,TEXT]",
+            help=f"only processes with that in their {what}",
         )
 
 
 def filter_text(options: Namespace) -> str:
     """The filter of the processes that these flags stand for."""
-    words = ((name, getattr(options, name, None)) for name in ("user", "name", "container"))
+    words = ((name, getattr(options, f"only_{name}", None)) for name in ("user", "name", "container"))
     return " ".join(f'{name}:"{text}"' if " " in text else f"{name}:{text}" for name, text in words if text)
 
 
 def shown_gpus(options: Namespace) -> frozenset[int]:
     """The GPUs of ``--gpu``; empty for all."""
-    return frozenset(getattr(options, "gpu", None) or ())
+    return frozenset(getattr(options, "only_gpu", None) or ())
 
 
 def add_once(parser: ArgumentParser, once: str) -> None:
