@@ -15,7 +15,9 @@ READ, IRQ, FILE = 0, int(OffFlag.WAKER_IRQ), 7  # the system call's number; woke
 LOG, DATA = "file:/srv/log.txt", "file:/srv/data.bin"
 
 
-def reading(*told: tuple[int, str], flags: int = IRQ, op: int = READ, steps: int = 40) -> Program:
+def reading(
+    *told: tuple[int, str], flags: int = IRQ, op: int = READ, steps: int = 40, **more: int
+) -> Program:
     """Each step the launching thread waits for 7 ms in a system call that takes descriptor 7.
 
     ``told``: from which step on it is what.
@@ -26,7 +28,7 @@ def reading(*told: tuple[int, str], flags: int = IRQ, op: int = READ, steps: int
         begin = step * 12_000
         program.call(LAUNCH, begin, begin + 10)
         program.call(SYNC, begin + 20, begin + 4000)
-        program.off(begin + 4100, begin + 11_100, op=op, argument=FILE, flags=flags)
+        program.off(begin + 4100, begin + 11_100, op=op, argument=FILE, flags=flags, **more)
     program.call(LAUNCH, steps * 12_000, steps * 12_000 + 10)
     for step, what in told:
         data = {"pid": [MAIN], "fd": [FILE], "what": [what]}
@@ -59,6 +61,19 @@ def test_another_machine_is_named_where_the_address_says_so(what: str, title: st
     assert found is not None
     assert (found.cause, found.title) == ("C19", title)
     assert (found.idle_level, found.name_level, found.level) == ("proved", level, level)
+
+
+@pytest.mark.parametrize(
+    ("what", "level"), [("socket:local", "proved"), ("socket", "strong"), ("file:/srv/data.bin", "strong")]
+)
+def test_who_sends_over_the_loopback_device_delivers_it_in_a_softirq_of_its_own(
+    what: str, level: str
+) -> None:
+    program = reading((0, what), flags=int(OffFlag.WAKER_SOFTIRQ), waker_pid=77, waker_tid=77)
+    found = finding(program)
+    assert found is not None
+    assert (found.cause, found.name_level) == ("C19", level)
+    assert ("(77)" in found.title) == (what == "socket:local")
 
 
 @pytest.mark.parametrize("what", ["pipe", "eventfd", "device:/dev/pts/3", "device:/dev/tty1"])

@@ -98,6 +98,16 @@ def test_waits_in_different_calls_are_no_row() -> None:
     assert states(program, WORKER)["BLOCKED"] == 3000
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_a_wait_in_the_next_cuda_call_is_another(called: bool) -> None:
+    program = waiting()
+    program.off(3000, 9000, 6000, pid=WORKER, flags=IRQ)  # the driver sleeps; its thread gets no CPU for 3 ms
+    if called:
+        program.call("cudaStreamCreate", 9050, 9060, pid=WORKER)
+    looking(program, (9200, 10_000, IRQ))
+    assert states(program, WORKER).get("QUEUED", 0) == (3000 if called else 0)
+
+
 def test_what_a_worker_waits_for_outside_is_told_apart_from_what_its_threads_hand_each_other() -> None:
     program = waiting()
     program.off(3500, 9000, pid=WORKER, tid=HOLDER, waker_tid=99, waker_pid=99, op=p.RECVFROM)

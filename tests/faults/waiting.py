@@ -100,9 +100,10 @@ def held(draw: Draw) -> Scenario:
         holding = lines((0, lines(f"C16 hold {int(hold * MS)}", "- sleep 1000000")))
     else:
         step = lines(
-            f"- launch 0 {kernel} 1", "C15 sync 0", "@holder|C29 lock 0", "C03 burn 300000", "- unlock 0"
+            f"- launch 0 {kernel} 1", "C15 sync 0", "@holder|C16 lock 0", "C03 burn 300000", "- unlock 0"
         )
-        holding = lines((0, lines("- lock 0", f"C29 hold {int(hold * MS)}", "- unlock 0", "- sleep 1000000")))
+        # back before the other lets go: who waits for it in turn tells a lock from a condition
+        holding = lines((0, lines("- lock 0", f"C16 hold {int(hold * MS)}", "- unlock 0", "- sleep 100000")))
     script = (
         role("main", queue="@holder|C13")
         + lines(WARM, (steps, step))
@@ -110,9 +111,7 @@ def held(draw: Draw) -> Scenario:
         + holding
     )
     # the GIL is lost between a launch and its wait as well: then nobody proves when the GPU was done
-    expected = Expected("C29", PROVED)  # its holder never waits for it: it may be a condition as well
-    if language == "python":
-        expected = Expected("C16", STRONG, bound="between")
+    expected = Expected("C16", STRONG, bound="between" if language == "python" else "proved")
     return made("T16", "a lock held elsewhere", draw, script, steps, expected, language=language)
 
 

@@ -16,7 +16,7 @@ from gputop.analysis.evidence.api_classes import Group
 from gputop.analysis.evidence.blocking import Wait, numbers_of
 from gputop.analysis.evidence.columns import Ints, Mask
 from gputop.format import format_ns
-from probes.proc.sockets import ACCEPTED, REMOTE
+from probes.proc.sockets import ACCEPTED, LOCAL, REMOTE
 from probes.schema import OffFlag
 
 MOSTLY = 0.5  # of the time is one file's, for it to be named
@@ -91,9 +91,12 @@ def _wakers(claim: CauseMatch) -> Ints:
     link = scene.segments.link[rows]
     item = np.where(link >= 0, scene.links.of_slices(np.arange(len(slices)), -1)[np.maximum(link, 0)], -1)
     known = item >= 0
-    by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ
-    meant = known & ((slices["flags"][np.maximum(item, 0)] & by_chance) == 0)
-    return np.where(meant, slices["waker_pid"][np.maximum(item, 0)], 0).astype(np.int64)
+    item = np.maximum(item, 0)
+    # who sends over the loopback device runs the softirq that delivers it
+    local = np.isin(slices["file"][item], numbers_of(scene.evidence.files, LOCAL))
+    by_chance = np.where(local, OffFlag.WAKER_IRQ, OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ)
+    meant = known & ((slices["flags"][item] & by_chance) == 0)
+    return np.where(meant, slices["waker_pid"][item], 0).astype(np.int64)
 
 
 def _peer(claim: CauseMatch) -> int:

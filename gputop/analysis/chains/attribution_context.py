@@ -314,20 +314,30 @@ class AttributionContext:
         return np.isin(self.group, [int(group) for group in groups])
 
     def faulting(self) -> Mask:
-        """Segments on a CPU in a stretch that page faults made up ``FAULTY`` of, at ``FAULT_NS`` each."""
+        """Segments on a CPU, where page faults at ``FAULT_NS`` are ``FAULTY`` of the time between two waits.
+
+        A preemption ends no such time: where it cuts is chance, and what unmaps the pages is part of it.
+        """
         slices, segments = self.evidence.slices, self.segments
         if not len(slices):
             return self.mask()
-        key = self.evidence.key
-        order = key(slices["row"], slices["begin"])
-        place = np.searchsorted(order, key(np.maximum(segments.thread, 0), segments.end), side="left")
-        following = np.minimum(place, len(slices) - 1)
-        known = (place < len(slices)) & (slices["row"][following] == segments.thread)
-        before = np.maximum(following - 1, 0)
-        same = (following > 0) & (slices["row"][before] == segments.thread)
-        ran = slices["begin"][following] - np.where(same, slices["end"][before], segments.begin)
-        faulty: Mask = slices["faults"][following].astype(np.int64) * FAULT_NS >= FAULTY * np.maximum(ran, 1)
-        faulting: Mask = known & faulty & self.does(State.RUN)
+        key, row = self.evidence.key, slices["row"]
+        first = np.append(True, row[1:] != row[:-1])
+        before = np.where(first, self.evidence.threads.known[row], np.append(0, slices["end"][:-1]))
+        kept = np.append(False, (slices["flags"][:-1] & OffFlag.QUEUED) != 0) & ~first
+        group = np.cumsum(~kept) - 1
+        length = np.maximum(slices["begin"] - before, 0)  # 0 where it is not known since when it ran
+        faults, ran = (np.bincount(group, weights=one) for one in (slices["faults"] * (length > 0), length))
+        place = np.searchsorted(
+            key(row, slices["begin"]), key(np.maximum(segments.thread, 0), segments.end), side="left"
+        )
+        following, last = np.minimum(place, len(slices) - 1), np.maximum(place - 1, 0)
+        known = (place < len(slices)) & (row[following] == segments.thread)
+        # after its last preemption a thread does what it did before
+        goes_on = ~known & (row[last] == segments.thread) & ((slices["flags"][last] & OffFlag.QUEUED) != 0)
+        which = group[np.where(known, following, last)]
+        faulty = faults[which] * FAULT_NS >= FAULTY * np.maximum(ran[which], 1)
+        faulting: Mask = (known | goes_on) & faulty & self.does(State.RUN)
         return faulting
 
     def mask(self) -> Mask:

@@ -459,9 +459,20 @@ def _tells(evidence: Evidence) -> Ints:
     again &= slices["syscall"][following] == slices["syscall"][this]
     again &= (flags[this] & (OffFlag.WAKER_IRQ | OffFlag.WAKE_MISSED)) != 0
     again &= np.isin(kind[this], [int(wait) for wait in REPEATED])
+    again &= ~_called_between(evidence, this, following)
     last = np.where(np.append(again, False), len(waits) - 1, np.arange(len(waits)))
     tells[waits] = waits[np.minimum.accumulate(last[::-1])[::-1]]
     return tells
+
+
+def _called_between(evidence: Evidence, this: Ints, following: Ints) -> Mask:
+    """Whether the thread made a CUDA call between two stays: then the second is a wait for another thing."""
+    slices, order = evidence.slices, evidence.call_begins
+    thread = slices["row"]
+    low = np.searchsorted(order, evidence.key(thread[this], slices["end"][this]))
+    high = np.searchsorted(order, evidence.key(thread[following], slices["begin"][following]))
+    called: Mask = high > low
+    return called
 
 
 def _sent(evidence: Evidence, waker: Ints, begin_key: Ints) -> Ints:
