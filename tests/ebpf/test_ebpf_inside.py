@@ -234,3 +234,11 @@ def test_beside_a_process_that_refuses_nothing_is_said_of_kernels(tmp_path: Path
     assert len(problems) == 1
     assert len(ran(evidence))
     assert not held_kernels(evidence)
+
+
+def test_gaps_between_launches_are_those_of_the_launches_not_of_the_read_at_the_end(tmp_path: Path) -> None:
+    run, _trace = record(tmp_path, "eager")
+    report = json.loads(inside.run("explain", str(run.path), "--json").stdout)
+    causes = {one["cause"]: one["loss_ns"]["lower"] for one in report["findings"]}
+    assert "C03" not in causes
+    assert sum(causes.get(cause, 0) for cause in ("C06", "C28", "C13")) > 0.5 * sum(causes.values()) > 0

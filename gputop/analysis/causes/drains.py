@@ -8,7 +8,14 @@ from enum import IntEnum
 import numpy as np
 
 from gputop.analysis.causes.cause import CauseMatch
-from gputop.analysis.causes.launch_sites import advice_for, is_elementwise, named, pattern_of, title_for
+from gputop.analysis.causes.launch_sites import (
+    advice_for,
+    after_launch,
+    is_elementwise,
+    named,
+    pattern_of,
+    title_for,
+)
 from gputop.analysis.chains.analysis import READS, SCALARS
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read
@@ -70,13 +77,14 @@ def source_of(scene: AttributionContext) -> Ints:
 
 def _find(scene: AttributionContext) -> Ints:
     gaps = scene.gaps
-    source = np.where(gaps.estimated, -1, np.arange(len(gaps)))
+    unwaited = gaps.estimated | after_launch(scene)
+    source = np.where(unwaited, -1, np.arange(len(gaps)))
     pids = scene.evidence.threads.pid[gaps.thread]
     launched = np.isin(scene.gap_facts.refill_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
     for pid in np.unique(pids).tolist():
         mine = pids == pid
-        drains = np.flatnonzero(mine & ~gaps.estimated & (gaps.drained_by >= 0))
-        guessed = np.flatnonzero(mine & gaps.estimated & launched)
+        drains = np.flatnonzero(mine & ~unwaited & (gaps.drained_by >= 0))
+        guessed = np.flatnonzero(mine & unwaited & launched)
         if len(drains) and len(guessed) and host_is_faster(scene, pid):
             place = np.searchsorted(gaps.begin[drains], gaps.begin[guessed], side="right") - 1
             source[guessed] = np.where(place >= 0, drains[np.maximum(place, 0)], -1)

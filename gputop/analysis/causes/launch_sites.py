@@ -255,7 +255,10 @@ def own_work(scene: AttributionContext) -> Mask:
 
 
 def not_waited(scene: AttributionContext) -> Mask:
-    """Gaps that no wait opened: a query that succeeded, where none that found work came right before it."""
+    """Gaps that no wait opened: a query that succeeded, where none that found work came right before it.
+
+    And those after a launch: only where it is known when kernels ran are they proved.
+    """
     drained_by = scene.gaps.drained_by
     calls, row = scene.evidence.calls, np.maximum(drained_by, 0)
     if not len(calls):
@@ -264,8 +267,18 @@ def not_waited(scene: AttributionContext) -> Mask:
     asked = scene.evidence.group_of(row) == Group.QUERY
     polled = (scene.evidence.group_of(before) == Group.QUERY) & (calls["ret"][before] != 0)
     polled &= (calls["row"][before] == calls["row"][row]) & (row > 0)
-    free: Mask = (drained_by < 0) | (asked & ~polled)
+    free: Mask = (drained_by < 0) | (asked & ~polled) | after_launch(scene)
     return free
+
+
+def after_launch(scene: AttributionContext) -> Mask:
+    """Proved gaps after a launch: the GPU was done before more was launched, and nothing waited for it."""
+    gaps = scene.gaps
+    if not len(scene.evidence.calls):
+        return np.zeros(len(gaps), np.bool_)
+    groups = scene.evidence.group_of(np.maximum(gaps.drained_by, 0))
+    found: Mask = ~gaps.estimated & (gaps.drained_by >= 0) & np.isin(groups, [int(one) for one in _GIVING])
+    return found
 
 
 def long_work(scene: AttributionContext) -> Mask:

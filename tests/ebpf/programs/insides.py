@@ -65,6 +65,17 @@ def starts() -> None:
         one.wait()
 
 
+def eager() -> None:
+    """Short kernels that the host launches too slowly, and a read at the end of each step."""
+    cuda = Cuda()
+    device, host = cuda.malloc(1 << 12), cuda.pinned(1 << 12)
+    for _ in range(10 * STEPS):
+        for _ in range(20):
+            cuda.launch(5_000)
+            sum(range(2000))
+        cuda.copy(host, device, 4, D2H)
+
+
 def graphs() -> None:
     cuda = Cuda()
     stream = cuda.stream()
