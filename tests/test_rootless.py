@@ -270,7 +270,11 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         assert "for them: " in told
         assert "launcher.py gputop" in told, "the command, uncut"
         (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
-        assert row[1:6] == [str(pid), "python", "0", "-", "-"], "on GPU 0, and its calls are not known"
+        (titles,) = [line for line in shown.splitlines() if "PID" in line and "p99" in line]
+        names = titles.replace("▾", " ").replace("GPU MEM", "MEM").replace("TOP CALL", "TOP")
+        figures = dict(zip(names.split(), row[1:], strict=False))
+        assert (figures["NAME"], figures["GPU"], figures["MEM"][-1]) == ("python", "0", "M"), "NVML tells"
+        assert [figures[title] for title in ("CALLS/s", "TOP", "p99")] == ["-"] * 3, "not known is not 0"
         assert "not known without eBPF" in shown
         terminal.keys("q")
         terminal.wait(terminal.at_prompt, 10)

@@ -65,6 +65,10 @@ class Watch:
                 self._own.add(paths.pop())
             else:
                 paths.pop()
+        if name in _OPENS and "O_RDONLY|O_CLOEXEC|O_PATH" in words and not self._is_in_folder(paths):
+            # a place alone, by which gputop tells whether a file is the one that a process runs or maps: those
+            # of whatever runs beside are in such folders, too
+            return
         listed = (
             name in _OPENS and self.folder in paths and "O_PATH" not in words and "O_TMPFILE" not in words
         )
@@ -77,6 +81,9 @@ class Watch:
         if path.startswith(f"{self.folder}/"):
             return True
         return path != self.folder and not any(_on_one_way(path, name) for name in self.named)
+
+    def _is_in_folder(self, paths: Sequence[str]) -> bool:
+        return any(f"{path}/".startswith(f"{self.folder}/") for path in paths)
 
     def _is_own(self, path: str) -> bool:
         return not self._own.isdisjoint(map(str, (path, *PurePath(path).parents)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import held_kernels
-from gputop.inside.injected import environment
+from gputop.inside.injected import VARIABLES, environment
 from gputop.simgpu.trace import read_trace
 from probes.activities import Table
 from tests import inside
@@ -181,12 +182,15 @@ def names_of_threads(pid: int) -> set[str]:
 
 def test_without_a_probe_the_library_does_nothing(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
-    made, _ = environment(workshop.environment())
+    made, library = environment(workshop.environment())
+    # a gputop that runs beside traces the library itself, and whoever has loaded it
+    own = str(shutil.copy(library, tmp_path))
+    made |= dict.fromkeys(VARIABLES, own)
     body = "from cuda import Cuda; import os; Cuda().Free(None)\nfor one in os.listdir('/proc/self/task'):\n"
-    body += "    print(open(f'/proc/self/task/{one}/comm').read())\n"
+    body += "    print(open(f'/proc/self/task/{one}/comm').read())\nprint(open('/proc/self/maps').read())\n"
     done = subprocess.run([sys.executable, "-c", body], env=made, capture_output=True, text=True, check=True)
-    assert "python" in done.stdout
-    assert "gputop-inside" not in done.stdout
+    assert own in done.stdout, "it is loaded"
+    assert "gputop-inside\n" not in done.stdout
 
 
 def test_the_explanation_proves_all_idle_time(tmp_path: Path) -> None:
