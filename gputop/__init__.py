@@ -7,9 +7,7 @@ for, so that a command pays only for what it uses.
 from __future__ import annotations
 
 import logging
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,14 +68,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The face, too, for who completes names."""
     return sorted({*globals(), *_HOME})
-
-
-class _Package(ModuleType):
-    """Keeps ``gputop.analysis`` a function: once imported, the package of that name would take its place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -66,8 +66,8 @@ class Watch:
             else:
                 paths.pop()
         if name in _OPENS and "O_RDONLY|O_CLOEXEC|O_PATH" in words and not self._is_in_folder(paths):
-            # a place alone, by which gputop tells whether a file is the one that a process runs or maps: those
-            # of whatever runs beside are in such folders, too
+            # a place alone, by which gputop tells whether a file is the one that a process runs or maps, and
+            # the files of whatever runs beside are in such folders, too
             return
         listed = (
             name in _OPENS and self.folder in paths and "O_PATH" not in words and "O_TMPFILE" not in words
