@@ -154,7 +154,8 @@ def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
         yield place
     if found[0]["kind"] != expected.kind:
         yield f"{expected.cause} is {found[0]['kind']}, not {expected.kind}"
-    if lower > truth + allowed + _hidden(run, said):
+    inside = run.truth.causes.get(expected.within, 0.0)
+    if lower > truth + inside + allowed + _hidden(run, said):
         yield f"{expected.cause}: at least {lower / MS:.1f} ms, in truth {truth / MS:.1f}"
     if upper < truth - allowed:
         yield f"{expected.cause}: at most {upper / MS:.1f} ms, in truth {truth / MS:.1f}"

@@ -39,13 +39,15 @@ class Expected:
     """What must be said of one cause.
 
     ``bound`` is "proved" when the time itself must be right, "between" when the truth only has to lie within
-    what is said, "none" when nothing may be said to be certain.
+    what is said, "none" when nothing may be said to be certain. Calls on files are one cause with CPU time
+    that samples find in them.
     """
 
     cause: str
     levels: frozenset[str]
     kind: Literal["idle", "waste"] = "idle"
     bound: Literal["proved", "between", "none"] = "proved"
+    within: str = ""  # the label of CPU time inside the same call, which may be told with it
 
 
 @dataclass(frozen=True, slots=True)
