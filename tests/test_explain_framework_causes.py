@@ -104,6 +104,18 @@ def test_keeping_stacks_in_the_forward_pass_is_anomaly_modes_too() -> None:
     assert found.loss.lower == pytest.approx(STEPS * (9 * 400_000 + 1_600_000), rel=0.02)
 
 
+def test_what_follows_the_last_check_of_a_backward_pass_is_anomaly_modes_too() -> None:
+    """The thread that called backward() launches 1.4 ms after autograd's thread has read the last flag."""
+    program = made.anomalies()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin + 11_000, begin + 11_010)
+        program.call(SYNC, begin + 11_020, begin + 11_900)
+    found = {one.cause: one for one in program.report().findings if one.kind == "idle"}
+    assert found["C36"].loss.lower == pytest.approx(STEPS * (9 * 400_000 + 1_400_000), rel=0.02)
+    assert "C01" not in found
+    assert "C07" not in found
+
+
 def test_memory_that_empty_cache_gives_back_is_named_so() -> None:
     program = started()
     for begin in range(0, STEPS * STEP_US, STEP_US):

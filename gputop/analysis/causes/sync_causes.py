@@ -13,6 +13,7 @@ from gputop.analysis.causes.drains import (
     drained,
     form_of_claim,
     read_between,
+    source_of,
     title_of_read,
 )
 from gputop.analysis.causes.launch_sites import advice_for, not_waited, own_work, pattern_of, title_for
@@ -213,8 +214,11 @@ def _checks(scene: AttributionContext, free: Mask) -> Mask:
         ],
         np.bool_,
     )
-    size = read_between(scene)
-    flags = autograd[scene.gaps.thread] & (size >= 0) & (size <= _FLAG_BYTES)
+    size, source = read_between(scene), np.maximum(source_of(scene), 0)
+    read = scene.gap_facts.read_row[source]
+    reader = np.where(read >= 0, scene.evidence.calls["row"][np.maximum(read, 0)], scene.gaps.thread)
+    # after the last check of a backward pass the thread goes on that called backward()
+    flags = (autograd[scene.gaps.thread] | autograd[reader]) & (size >= 0) & (size <= _FLAG_BYTES)
     works = own_work(scene)
     forward = free & works & scene.does(State.RUN) & (size < 0)[scene.segments.gap]
     return (free & works & flags[scene.segments.gap]) | _keeping(scene, forward)
