@@ -288,7 +288,7 @@ class Bench:
             del env["FAULTS_STREAMS"]
         (place / "outside.txt").write_text(scenario.outside)
         argv = [str(self.directory / "script"), str(place / "outside.txt")]
-        program = subprocess.Popen(argv, env=env, start_new_session=True)
+        program = subprocess.Popen(argv, env=env, start_new_session=True, preexec_fn=priority.ordinary)
         try:
             yield
         finally:

@@ -41,7 +41,7 @@ PARTS = {
         Part("C03", "C15 devsync", "C03 burn NS"),
         Part("C12", "C15 sync 0", f"C12 burn NS\n- h2d 0 {1 << 20} pin"),
         Part("C18", "C15 sync 0", "C18~C03 write BYTES", python=False),
-        Part("C19", "C15 sync 0", "C19 net PORT"),
+        Part("C19", "C15 sync 0", "C19~C03 net PORT"),
         Part("C20", "C15 sync 0", f"C20 malloc {4 << 20}", knob="SIMGPU_MALLOC_NS"),
         Part("C21", "C15 sync 0", f"C21 hostalloc {4 << 20}", knob="SIMGPU_HOST_ALLOC_NS"),
     )
