@@ -20,7 +20,7 @@ fail() {
 # -- Debian packages -------------------------------------------------------------------------------
 
 packages=(python3-bpfcc gcc libc6-dev)
-[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium debian-archive-keyring g++ git libcap2-bin make mount nodejs openssl procps shellcheck strace stress-ng tmux util-linux)
+[ "$level" = dev ] && packages+=(binutils bpftool bpftrace chromium debian-archive-keyring fish g++ git libcap2-bin make mount nodejs openssl procps shellcheck strace stress-ng tmux util-linux xz-utils)
 
 missing_packages() {
 	command -v dpkg-query >/dev/null || return 0
