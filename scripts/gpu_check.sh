@@ -27,7 +27,7 @@ unpacked() {
 [ -e "$here/root.tar.xz" ] || fail "there is no kit: make gpu-kit, on a machine with a network"
 [ "$(id -u)" -eq 0 ] || fail "only root can trace: sudo $0"
 if ! cmp -s "$here/root.sha256" "$place/root.sha256"; then
-	(cd "$here" && sha256sum --quiet --check root.sha256) || fail "the kit is damaged: copy it again"
+	(cd "$here" && sha256sum --quiet -c root.sha256) || fail "the kit is damaged: copy it again"
 	rm -rf "$place"
 	{ mkdir -p "$place" && chmod 755 "$place"; } || fail "$place cannot be made, and nothing else is searched for the loader"
 	unpacked "$@" || fail "neither xz nor a Python with lzma is here: name one, --python PATH"
