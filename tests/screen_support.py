@@ -21,7 +21,7 @@ from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
 from gputop.ui.model.config import Asked, Preferences
 from gputop.ui.model.view import View
-from gputop.ui.pane import Pane
+from gputop.ui.panes.pane import Pane
 from tests import fake_frames as fake
 
 Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]

@@ -25,9 +25,9 @@ from gputop.playback.alerts import (
     parse,
 )
 from gputop.playback.feed import Explained
-from gputop.ui.model.blocklanes import Look
 from gputop.ui.model.config import load
 from gputop.ui.model.look import UNICODE, plain
+from gputop.ui.model.time.blocklanes import Look
 from gputop.ui.model.view import TOGGLED
 from tests import fake_frames as fake
 from tests import fake_reports as why

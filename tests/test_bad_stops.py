@@ -7,8 +7,8 @@ import pytest
 
 from gputop.analysis.answer.picture import BLOCKED, STATE_ROWS, WHOLE
 from gputop.analysis.evidence.blocking import Wait
-from gputop.ui.model.blocklanes import Look, state_signs
 from gputop.ui.model.look import UNICODE
+from gputop.ui.model.time.blocklanes import Look, state_signs
 from probes.schema import NO_SYSCALL
 from tests.programs import FUTEX, LAUNCH, SYNC, Program, started
 

@@ -18,9 +18,9 @@ from gputop.api.functions import explain
 from gputop.engine.frame import GpuProcess
 from gputop.engine.gpus.gpu_processes import watts_of
 from gputop.format import format_joules
+from gputop.ui.model.answer.why import why_of
+from gputop.ui.model.answer.whylines import why_lines
 from gputop.ui.model.look import UNICODE, plain
-from gputop.ui.model.why import why_of
-from gputop.ui.model.whylines import why_lines
 from probes.samples import listed_gpus
 from probes.source import GPUS, Sample
 from replay.reader import SessionReader

@@ -12,7 +12,7 @@ from gputop.engine.engine import Engine
 from gputop.engine.facts import EXITED_SHOWN
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.player import frame_at
-from gputop.ui.model.gpu_history import GpuHistory
+from gputop.ui.model.gpus.gpu_history import GpuHistory
 from probes.schema import ALIASED, Kind
 from probes.source import NOTE, PROBLEM, Item, Sample
 from replay.reader import SessionReader

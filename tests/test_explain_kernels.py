@@ -14,8 +14,8 @@ from gputop.analysis.build import ledger_of
 from gputop.analysis.estimates.estimate import GpuTimeOf
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import ProcessRow
-from gputop.ui.model.kernels import kernel_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs
+from gputop.ui.model.process.reported import kernel_lines
 from probes.shapes import Shape
 from probes.source import FRAMES, Sample
 from probes.stacks.stack_samples import is_kernel_number, kernel_number

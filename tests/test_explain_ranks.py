@@ -13,7 +13,7 @@ from gputop.analysis.causes.collective_causes import Use, waited
 from gputop.analysis.findings.gap_findings import of_lateness
 from gputop.analysis.ledger import merge, report_of
 from gputop.playback.feed import Explained
-from gputop.ui.details import Details
+from gputop.ui.panes.detail_panes import Details
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.items import START

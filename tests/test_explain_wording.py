@@ -19,12 +19,12 @@ from gputop.analysis.window import Verdict, Window
 from gputop.playback.feed import Explained
 from gputop.report_page.findings_html import findings as page_findings
 from gputop.report_page.findings_html import rest as page_rest
-from gputop.ui.model.blocklanes import idle_range
-from gputop.ui.model.chain import ChainPage
-from gputop.ui.model.lanehistory import LaneHistory
+from gputop.ui.model.answer.chain_page import ChainPage
+from gputop.ui.model.answer.why import _cause, why_of
+from gputop.ui.model.answer.whylines import range_text
 from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.why import _cause, why_of
-from gputop.ui.model.whylines import range_text
+from gputop.ui.model.time.blocklanes import idle_range
+from gputop.ui.model.time.lanehistory import LaneHistory
 from replay.reader import SessionReader
 from tests import fake_frames, fake_reports
 from tests.fake_reports import MS, S

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gputop.demo import loaders, transfers
-from gputop.ui.pane import Pane
+from gputop.ui.panes.pane import Pane
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
 from tests.first_screen import FirstScreen, read

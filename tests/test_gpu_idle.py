@@ -16,8 +16,8 @@ from gputop.engine.frame import GpuRow
 from gputop.engine.frame_json import frame_to_json
 from gputop.engine.gpus.nvml_rows import gpu_rows
 from gputop.simgpu import environment
-from gputop.ui.model.gpu_page import processes
-from gputop.ui.model.gpu_text import IDLE_NS, idle_holders
+from gputop.ui.model.gpus.gpu_page import processes
+from gputop.ui.model.gpus.gpu_text import IDLE_NS, idle_holders
 from gputop.ui.model.look import ASCII, plain
 from probes.nvml.nvml_gpu import IdleSince
 from probes.source import CLIENT, GPUS, Sample

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import gputop
+from gputop.ui.model.listing.process_table import COLUMNS
+from gputop.ui.model.listing.tree import summed
 from gputop.ui.model.look import UNICODE
-from gputop.ui.model.processes import COLUMNS
 from gputop.ui.model.table import Context
-from gputop.ui.model.tree import summed
 from tests import made_traces
 from tests.inside import run
 from tests.typed import typed

@@ -10,9 +10,9 @@ import pytest
 from gputop.analysis.window import Verdict
 from gputop.playback.bookmarks import FINDING, LOSS, MARKED, MOST, Landmarks, marker
 from gputop.playback.survey import Survey
-from gputop.ui.model.jump import jump_target
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.timebar import TransportView, transport_line
+from gputop.ui.model.time.jump import jump_target
+from gputop.ui.model.time.timebar import TransportView, transport_line
 from probes.source import MARK, Sample
 from replay.reader import SessionReader
 from tests import fake_frames as fake

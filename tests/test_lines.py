@@ -19,9 +19,9 @@ from gputop.engine.session_totals import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.engine.wallclock import WallClock
 from gputop.playback.player import frame_at
-from gputop.ui.model.code import coloured
-from gputop.ui.model.lines import line_uses
-from gputop.ui.pages import WhyPage
+from gputop.ui.model.process.code import coloured
+from gputop.ui.model.process.line_table import line_uses
+from gputop.ui.page_screens import WhyPage
 from probes.files.source_texts import MOST_BYTES
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.ui.model.filter import SLOW, parse_filter
-from gputop.ui.model.patience import TooLongError, within
+from gputop.ui.model.listing.filter import SLOW, TooLongError, parse_filter, within
 from tests import fake_frames as fake
 from tests.screen_support import Shown
 

@@ -13,7 +13,7 @@ from gputop.commands.cli import parse
 from gputop.commands.screen.looks import draws_ascii, known_columns
 from gputop.ui.model.config import MOST_BYTES, THEMES, Preferences, config_path, load
 from gputop.ui.model.view import TOGGLED
-from gputop.ui.palette import PALETTES
+from gputop.ui.terminal.palette import PALETTES
 from tests import fake_frames as fake
 from tests.screen_support import Shown
 

@@ -22,7 +22,7 @@ from gputop.commands.screen.text import render_text
 from gputop.playback.feed import Explained
 from gputop.playback.feeds import CommandLog
 from gputop.process.child import Child
-from gputop.ui.model.why import why_of
+from gputop.ui.model.answer.why import why_of
 from probes.schema import Kind, Records, empty
 from probes.source import MARK, PROCESS, Item, Sample
 from replay.reader import SessionReader

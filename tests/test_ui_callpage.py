@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.engine.frame import CallRow
-from gputop.ui.model.callpage import call_page, chart_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
+from gputop.ui.model.process.callpage import call_page, chart_lines
 from tests import fake_frames as fake
 
 US, MS = 1_000, 1_000_000

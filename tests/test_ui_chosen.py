@@ -20,9 +20,9 @@ from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import Frame
 from gputop.ui.kept import NotKeptError, keep_columns
 from gputop.ui.model.config import Preferences, load
-from gputop.ui.model.filter import narrowed, parse_filter
-from gputop.ui.model.grouping import GROUPS
-from gputop.ui.model.only_gpus import explained_of_gpus
+from gputop.ui.model.gpus.only_gpus import explained_of_gpus
+from gputop.ui.model.listing.filter import narrowed, parse_filter
+from gputop.ui.model.listing.grouping import GROUPS
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import inside

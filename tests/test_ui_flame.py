@@ -11,9 +11,9 @@ from gputop.engine.calls.linesums import MOST_STACKS, stack_rows
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import OFF_CPU, UNPLACED, ProcessRow, StackRow
-from gputop.ui.model.flame import Flame, flame, move, told
-from gputop.ui.model.flametree import OTHERS, Node, Path, start, tree_of, walk
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
+from gputop.ui.model.process.flame import Flame, flame, move, told
+from gputop.ui.model.process.flametree import OTHERS, Node, Path, start, tree_of, walk
 from probes import api
 from probes.source import APIS, FRAMES, Sample
 from tests import fake_frames as fake

@@ -10,7 +10,7 @@ import pytest
 
 from gputop.engine.frame import Frame, GpuRow
 from gputop.ui.model.braille import graph
-from gputop.ui.model.gpu_history import (
+from gputop.ui.model.gpus.gpu_history import (
     KEPT_NS,
     LEAST_NS,
     SERIES,
@@ -21,7 +21,7 @@ from gputop.ui.model.gpu_history import (
     span_text,
 )
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
-from gputop.ui.model.ring import BIN_NS, Ring
+from gputop.ui.model.time.history_ring import BIN_NS, Ring
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
 from tests.screen_support import running

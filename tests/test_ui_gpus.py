@@ -10,7 +10,7 @@ import pytest
 
 from gputop.commands.screen.text import render_text
 from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
-from gputop.ui.model import gpus
+from gputop.ui.model.gpus import gpu_list
 from gputop.ui.model.look import UNICODE, Line, plain
 from tests import fake_frames as fake
 from tests.screen_support import Shown
@@ -87,7 +87,7 @@ def lines_of(shown: Shown, size: tuple[int, int] = (0, 0)) -> list[str]:
 
 def gpu_lines(size: tuple[int, int], *rows: GpuRow) -> list[Line]:
     """The lines of the pane, from its heading on."""
-    lines, _more = gpus.gpu_lines(replace(fake.frame(3), gpus=rows), size[0], len(rows) + 1, UNICODE)
+    lines, _more = gpu_list.gpu_lines(replace(fake.frame(3), gpus=rows), size[0], len(rows) + 1, UNICODE)
     return lines
 
 

@@ -29,13 +29,13 @@ from gputop.format import (
 )
 from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.footer import Keys
-from gputop.ui.model.details import call_table, shares_text
+from gputop.ui.model.listing.process_table import process_table
 from gputop.ui.model.look import UNICODE, plain
-from gputop.ui.model.processes import process_table
+from gputop.ui.model.process.call_table import call_table, shares_text
 from gputop.ui.model.view import READING_S, View
-from gputop.ui.pane import Pane
-from gputop.ui.panes import Banner
+from gputop.ui.panes.key_line import Keys
+from gputop.ui.panes.pane import Pane
+from gputop.ui.panes.small_panes import Banner
 from gputop.ui.run import NO_TERMINAL
 from tests import fake_frames as fake
 from tests import fake_reports as why

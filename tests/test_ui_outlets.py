@@ -23,9 +23,9 @@ from gputop.engine.frame_json import frame_to_json
 from gputop.process.signals import OFFERED, Aim, SignalError, Target
 from gputop.ui.app import GputopApp
 from gputop.ui.exports import ExportError, save, stamped
-from gputop.ui.main import MainScreen
+from gputop.ui.main_screen import MainScreen
 from gputop.ui.model.config import Preferences
-from gputop.ui.palette import PALETTES
+from gputop.ui.terminal.palette import PALETTES
 from tests import fake_frames as fake
 from tests import fake_reports as told
 from tests.json_page import assert_valid

@@ -13,17 +13,17 @@ from gputop.analysis.answer.report import GpuSpan
 from gputop.engine.calls.linesums import MOST_STACKS
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import OFF_CPU, Frame, StackRow
-from gputop.ui.model import processes
-from gputop.ui.model.blocklanes import Look
-from gputop.ui.model.flame import flame
-from gputop.ui.model.flametree import tree_of
-from gputop.ui.model.gpu_history import GpuHistory, detail_lines
+from gputop.ui.model.answer.why import why_of
+from gputop.ui.model.answer.whylines import why_lines
+from gputop.ui.model.gpus.gpu_history import GpuHistory, detail_lines
+from gputop.ui.model.listing import process_table
+from gputop.ui.model.listing.process_history import ProcessHistory
 from gputop.ui.model.look import UNICODE
-from gputop.ui.model.process_history import ProcessHistory
-from gputop.ui.model.timeblocks import Subject, TimeBlocks
-from gputop.ui.model.waterfall import waterfall_lines
-from gputop.ui.model.why import why_of
-from gputop.ui.model.whylines import why_lines
+from gputop.ui.model.process.flame import flame
+from gputop.ui.model.process.flametree import tree_of
+from gputop.ui.model.process.waterfall import waterfall_lines
+from gputop.ui.model.time.blocklanes import Look
+from gputop.ui.model.time.timeblocks import Subject, TimeBlocks
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import told_recordings as recordings
@@ -37,12 +37,12 @@ FRAMES = [fake.frame(tick, processes=200, gpus=GPUS, threads=1, calls=1) for tic
 
 def of_table() -> Callable[[Frame], object]:
     """The heart of the screen today: the table of processes."""
-    table = processes.process_table()
+    table = process_table.process_table()
 
     def draw(frame: Frame) -> object:
         table.update(frame.processes, frame.time_ns)
-        context = processes.context_of(frame, UNICODE)
-        token = processes.row_token
+        context = process_table.context_of(frame, UNICODE)
+        token = process_table.row_token
         return table.lines(context, WIDTH, 0, HEIGHT - 1, focused=True, mark=True, row_token=token)
 
     return draw

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from gputop.engine.frame import Frame, ProcessRow
+from gputop.ui.model.listing.process_history import MOST, WIDTH, ProcessHistory, spark_column
 from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.process_history import MOST, WIDTH, ProcessHistory, spark_column
 from gputop.ui.model.table import Context
 from tests import fake_frames as fake
 from tests import told_recordings as recordings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from gputop.ui.dialogs import MOST_CHARACTERS, FilterSuggester, Menu, Question
+from gputop.ui.panes.dialogs import MOST_CHARACTERS, FilterSuggester, Menu, Question
 from tests import fake_frames as fake
 from tests.screen_support import Shown
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.ui.processes import Processes
-from gputop.ui.tables import Calls, Lines
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.table_panes import Calls, Lines
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of, until

@@ -13,14 +13,14 @@ from gputop.engine.frame import Lost
 from gputop.format import width_of
 from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
-from gputop.ui.dialogs import Question
-from gputop.ui.main import MainScreen
+from gputop.ui.main_screen import MainScreen
 from gputop.ui.model.config import Asked
 from gputop.ui.model.table import needed
-from gputop.ui.pages import HelpPage, Page
-from gputop.ui.pane import Pane
-from gputop.ui.panes import Header
-from gputop.ui.processes import Processes
+from gputop.ui.page_screens import HelpPage, Page
+from gputop.ui.panes.dialogs import Question
+from gputop.ui.panes.pane import Pane
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.small_panes import Header
 from tests import fake_frames as fake
 from tests.screen_support import feed_frame, patient, running, text_of, tokens_of, until
 

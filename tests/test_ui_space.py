@@ -12,10 +12,10 @@ from gputop.analysis.chains.call_forms import TITLES, advice_of
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
+from gputop.ui.model.answer.why import why_of
+from gputop.ui.model.answer.why_narrow import narrow_lines
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
 from gputop.ui.model.room import shared
-from gputop.ui.model.why import why_of
-from gputop.ui.model.why_narrow import narrow_lines
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import Shown

@@ -13,7 +13,7 @@ from textual.command import CommandPalette
 from textual.widget import Widget
 
 from gputop.playback.player import ReplayFeed
-from gputop.ui.footer import Keys
+from gputop.ui.panes.key_line import Keys
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests.screen_support import Shown, close_all
@@ -24,7 +24,7 @@ LOADED = "import sys, gputop.commands.screen.replay, gputop.ui.app; print(*sys.m
 LATER = (
     "gputop.analysis.causes",
     "gputop.analysis.live",
-    "gputop.ui.pages",
+    "gputop.ui.page_screens",
     "gputop.ui.exports",
     "pygments.lexers",
 )
@@ -41,7 +41,7 @@ def test_what_explains_and_what_keys_open_is_not_loaded_for_the_first_frame() ->
         [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
     )
     loaded = done.stdout.split()
-    assert "gputop.ui.main" in loaded
+    assert "gputop.ui.main_screen" in loaded
     assert [name for name in LATER if name in loaded] == []
 
 

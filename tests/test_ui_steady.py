@@ -9,9 +9,9 @@ import pytest
 from gputop.analysis.answer.report import Diagnosis, DiagnosisKind, Finding, Level, Range
 from gputop.analysis.findings.diagnosis import TITLES, class_of
 from gputop.playback.feed import Explained
-from gputop.ui.model.steady import FAR_NS, Steady
+from gputop.ui.model.answer.steady import FAR_NS, Steady
+from gputop.ui.model.answer.why import Why, why_of
 from gputop.ui.model.view import View
-from gputop.ui.model.why import Why, why_of
 from tests import fake_frames as fake
 from tests import fake_reports as why
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.feed import Explained
-from gputop.ui.model.subject import subject_of
+from gputop.ui.model.answer.subject import subject_of
+from gputop.ui.model.answer.why import why_of
 from gputop.ui.model.view import View
-from gputop.ui.model.why import why_of
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import Shown

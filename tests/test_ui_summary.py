@@ -11,8 +11,8 @@ from gputop.analysis.answer.picture import OneStep
 from gputop.analysis.evidence.gatherer import End
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.feed import Explained, RecordingState
+from gputop.ui.model.answer.summary import MOST_RUNS, Runs, summary_lines
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
-from gputop.ui.model.summary import MOST_RUNS, Runs, summary_lines
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import feed_frame, running, text_of, until

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.ui.model.filter import FilterError, parse_filter
-from gputop.ui.model.tree import parents_of, tree_of
+from gputop.ui.model.listing.filter import FilterError, parse_filter
+from gputop.ui.model.listing.tree import parents_of, tree_of
 from gputop.ui.model.view import TOGGLED
-from gputop.ui.pane import Pane
-from gputop.ui.processes import Processes
+from gputop.ui.panes.pane import Pane
+from gputop.ui.panes.process_pane import Processes
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import Shown

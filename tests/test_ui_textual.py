@@ -8,14 +8,14 @@ import pytest
 
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import OFF_CPU, StackRow
-from gputop.ui.flame import FlamePane
-from gputop.ui.main import MainScreen
+from gputop.ui.main_screen import MainScreen
 from gputop.ui.model.pages import COLUMNS_HELP
-from gputop.ui.pages import HelpPage, WhyPage
-from gputop.ui.pane import key_at
-from gputop.ui.processes import Processes
-from gputop.ui.tables import Calls, Lines
-from gputop.ui.timeline import TimelinePane
+from gputop.ui.page_screens import HelpPage, WhyPage
+from gputop.ui.panes.flame_pane import FlamePane
+from gputop.ui.panes.pane import key_at
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.table_panes import Calls, Lines
+from gputop.ui.panes.timeline_pane import TimelinePane
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of

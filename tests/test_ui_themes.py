@@ -6,8 +6,8 @@ import pytest
 from rich.color import ColorSystem
 
 from gputop.analysis.answer.picture import FAMILIES
-from gputop.ui.palette import PALETTES, following, palette_for
-from gputop.ui.theme import _MODIFIERS, _STYLES
+from gputop.ui.terminal.palette import PALETTES, following, palette_for
+from gputop.ui.terminal.theme import _MODIFIERS, _STYLES
 
 READABLE = 4.5  # WCAG 2, level AA
 

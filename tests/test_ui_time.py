@@ -11,7 +11,7 @@ from textual.events import Key
 from gputop.playback.bookmarks import Landmark
 from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
-from gputop.ui.dialogs import Question
+from gputop.ui.panes.dialogs import Question
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import feed_frame, running, said, text_of, until

@@ -28,9 +28,17 @@ from gputop.analysis.answer.picture import (
 )
 from gputop.analysis.evidence.blocking import Wait
 from gputop.playback.feed import Explained
-from gputop.ui.model.blocklanes import Look, Sign, call_signs, gpu_signs, idle_range, legend, state_signs
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain
-from gputop.ui.model.timeblocks import Picture, Subject, TimeBlocks
+from gputop.ui.model.time.blocklanes import (
+    Look,
+    Sign,
+    call_signs,
+    gpu_signs,
+    idle_range,
+    legend,
+    state_signs,
+)
+from gputop.ui.model.time.timeblocks import Picture, Subject, TimeBlocks
 from tests import each_recording
 from tests import fake_reports as why
 from tests import told_recordings as recordings

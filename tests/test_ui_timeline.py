@@ -10,10 +10,10 @@ import pytest
 
 from gputop.analysis.answer.picture import COLUMN_NS, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
-from gputop.ui.model.lanehistory import KEPT, MARKS, LaneHistory
-from gputop.ui.tables import Threads
-from gputop.ui.timeline import TimelinePane
-from gputop.ui.why import Why
+from gputop.ui.model.time.lanehistory import KEPT, MARKS, LaneHistory
+from gputop.ui.panes.table_panes import Threads
+from gputop.ui.panes.timeline_pane import TimelinePane
+from gputop.ui.panes.why_pane import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of

@@ -8,7 +8,7 @@ import pytest
 from textual.renderables.background_screen import BackgroundScreen
 
 from gputop.format import format_clock
-from gputop.ui.palette import PALETTES
+from gputop.ui.terminal.palette import PALETTES
 from tests import fake_frames as fake
 from tests.screen_support import feed_frame, running, text_of
 

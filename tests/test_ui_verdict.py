@@ -13,14 +13,14 @@ from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Range, 
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
-from gputop.ui.main import MainScreen
-from gputop.ui.model.chain import ChainPage
+from gputop.ui.main_screen import MainScreen
+from gputop.ui.model.answer.chain_page import ChainPage
+from gputop.ui.model.answer.verdict import verdict_line
+from gputop.ui.model.answer.why import why_of
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.look import Line as LookLine
-from gputop.ui.model.verdict import verdict_line
-from gputop.ui.model.why import why_of
-from gputop.ui.processes import Processes
-from gputop.ui.why import Why
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.why_pane import Why
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of

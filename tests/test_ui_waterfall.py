@@ -23,7 +23,7 @@ from gputop.analysis.answer.picture import (
 from gputop.analysis.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
+from gputop.ui.model.process.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
 from tests import each_recording
 from tests import fake_reports as why
 from tests import told_recordings as recordings

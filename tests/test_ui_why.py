@@ -9,9 +9,9 @@ import pytest
 from gputop.analysis.answer.report import DiagnosisKind, GpuSpan, Range, Report
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.playback.feed import Explained
+from gputop.ui.model.answer.why import GpuIdle, Why, why_of
+from gputop.ui.model.answer.whylines import heading, idle_bar, range_text, why_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.why import GpuIdle, Why, why_of
-from gputop.ui.model.whylines import heading, idle_bar, range_text, why_lines
 from tests import each_recording
 from tests import fake_frames as fake
 from tests import fake_reports as made

@@ -25,21 +25,21 @@ from gputop.engine.frame import Frame
 from gputop.playback.bookmarks import MARKED
 from gputop.playback.feed import Explained, Feed
 from gputop.process.event_loop import collect_old
-from gputop.ui.details import Details
-from gputop.ui.driver import QuickDriver
-from gputop.ui.flame import FlamePane
-from gputop.ui.gpus import Gpus
-from gputop.ui.main import MainScreen
+from gputop.ui.main_screen import MainScreen
 from gputop.ui.model.config import USUAL, Asked
-from gputop.ui.model.timebar import TransportView
+from gputop.ui.model.time.timebar import TransportView
 from gputop.ui.model.view import View
-from gputop.ui.native_log import NativeLog
-from gputop.ui.over import Actions
-from gputop.ui.palette import PALETTES, Palette, color_system_of, following, palette_for
-from gputop.ui.pane import Host, PaneScreen, quiet_key
-from gputop.ui.processes import Processes
-from gputop.ui.timeline import TimelinePane
-from gputop.ui.why import Why
+from gputop.ui.panes.detail_panes import Details
+from gputop.ui.panes.dialogs import Actions
+from gputop.ui.panes.flame_pane import FlamePane
+from gputop.ui.panes.gpu_panes import Gpus
+from gputop.ui.panes.pane import Host, PaneScreen, quiet_key
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.timeline_pane import TimelinePane
+from gputop.ui.panes.why_pane import Why
+from gputop.ui.terminal.native_log import NativeLog
+from gputop.ui.terminal.palette import PALETTES, Palette, color_system_of, following, palette_for
+from gputop.ui.terminal.terminal_driver import QuickDriver
 
 _LOG = logging.getLogger(__name__)
 FIRST_POLL_S = 0.03
@@ -225,7 +225,7 @@ class GputopApp(Host):
 
     def action_summary(self, pid: int | None = None) -> None:
         """What the selected process was, or has been so far."""
-        from gputop.ui.pages import SummaryPage
+        from gputop.ui.page_screens import SummaryPage
 
         row = self.view.selected
         if pid is None and row is not None:
@@ -300,7 +300,7 @@ class GputopApp(Host):
 
     def action_help(self) -> None:
         """All keys."""
-        from gputop.ui.pages import HelpPage
+        from gputop.ui.page_screens import HelpPage
 
         main = self.screen_stack[0]
         places: list[tuple[str, Any]] = [
@@ -317,7 +317,7 @@ class GputopApp(Host):
 
     def action_problems(self) -> None:
         """What could not be observed."""
-        from gputop.ui.pages import ProblemsPage
+        from gputop.ui.page_screens import ProblemsPage
 
         self.push_screen(ProblemsPage(self.view))
 

@@ -24,10 +24,10 @@ _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
 SHOWN_LINES = 20
 _LATER = (
-    "gputop.ui.pages",
-    "gputop.ui.model.failed",
-    "gputop.ui.model.kernels",
-    "gputop.ui.model.memory",
+    "gputop.ui.page_screens",
+    "gputop.ui.model.process.reported",
+    "gputop.ui.model.process.reported",
+    "gputop.ui.model.process.reported",
     "gputop.ui.exports",
     "gputop.engine.frame_json",
     "gputop.analysis.answer.report_output",
@@ -52,8 +52,8 @@ def run_app(feed: Feed, asked: Asked = USUAL, *, seen: Callable[[], None] = lamb
         return 1
     # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
     from gputop.ui.app import ENDING, GputopApp
-    from gputop.ui.guard import TerminalGuard
-    from gputop.ui.native_log import NativeLog
+    from gputop.ui.terminal.native_log import NativeLog
+    from gputop.ui.terminal.terminal_guard import TerminalGuard
 
     log = NativeLog()
     crash: BaseException | None = None

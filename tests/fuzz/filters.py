@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from gputop.engine.frame import ProcessRow
-from gputop.ui.model.filter import FilterError, parse_filter
+from gputop.ui.model.listing.filter import FilterError, parse_filter
 from tests import fake_frames
 from tests.fuzz import mutation
 from tests.fuzz.target import Target

@@ -14,10 +14,10 @@ from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.findings.diagnosis import TITLES
 from gputop.analysis.window import Window
 from gputop.playback.feed import Explained
+from gputop.ui.model.answer.verdict import verdict_line
+from gputop.ui.model.answer.why import Why, why_of
+from gputop.ui.model.answer.whylines import why_lines
 from gputop.ui.model.look import UNICODE, plain
-from gputop.ui.model.verdict import verdict_line
-from gputop.ui.model.why import Why, why_of
-from gputop.ui.model.whylines import why_lines
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests.first_screen import FirstScreen, read

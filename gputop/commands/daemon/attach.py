@@ -56,7 +56,7 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.commands.screen.watch import print_frame
     from gputop.engine.engine import Engine
     from gputop.serve.client import RemoteSource
-    from gputop.ui.model.filter import narrowed, parse_filter
+    from gputop.ui.model.listing.filter import narrowed, parse_filter
     from probes.ebpf.loader import ProbeError
 
     source = RemoteSource(options.socket)

@@ -34,8 +34,8 @@ def screen(options: argparse.Namespace, part: Part) -> int:
     if options.own_process:
         bound_memory()
     from gputop.fleet.lake_app import LakeScreen, Ways
-    from gputop.ui.guard import TerminalGuard
-    from gputop.ui.palette import PALETTES, color_system_of, palette_for
+    from gputop.ui.terminal.palette import PALETTES, color_system_of, palette_for
+    from gputop.ui.terminal.terminal_guard import TerminalGuard
 
     database = open_lake(options.lake, TABLES, part)
     lake = Lake(database, options.timeout)

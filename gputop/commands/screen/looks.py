@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.process.terminal import prefers_ascii
-from gputop.ui.model import lines
 from gputop.ui.model.config import Preferences, config_path, load
-from gputop.ui.model.details import CALL_COLUMNS, THREAD_COLUMNS
-from gputop.ui.model.process_history import ProcessHistory, spark_column
-from gputop.ui.model.processes import process_table
+from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
+from gputop.ui.model.listing.process_table import process_table
+from gputop.ui.model.process import line_table
+from gputop.ui.model.process.call_table import CALL_COLUMNS, THREAD_COLUMNS
 from gputop.ui.model.table import Column
 from gputop.ui.model.view import TOGGLED
 
@@ -31,7 +31,7 @@ def known_columns() -> dict[str, tuple[str, ...]]:
         "processes": _keys(shown.columns),
         "calls": _keys(CALL_COLUMNS),
         "threads": _keys(THREAD_COLUMNS),
-        "lines": _keys(lines.COLUMNS),
+        "lines": _keys(line_table.COLUMNS),
     }
 
 

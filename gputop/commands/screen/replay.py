@@ -68,7 +68,7 @@ def replay(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
     from gputop.commands.screen.text import render_text, verdict_json, verdict_text
     from gputop.engine.frame_json import frame_to_json
-    from gputop.ui.model.filter import narrowed, parse_filter
+    from gputop.ui.model.listing.filter import narrowed, parse_filter
 
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)

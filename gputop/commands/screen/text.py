@@ -19,10 +19,13 @@ from gputop.format import (
     format_count,
     width_of,
 )
-from gputop.ui.model import details, gpu_page, gpu_text, gpus, header, lines, processes
+from gputop.ui.model import header
+from gputop.ui.model.answer.why import ended_text
+from gputop.ui.model.gpus import gpu_list, gpu_page, gpu_text
+from gputop.ui.model.listing import process_table
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
+from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Column, Context, needed
-from gputop.ui.model.why import ended_text
 
 if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
@@ -80,7 +83,7 @@ def render_text(
     blocks = [
         _top(frame, glyphs, width),
         _gpus(frame, glyphs, width),
-        _processes(frame, glyphs, width, processes.waiting(frame, outcome, output)),
+        _processes(frame, glyphs, width, process_table.waiting(frame, outcome, output)),
     ]
     if frame.storms:
         traced = frame.calls_observed
@@ -139,8 +142,8 @@ def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> 
 def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
     """A line a GPU with the columns that some GPU has, then what they lack, instances and processes."""
     if not frame.gpus:
-        return _sentence(gpus.no_gpu_sentence(frame), width)
-    columns = [column for column in gpus.COLUMNS if gpus.offered(column, frame.gpus, glyphs)]
+        return _sentence(gpu_list.no_gpu_sentence(frame), width)
+    columns = [column for column in gpu_list.COLUMNS if gpu_list.offered(column, frame.gpus, glyphs)]
     heads = [("GPU", True), ("NAME", False), ("UTIL", True), *((column.title, True) for column in columns)]
     rows = []
     for gpu in frame.gpus:
@@ -172,9 +175,9 @@ def _listed(
 def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence[str]) -> list[str]:
     if not frame.processes:
         return [line for text in nobody for line in _sentence(text, width)]
-    context = processes.context_of(frame, glyphs)
+    context = process_table.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
-    return _listed(needed(processes.COLUMNS, frame.processes), frame.processes, context, rank)
+    return _listed(needed(process_table.COLUMNS, frame.processes), frame.processes, context, rank)
 
 
 def _who(row: ProcessRow, glyphs: Glyphs) -> str:
@@ -184,27 +187,30 @@ def _who(row: ProcessRow, glyphs: Glyphs) -> str:
 def _calls(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
     if not row.calls:
         return []
-    context = details.call_context(frame, row, glyphs)
-    scale = details.histogram_scale(context)
+    context = call_table.call_context(frame, row, glyphs)
+    scale = call_table.histogram_scale(context)
     title = f"calls of {_who(row, glyphs)}" + (f", {scale}" if scale else "")
     rank: Callable[[CallRow], Any] = lambda call: call.sum_ns  # noqa: E731
-    return [title, *_listed(details.CALL_COLUMNS, row.calls, context, rank)]
+    return [title, *_listed(call_table.CALL_COLUMNS, row.calls, context, rank)]
 
 
 def _threads(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
     if not row.threads:
         return []
-    context = details.call_context(frame, None, glyphs)
+    context = call_table.call_context(frame, None, glyphs)
     rank: Callable[[ThreadRow], Any] = lambda thread: thread.involuntary_switches  # noqa: E731
     return [
         f"threads of {_who(row, glyphs)}",
-        *_listed(details.THREAD_COLUMNS, row.threads, context, rank),
+        *_listed(call_table.THREAD_COLUMNS, row.threads, context, rank),
     ]
 
 
 def _lines(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
     if not row.lines:
         return []
-    context = details.call_context(frame, None, glyphs)
-    rank: Callable[[lines.LineUse], Any] = lambda use: use.sum_ns  # noqa: E731
-    return [f"lines of {_who(row, glyphs)}", *_listed(lines.COLUMNS, lines.line_uses(row), context, rank)]
+    context = call_table.call_context(frame, None, glyphs)
+    rank: Callable[[line_table.LineUse], Any] = lambda use: use.sum_ns  # noqa: E731
+    return [
+        f"lines of {_who(row, glyphs)}",
+        *_listed(line_table.COLUMNS, line_table.line_uses(row), context, rank),
+    ]

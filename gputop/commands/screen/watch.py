@@ -62,7 +62,7 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.commands.screen.looks import RATE_HZ, draws_ascii
     from gputop.engine.engine import Engine
     from gputop.process.outputfile import OutputFile
-    from gputop.ui.model.filter import narrowed, parse_filter
+    from gputop.ui.model.listing.filter import narrowed, parse_filter
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on

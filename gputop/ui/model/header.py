@@ -18,9 +18,9 @@ from gputop.format import (
     format_percent,
 )
 from gputop.playback.feed import Explained, RecordingState
-from gputop.ui.model.details import shares_text
-from gputop.ui.model.gpus import says_why_none
+from gputop.ui.model.gpus.gpu_list import says_why_none
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
+from gputop.ui.model.process.call_table import shares_text
 
 
 @dataclass(frozen=True, slots=True)

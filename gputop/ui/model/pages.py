@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gputop.engine.frame import Frame
-from gputop.ui.model import gpu_text
+from gputop.ui.model.gpus import gpu_text
 from gputop.ui.model.look import Glyphs, Line, paragraph, wrap
 
 FILTER_HELP = (

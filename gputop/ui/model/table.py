@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gputop.format import NS_PER_S, fit
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, plain
 
 T = TypeVar("T")
 FAR_NS = 5 * NS_PER_S  # from one frame to the next: what is shown then is not what was being read
@@ -384,3 +384,29 @@ class Table(Generic[T]):
         if any(column is self.sort_column for _, _, column in self._spans):
             return ""
         return f"by {self.sort_column.title} {glyphs.descending if self.descending else glyphs.ascending}"
+
+
+# A row as one line of text, for the clipboard.
+
+UNLIMITED = 200  # the width that cells are asked for: a copied row is not cut
+
+
+def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:
+    """All columns of a row, each with its heading, also those that are out of sight.
+
+    Args:
+        columns: The table's columns.
+        row: The row.
+        context: What the cells need.
+    """
+    parts = []
+    for column in columns:
+        text = column.cell(row, context, UNLIMITED)[0].strip()
+        if text:
+            parts.append(f"{column.title} {text}")
+    return "  ".join(parts)
+
+
+def page_text(lines: Sequence[Line]) -> str:
+    """A page as text, without the blanks at the ends of its lines."""
+    return "\n".join(plain(line).rstrip() for line in lines)

@@ -9,22 +9,23 @@ from dataclasses import replace
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.playback.alerts import Alert, Alerts
 from gputop.playback.feed import Explained, RecordingState
-from gputop.ui.model import details, lines, processes
-from gputop.ui.model.chain import ChainPage
+from gputop.ui.model.answer.chain_page import ChainPage
+from gputop.ui.model.answer.steady import Steady
+from gputop.ui.model.answer.subject import subject_of
+from gputop.ui.model.answer.summary import Runs
 from gputop.ui.model.config import USUAL, Asked, Preferences
-from gputop.ui.model.filter import parse_filter
-from gputop.ui.model.gpu_history import GpuHistory
+from gputop.ui.model.gpus.gpu_history import GpuHistory
+from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus
 from gputop.ui.model.header import Status
-from gputop.ui.model.listing import Listing
+from gputop.ui.model.listing import process_table
+from gputop.ui.model.listing.filter import parse_filter
+from gputop.ui.model.listing.listing import Listing
+from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
 from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.only_gpus import explained_of_gpus, of_gpus
-from gputop.ui.model.process_history import ProcessHistory, spark_column
-from gputop.ui.model.steady import Steady
-from gputop.ui.model.subject import subject_of
-from gputop.ui.model.summary import Runs
+from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Table
-from gputop.ui.model.timebar import TransportView
-from gputop.ui.model.timeblocks import Subject, TimeBlocks
+from gputop.ui.model.time.timebar import TransportView
+from gputop.ui.model.time.timeblocks import Subject, TimeBlocks
 
 LOG_LINES = 2_000
 READING_S = 3.0  # after a key or a move of the mouse rows keep their places for so long
@@ -66,10 +67,10 @@ class View:
         self.gpu_history = GpuHistory()
         self.process_history = ProcessHistory()
         self.listing = Listing()
-        self.processes: Table[ProcessRow] = processes.process_table(spark_column(self.process_history))
-        self.calls: Table[CallRow] = details.call_table()
-        self.threads: Table[ThreadRow] = details.thread_table()
-        self.lines: Table[lines.LineUse] = lines.line_table()
+        self.processes: Table[ProcessRow] = process_table.process_table(spark_column(self.process_history))
+        self.calls: Table[CallRow] = call_table.call_table()
+        self.threads: Table[ThreadRow] = call_table.thread_table()
+        self.lines: Table[line_table.LineUse] = line_table.line_table()
         self._gpu: int | None = None
         self._wanted_pid = asked.selected_pid
         self._detail_pid: int | None = None
@@ -157,7 +158,7 @@ class View:
                 table.reset()
         self.calls.update(row.calls if row else (), frame.time_ns)
         self.threads.update(row.threads if row else (), frame.time_ns)
-        self.lines.update(lines.line_uses(row), frame.time_ns)
+        self.lines.update(line_table.line_uses(row), frame.time_ns)
         return farewell
 
     def explain(self, explained: Explained) -> None:

@@ -1,0 +1,295 @@
+"""The main screen: which panes there are, and the keys that are about more than one of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+
+from gputop.engine.calls.stack_table import Line
+from gputop.ui.model.process.line_table import line_uses
+from gputop.ui.model.room import shared
+from gputop.ui.model.view import TOGGLED, View
+from gputop.ui.panes.detail_panes import Details
+from gputop.ui.panes.gpu_panes import Gpus, Step
+from gputop.ui.panes.key_line import Keys
+from gputop.ui.panes.pane import Pane, Tabbed, quiet_key
+from gputop.ui.panes.process_pane import Processes
+from gputop.ui.panes.small_panes import Banner, Chain, Chart, Header, Log, Storms, TimeBar, TooSmall
+from gputop.ui.panes.table_panes import Calls, Lines, TablePane
+from gputop.ui.panes.time_keys import TimeScreen
+from gputop.ui.panes.timeline_pane import TimelinePane
+from gputop.ui.panes.why_pane import PANEL_WIDTH, Why
+
+
+class MainScreen(TimeScreen):
+    """All that is told at a glance."""
+
+    AUTO_FOCUS = "Why"
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-thin"), (40, "-slim"), (PANEL_WIDTH, "-narrow"), (100, "-wide"), (180, "-vast"),
+    ]  # fmt: skip
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-flat"), (10, "-low"), (20, "-middle"), (30, "-tall"), (36, "-high"), (44, "-huge"),
+    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
+        Binding("s", "source", "Source", tooltip="the line of Python that makes the calls, in its file"),
+        quiet_key(
+            "escape,backspace",
+            "back",
+            "Back",
+            "unzoom, clear the filter, to the processes, to the verdict",
+        ),
+        quiet_key("z", "zoom", "Zoom", "zoom the focused pane, or restore it"),
+        quiet_key("t,6", "timeline", "Timeline", "show or hide the timeline"),
+        # where the cursor is in no table these are for the processes
+        *(
+            Binding(one.key, f"list('{one.action}')", one.description, show=one.show, tooltip=one.tooltip)
+            for one in Processes.BINDINGS
+            if isinstance(one, Binding)
+        ),
+        *(
+            quiet_key(one.key, f"processes('{one.action}')", one.description, one.tooltip)
+            for one in TablePane.BINDINGS
+            if isinstance(one, Binding) and one.key not in ("enter", "home", "end")
+        ),
+        quiet_key("home", "edge(0)", "Oldest", "the first process; on the time bar the oldest moment"),
+        quiet_key("end", "edge(1)", "Newest", "the last process; on the time bar the newest moment"),
+        *(
+            quiet_key(str(place), f"pane('{name}')", f"Hide {name}", f"show or hide the {name}")
+            for place, name in enumerate(TOGGLED, 1)
+        ),
+        quiet_key("F", "all_panes", "All panes", "show all panes again"),
+        quiet_key("l", "log", "Log", "show or hide the output of the started command"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Show a view."""
+        super().__init__()
+        self._view = view
+        self._hidden: set[str] = set()  # what is hidden on the screen
+        self._deep = 0, 0  # the selected process, and the most rows that its details had
+
+    def panes(self) -> ComposeResult:
+        """What is told at a glance, from the top."""
+        view = self._view
+        yield TooSmall(view)
+        yield Header(view)
+        yield Why(view, classes="boxed panel")
+        yield Banner(view)
+        with Horizontal(id="top"):
+            yield Gpus(view, id="gpus", classes="boxed")
+            yield Step(view, classes="boxed")
+        yield Storms(view)
+        with Container(id="body"):
+            yield Processes(view, view.processes, id="processes", classes="boxed")
+            yield Details(view)
+        yield TimelinePane(view, id="timeline", classes="boxed")
+        yield Chain(view, classes="boxed")
+        yield Log(view)
+        yield TimeBar(view)
+        yield Keys(view)
+
+    def show(self) -> None:
+        """Panes that the user has hidden are not there."""
+        if self._view.hidden != self._hidden:
+            self._hide()
+        self.query_one(Details).show()
+        self._share_room()
+        super().show()
+
+    def _share_room(self) -> None:
+        """Rows of tables come before the further lanes of the timeline and links of the chain."""
+        processes, timeline = self.query_one(Processes), self.query_one(TimelinePane)
+        chain, chart, view = self.query_one(Chain), self.query_one(Chart), self._view
+        if not self.has_class("-roomy") or self.maximized is not None or view.log_shown:
+            processes.room = timeline.room = chain.room = chart.room = None
+            return
+        vast = self.has_class("-vast") and self.has_class("-huge")
+        others = [*self.query("Header, Why, Banner, Storms, Log, TimeBar, Keys"), self.query_one("#top")]
+        left = self.size.height - sum(one.outer_size.height for one in others if one.display)
+        details = self.query_one(Details).rows()
+        if view.selected is None or view.selected.pid != self._deep[0]:
+            self._deep = (view.selected.pid if view.selected else 0), 0
+        self._deep = self._deep[0], max(self._deep[1], details)
+        found = shared(
+            left,
+            rows=len(view.processes.rows),
+            details=self._deep[1],
+            lanes=timeline.full(self.size.width) if timeline.has_lanes else 0,
+            links=chain.full() if vast else 0,
+            asked=timeline.has_class("-wanted"),
+            chart=chart.full() + 1 if vast and chart.full() else 0,
+        )
+        processes.room, timeline.room, chain.room, chart.room = found
+
+    def _hide(self) -> None:
+        hidden = self._hidden = set(self._view.hidden)
+        self.query_one("#gpus").set_class("gpus" in hidden, "-hidden")
+        self.query_one("#processes").set_class("processes" in hidden, "-hidden")
+        details = self.query_one(Details)
+        details.arrange_tabs()
+        self.query_one("#body").set_class(details.has_class("-hidden"), "-alone")
+        focused = self.focused
+        if focused is not None and focused.has_class("-hidden"):
+            self._first().focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals only where there is who sends them."""
+        if action == "list" and parameters == ("signal",):
+            return self.app.sender is not None
+        return super().check_action(action, parameters)
+
+    def key_upper_k(self) -> None:
+        """Say why no signal is sent."""
+        if self.app.sender is None:
+            recorded = self.app.view.mode != "live"
+            self.app.say(
+                "K works live only: this is a recording"
+                if recorded
+                else "K is off: gputop was started with --readonly"
+            )
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def action_why(self) -> None:
+        """Why the GPU waits."""
+        from gputop.ui.page_screens import WhyPage
+
+        self.app.push_screen(WhyPage(self._view))
+
+    def action_gpu_page(self) -> None:
+        """Every figure of the selected GPU."""
+        from gputop.ui.page_screens import GpuPage
+
+        if self._view.gpu is not None:
+            self.app.push_screen(GpuPage(self._view))
+
+    def action_source(self) -> None:
+        """The line that is selected, else the finding's, else the costliest of the process."""
+        from gputop.ui.page_screens import SourcePage
+
+        finding, row = self._view.chain.selected, self._view.selected
+        line: Line | None = None
+        pid = row.pid if row else 0
+        if isinstance(self.focused, Why) and finding is not None:
+            line, pid = finding.line, finding.pid
+        else:
+            chosen = self._view.lines.selected_row if isinstance(self.focused, Lines) else None
+            use = chosen or next(iter(line_uses(row)), None)
+            line = use.line if use else None
+        self.app.push_screen(SourcePage(self._view, line, pid))
+
+    @on(TablePane.Opened)
+    def _opened(self, event: TablePane.Opened) -> None:
+        """From a process to its calls, from a call to its page, from a line to its source."""
+        from gputop.ui.page_screens import CallPage
+
+        details = self.query_one(Details)
+        if isinstance(event.pane, Processes):
+            details.open(details.shown, focus=True)
+        elif isinstance(event.pane, Calls):
+            self.app.push_screen(CallPage(self._view))
+        elif isinstance(event.pane, Lines):
+            self.action_source()
+        else:
+            self.action_zoom()
+
+    # -- panes --------------------------------------------------------------------------------
+
+    async def action_processes(self, action: str) -> None:
+        """Keys of tables, pressed where there is none, are for the processes."""
+        table = self._first()
+        if isinstance(table, TablePane):
+            table.focus()
+            await table.run_action(action)
+
+    async def action_list(self, action: str) -> None:
+        """Keys that choose what is listed, wherever the cursor is."""
+        await self.query_one(Processes).run_action(action)
+
+    async def action_edge(self, edge: int) -> None:
+        """To the oldest or the newest moment; live to the first or the last process."""
+        if self._view.live:
+            await self.action_processes("last" if edge else "first")
+        else:
+            self.go_to_edge(edge)
+
+    def _first(self) -> Pane:
+        """The first pane with rows that is not hidden."""
+        panes: list[Pane] = [*self.query(Processes), *self.query(Tabbed), *self.query(Gpus)]
+        return next(pane for pane in panes if not pane.has_class("-hidden"))
+
+    def action_back(self) -> None:
+        """Out: the zoom, the filter, to the processes, then to the verdict."""
+        focused = self.focused
+        if self.maximized is not None:
+            self.minimize()
+        elif isinstance(focused, Tabbed) and focused.searched:
+            focused.searched = ""
+            self._view.list()
+            self.app.show()
+        elif isinstance(focused, Processes | Why) and self._view.listing.filtered:
+            self._view.listing.clear()
+            self.query_one(Processes).relist()
+        elif isinstance(focused, Processes) or "processes" in self._view.hidden:
+            self.query_one(Why).focus()
+        else:
+            self.query_one(Processes).focus()
+
+    def action_zoom(self) -> None:
+        """The focused pane takes the screen or gives it back."""
+        pane = self.focused
+        if isinstance(pane, Why):
+            self.action_why()
+        elif isinstance(pane, Gpus):
+            self.action_gpu_page()
+        elif self.maximized is not None:
+            self.minimize()
+        elif isinstance(pane, Pane):
+            for part in self.query_one("#body").children:
+                part.set_class(part not in pane.ancestors_with_self, "-beside")
+            self.maximized = next(one for one in self.children if one in pane.ancestors_with_self)
+        self.call_after_refresh(self.show)
+
+    def action_timeline(self) -> None:
+        """Show the timeline or hide it."""
+        pane = self.query_one(TimelinePane)
+        wanted = not pane.display
+        pane.set_class(wanted, "-wanted")
+        pane.set_class(not wanted, "-unwanted")
+        self._view.timeline_hidden = not wanted
+        if not wanted and pane.has_focus:
+            self.query_one(Why).focus()
+        self.call_after_refresh(self.show)
+
+    def action_pane(self, name: str) -> None:
+        """Hide a pane or show it again; the last one that the keys can go to stays."""
+        hidden = self._view.hidden
+        if name in hidden:
+            hidden.discard(name)
+        elif name != "storms" and hidden | {name, "storms"} >= set(TOGGLED):
+            self.app.say("the last pane cannot be hidden")
+        else:
+            hidden.add(name)
+            if self.maximized is not None:
+                self.minimize()
+        self.app.show()
+
+    def action_all_panes(self) -> None:
+        """Show all panes again."""
+        self._view.hidden.clear()
+        self._view.timeline_hidden = False
+        self.query_one(TimelinePane).remove_class("-unwanted")
+        self.call_after_refresh(self.show)
+
+    def action_log(self) -> None:
+        """Show or hide the output of the command."""
+        self._view.log_shown = not self._view.log_shown
+        self.set_class(self._view.log_shown, "-log")
+        self.app.show()

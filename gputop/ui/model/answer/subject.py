@@ -1,0 +1,46 @@
+"""What the screen is about before anybody chooses: the process of the verdict, and who uses no CUDA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.playback.feed import Explained
+from gputop.ui.model.listing.tree import ancestors, parents_of
+
+if TYPE_CHECKING:
+    from gputop.analysis.answer.report import Report
+
+
+def subject_of(explained: Explained, frame: Frame, started: int | None) -> int | None:
+    """The process to select while the user has chosen none; None where any will do.
+
+    Args:
+        explained: The verdict: what it is about comes first.
+        frame: The processes that are there.
+        started: The process that gputop was told to watch, which may be a shell around the one that counts.
+    """
+    there = {row.pid: row for row in frame.processes}
+    told = _of_report(explained.report) if explained.report is not None else None
+    if told in there:
+        return told
+    if started is None:
+        return None
+    parents = parents_of(frame.processes)
+    family = [row for row in frame.processes if started in (row.pid, *ancestors(row.pid, parents))]
+    busiest = max(family, key=lambda row: row.calls_per_second, default=None)
+    if busiest is not None and busiest.calls_per_second:
+        return busiest.pid
+    return started if started in there else None
+
+
+def _of_report(report: Report) -> int | None:
+    lead = report.diagnosis.lead if report.diagnosis is not None else None
+    if report.findings:
+        return report.findings[lead or 0].pid
+    return report.steps.pid if report.steps is not None else None
+
+
+def without_cuda(row: ProcessRow) -> bool:
+    """Whether a process has made no CUDA call that is known of, and is known to be on no GPU."""
+    return not row.gpus and not row.calls and not row.calls_per_second and not row.gpu_memory_bytes

@@ -1,0 +1,212 @@
+"""What a program was, once it has ended: run time, steps, idle time, first causes, energy, its recording.
+
+Keep one ``Runs`` a screen and call ``take(frame, explained)`` with each frame, live and of a recording.
+Explanations overlap: of each, the share of its time that is new counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.format import (
+    NS_PER_S,
+    escape_text,
+    format_count,
+    format_joules,
+    format_ns,
+    format_percent,
+)
+from gputop.playback.feed import Explained
+from gputop.ui.model.answer.whylines import LEVEL_TOKENS
+from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+
+if TYPE_CHECKING:
+    from gputop.analysis.answer.report import Finding, Report
+
+MOST_RUNS = 256
+MOST_CAUSES = 5
+_HOLE_NS = 5 * NS_PER_S  # between two frames: beyond, nothing is known of the power
+
+
+@dataclass(slots=True)
+class Loss:
+    """One cause over the whole run, ns: what is sure, and what is estimated or possible."""
+
+    finding: Finding
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(slots=True)
+class Run:
+    """What is known of one process over its run, as far as it was seen."""
+
+    row: ProcessRow
+    explained_ns: float = 0.0
+    idle_ns: tuple[float, float] = (0.0, 0.0)
+    steps: int = 0
+    step_ns: float = 0.0
+    steps_until: int = 0
+    losses: dict[tuple[str, str], Loss] = field(default_factory=dict)
+    joules: float | None = None
+    watts: float | None = None
+
+
+class Runs:
+    """Adds up what frames and explanations say of each process."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._runs: dict[int, Run] = {}
+        self._time_ns = 0
+        self._end_ns = 0
+
+    def take(self, frame: Frame, explained: Explained) -> None:
+        """Take a frame and the newest explanation; what was taken before counts no second time."""
+        if frame.time_ns <= self._time_ns:
+            return
+        passed_ns, self._time_ns = frame.time_ns - self._time_ns, frame.time_ns
+        for row in frame.processes:
+            if row.pid not in self._runs and (not row.calls or not self._room()):
+                continue
+            run = self._runs.setdefault(row.pid, Run(row))
+            run.row = row
+            if run.watts is not None and row.watts is not None and passed_ns <= _HOLE_NS:
+                run.joules = (run.joules or 0.0) + (run.watts + row.watts) / 2 * passed_ns / NS_PER_S
+            run.watts = row.watts
+        report = explained.report
+        if report is not None and explained.end_ns > self._end_ns and not explained.first_look:
+            self._explained(report, explained)
+
+    def _room(self) -> bool:
+        """Whether another process has room: those that ended first give theirs."""
+        gone = [run for run in self._runs.values() if run.row.exited_ns is not None]
+        if len(self._runs) >= MOST_RUNS and gone:
+            del self._runs[min(gone, key=lambda run: run.row.exited_ns or 0).row.pid]
+        return len(self._runs) < MOST_RUNS
+
+    def _explained(self, report: Report, explained: Explained) -> None:
+        new_ns = explained.end_ns - max(self._end_ns, explained.end_ns - report.duration_ns)
+        self._end_ns = explained.end_ns
+        share = new_ns / max(report.duration_ns, 1)
+        for step in explained.steps:
+            run = self._runs.get(step.pid)
+            if run is not None:
+                fresh = step.spans[step.spans[:, 0] >= run.steps_until]
+                run.steps += len(fresh)
+                run.step_ns += float((fresh[:, 1] - fresh[:, 0]).sum())
+                run.steps_until = int(step.spans[-1, 1]) if len(step.spans) else run.steps_until
+        ends = [
+            _ends(gpu.account.proved_ns, gpu.account.bounds.upper, gpu.idle.estimate) for gpu in report.gpus
+        ]
+        for run in self._runs.values():
+            if run.row.exited_ns is not None and run.row.exited_ns < explained.end_ns - report.duration_ns:
+                continue
+            places = [
+                place
+                for place, gpu in enumerate(report.gpus)
+                if run.row.gpus is None or gpu.label in {f"GPU {index}" for index in run.row.gpus}
+            ]
+            run.explained_ns += share * sum(report.gpus[place].span_ns for place in places)
+            low, high = run.idle_ns
+            run.idle_ns = (
+                low + share * sum(ends[place][0] for place in places),
+                high + share * sum(ends[place][1] for place in places),
+            )
+        for finding in report.findings:
+            if (run := self._runs.get(finding.pid)) is not None:
+                line = finding.line.brief if finding.line is not None else ""
+                loss = run.losses.setdefault((finding.cause, line), Loss(finding))
+                low, high = _ends(finding.loss.lower, finding.loss.upper, finding.loss.estimate)
+                loss.finding = finding
+                loss.low, loss.high = loss.low + share * low, loss.high + share * high
+
+    def of(self, pid: int) -> Run | None:
+        """What is known of a process."""
+        return self._runs.get(pid)
+
+    def last_ended(self) -> Run | None:
+        """The process with CUDA calls that ended last; None where none did, or one goes on."""
+        if not self._runs or any(run.row.exited_ns is None for run in self._runs.values()):
+            return None
+        return max(self._runs.values(), key=lambda run: run.row.exited_ns or 0)
+
+
+def _ends(lower: int, upper: int, estimate: int | None) -> tuple[float, float]:
+    high = upper if estimate is None else estimate
+    return float(min(lower, high)), float(high)
+
+
+def summary_lines(
+    run: Run | None, frame: Frame, ended: str, recording: str, width: int, glyphs: Glyphs
+) -> list[Line]:
+    """The page.
+
+    Args:
+        run: What is known of the process.
+        frame: What is shown.
+        ended: How it ended, in words; "" while it runs.
+        recording: The file it is recorded in, "" without one.
+        width: Columns.
+        glyphs: The signs used.
+    """
+    if run is None:
+        return [fit_line([(" no CUDA call of a process was seen yet", "dim")], width)]
+    row = run.row
+    ascii_only = glyphs.ascii
+    command = escape_text(row.command or row.name, ascii_only=ascii_only)
+    told: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
+    lasted_ns = (row.exited_ns if row.exited_ns is not None else frame.time_ns) - row.start_ns
+    told.append(("run time", f"{format_ns(lasted_ns)}{f', {ended}' if ended else ', it is running'}", ""))
+    steps = "no repeated step was found"
+    if run.steps:
+        steps = f"{format_count(run.steps)} of {format_ns(run.step_ns / run.steps)} each"
+    told.append(("steps", steps, ""))
+    if run.explained_ns:
+        seen = f" of {format_ns(run.explained_ns)} of GPU time"
+        told.append(("idle", f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}", "value"))
+    else:
+        told.append(("idle", "not known: too few CUDA calls to tell when the GPU worked", "unknown"))
+    if run.joules is not None:
+        each = f", {format_joules(run.joules / run.steps)} a step" if run.steps else ""
+        mean = f" ({run.joules * NS_PER_S / lasted_ns:.0f} W)" if lasted_ns > 0 else ""
+        told.append(("energy", f"{format_joules(run.joules)}{mean}{each}", ""))
+    lines: list[Line] = []
+    for name, text, token in told:
+        lines += paragraph(text, token, width, glyphs, indent=0, lead=f" {name:10}", lead_token="head")
+    lines += _causes(run, width, glyphs)
+    where = escape_text(recording, ascii_only=ascii_only)
+    text = f"{where}: gputop explain {where}" if recording else "none; [R] can still record the last minutes"
+    lines += paragraph(text, "", width, glyphs, indent=0, lead=f" {'recording':10}", lead_token="head")
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+
+
+def _causes(run: Run, width: int, glyphs: Glyphs) -> Iterable[Line]:
+    """The causes of the whole run, the largest first."""
+    losses = sorted(run.losses.values(), key=lambda loss: -loss.high)[:MOST_CAUSES]
+    if not losses or not run.explained_ns:
+        return [((f" {'causes':10}", "head"), ("no recurring stall", "dim"))]
+    lines: list[Line] = []
+    for place, loss in enumerate(losses, 1):
+        finding = loss.finding
+        share = _range((loss.low, loss.high), run.explained_ns, glyphs)
+        line = f"  {finding.line.brief}" if finding.line is not None else ""
+        token = LEVEL_TOKENS.get(str(finding.level), "warn")
+        lines.append(
+            (
+                (f" {f'{place}':>6}    " if place > 1 else f" {'causes':6} {place}  ", "head"),
+                (f"{share:>6} %  ", "value"),
+                (escape_text(finding.title, ascii_only=glyphs.ascii), ""),
+                (f" {finding.cause} {finding.level}", token),
+                (escape_text(line, ascii_only=glyphs.ascii), "value"),
+            )
+        )
+    return lines
+
+
+def _range(ends: tuple[float, float], whole: float, glyphs: Glyphs) -> str:
+    dash = "-" if glyphs.ascii else "–"
+    return dash.join(dict.fromkeys(format_percent(100 * ns / whole) for ns in ends))

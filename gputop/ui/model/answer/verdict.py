@@ -1,0 +1,119 @@
+"""The panel's answer in one line, for pages and small screens: why the GPU was idle in the last seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from gputop.format import brief, clip, clip_place, escape_text
+from gputop.ui.model.answer.why import Cause, Why
+from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, range_text, step_text
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+
+LEAST_TITLE = 10  # letters of a title that is cut
+LEAST_BESIDE_PLACE = 5  # where else the line of the program would go: the cause has its number, too
+USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
+_WHOLE = 10_000  # longer than any title
+# parts of the line that may go where it is narrow; what is none of them stays
+_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS = "others", "doubts", "place", "cost", "class"
+_SHORT_PLACE, _LEAST_PLACE = "short place", 14  # instead of the whole one: its file's name is cut
+_EVERY = frozenset((_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS))
+Piece = tuple[str, Span]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """Words before the title, the title (may be cut), words after it, each with the part that it is of."""
+
+    before: Sequence[Piece]
+    title: str
+    after: Sequence[Piece]
+    token: str
+
+    def line(self, title: str, chosen: Set[str]) -> list[Span]:
+        """The words with such a title and with the parts that are chosen."""
+        shown = [*self.before, ("", (title, self.token)), *self.after]
+        return [span for part, span in shown if not part or part in chosen]
+
+
+def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
+    """The line, cut where it is narrow, but never the number, the cause and the level.
+
+    Args:
+        why: What is told.
+        width: Columns.
+        glyphs: The signs used.
+        focused: Whether Enter opens the chain from here.
+    """
+    lead: list[Span] = [
+        (glyphs.cursor if focused else " ", "cursor"),
+        ("WHY ", "title.focus" if focused else "head"),
+    ]
+    body = _body(why, glyphs)
+    right: list[Span] = []
+    if why.when:
+        right = [(f" {why.when}", "warn" if why.old else "dim"), (" [Enter]" if focused else " [w]", "key")]
+    line = fit_line([*lead, *body.line("", frozenset())], width, ellipsis=glyphs.ellipsis)
+    for chosen, least, tail in _tellings(right, width):
+        room = max(width - line_width(lead) - line_width(tail) - 1 - line_width(body.line("", chosen)), 0)
+        whole = brief(body.title, room)
+        title = clip(whole, room, glyphs.ellipsis)
+        if title == whole or len(title) >= least:
+            line = merged(spread([*lead, *body.line(title, chosen)], tail, width))
+            break
+    return aged(line) if why.old else line
+
+
+def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, list[Span]]]:
+    """(parts that are told, least length of a title that is cut, right end), the fullest first."""
+    yield _EVERY, _WHOLE, right
+    yield _EVERY, _WHOLE, right[-1:]
+    # then what tells least goes, and the title is cut before the line of the program goes
+    most = _EVERY - {_OTHERS}
+    yield most, _WHOLE, right[-1:]
+    yield most, LEAST_TITLE, right[-1:]
+    yield most, LEAST_TITLE, []
+    most -= {_DOUBTS}
+    yield most, LEAST_TITLE, []
+    if width >= USUAL_WIDTH:
+        yield most - {_COST}, LEAST_BESIDE_PLACE, []
+        yield most - {_COST, _PLACE} | {_SHORT_PLACE}, LEAST_BESIDE_PLACE, []
+    yield most - {_PLACE}, LEAST_TITLE, []
+    yield frozenset((_CLASS,)), LEAST_TITLE, []
+    yield frozenset(), LEAST_TITLE, []
+
+
+def _body(why: Why, glyphs: Glyphs) -> _Sentence:
+    """What is told: a cause with its class, else the class, else why nothing can be told."""
+    said = escape_text(why.said, ascii_only=glyphs.ascii)
+    if not why.gpus:
+        return _Sentence([("", ("? ", "unknown"))], said, [], "unknown")
+    cause = why.causes[0] if why.causes else None
+    calm = why.calm or cause is None or cause.overhead
+    token = "dim" if why.calm else "warn" if calm or cause is None else LEVEL_TOKENS.get(cause.level, "warn")
+    low = sum(gpu.proved for gpu in why.gpus) / len(why.gpus)
+    high = sum(gpu.high for gpu in why.gpus) / len(why.gpus)
+    unsure = " (hint)" if why.level == "hint" else ""
+    before: list[Piece] = [("", (f"{glyphs.dot if calm else glyphs.warning} ", token))]
+    before += [(_CLASS, (f"{why.kind}{unsure}, ", token))] if why.kind else []
+    before.append(("", (f"idle {range_text(low, high, glyphs)}: ", token)))
+    after: list[Piece] = [(_DOUBTS, (f" {glyphs.warning} {doubt}", "warn")) for doubt in why.doubts]
+    if cause is None:
+        level: list[Piece] = [("", (f" ({why.level})", "dim"))] if why.level else []
+        return _Sentence(before, said, [*level, *after], "dim")
+    others = why.more + len(why.causes) - 1
+    after += [(_OTHERS, (f" +{others} more", "dim"))] if others else []
+    title = escape_text(cause.title, ascii_only=glyphs.ascii)
+    return _Sentence(before, title, [*_loss(cause, token, glyphs), *after], "")
+
+
+def _loss(cause: Cause, token: str, glyphs: Glyphs) -> list[Piece]:
+    """Cause and level of a finding, what it costs, its line."""
+    share = range_text(cause.low, cause.high, glyphs) + (" lost" if cause.overhead else "")
+    cost = step_text(replace(cause, step_ns=None), glyphs) or share
+    told: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
+    if cause.line:
+        place = escape_text(cause.line, ascii_only=glyphs.ascii)
+        told.append((_PLACE, (f" at {place}", "value")))
+        told.append((_SHORT_PLACE, (f" at {clip_place(place, _LEAST_PLACE, glyphs.ellipsis)}", "value")))
+    return told

@@ -1,0 +1,307 @@
+"""Why the GPU is idle, as a panel: each GPU's idle range, the two first causes, the fix of the first.
+
+``why_of(explained, frame)`` takes what a feed gives (``Feed.explained()``, ``Feed.latest()``; live and replay
+alike) and returns a ``Why``; ``gputop.ui.model.answer.whylines`` makes its lines. All shares are of 0 to 1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gputop.analysis.answer.energy_output import saved_joules
+from gputop.analysis.answer.wording import ends_of, loss_ns, saved_of_step
+from gputop.engine.frame import Frame
+from gputop.format import NS_PER_S, format_count, format_duration, format_ns
+from gputop.playback.feed import OLD_NS, Explained
+
+if TYPE_CHECKING:
+    from gputop.analysis.answer.picture import Lanes
+    from gputop.analysis.answer.report import Finding, GpuSpan, Report
+    from gputop.analysis.evidence.gatherer import End
+
+MOST_CAUSES = 2
+_ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no recurring stall" would be early
+_ENOUGH_STEPS = 3
+_EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
+_MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
+_UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
+_MINUTES_FROM_S = 100  # of a time that is told in seconds before
+_UNTRACED = "unknown without eBPF, which sees the CUDA calls: gputop check says what is missing"
+_NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
+_EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdle:
+    """How long a GPU had nothing to do, as parts of its time.
+
+    Attributes:
+        label: ``GPU 0``.
+        proved: Provably idle: the lower end of the range.
+        estimated: Idle beside that as far as one can tell, and what that estimate may be off.
+        unknown: Nobody tells; what remains is busy.
+        untold: Whether neither a source nor a finding tells of most of it.
+    """
+
+    label: str
+    proved: float
+    estimated: float
+    unknown: float
+    untold: bool
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        """Proved, estimated, unknown."""
+        return self.proved, self.estimated, self.unknown
+
+    @property
+    def high(self) -> float:
+        """The upper end of the range."""
+        return sum(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A finding as the panel tells it.
+
+    Attributes:
+        number: ``C05``.
+        low, high: What it took of the time: what is sure, and as far as one can tell.
+        per_step_ns: (low, high) a step; None where there are no steps.
+        step_ns: What such a step takes; None where the steps are another process's.
+        line: ``transfers.py:60``, "" where it is not known.
+        overhead: Whether it costs the host, not the GPU.
+    """
+
+    number: str
+    title: str
+    level: str
+    low: float
+    high: float
+    per_step_ns: tuple[float, float] | None
+    step_ns: int | None
+    line: str
+    overhead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to change, and what that saves at most: ns a step, or of the whole window without steps.
+
+    ``reason`` is what the advice rests on, "" where it says nothing of that; ``saves_joules`` the energy
+    of that, at most; ``older_ns`` how much older than
+    the figures all this is, 0 where that is little.
+    """
+
+    reason: str
+    text: str
+    saves_ns: int
+    per_step: bool
+    older_ns: int = 0
+    saves_joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What the panel tells.
+
+    Attributes:
+        when: ``last 10 s, 0.4 s old``, "" where nothing was explained.
+        old: Whether that is so old that it is drawn as old.
+        kind: The class: ``input-bound``, "" where it is not known.
+        level: How sure the class is.
+        gpus: By their numbers.
+        causes: At most two, that of the class first.
+        more: How many findings there are beside them.
+        fix: Of the first cause.
+        said: One sentence: what is told where there are no causes.
+        doubts: What speaks against it, in a few words each.
+        calm: Whether nothing is wrong: the GPU is busy, or nobody asks it for work.
+    """
+
+    when: str = ""
+    old: bool = False
+    kind: str = ""
+    level: str = ""
+    gpus: tuple[GpuIdle, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    more: int = 0
+    fix: Fix | None = None
+    said: str = ""
+    doubts: tuple[str, ...] = ()
+    calm: bool = False
+
+
+def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
+    """What is to be told at a frame.
+
+    Args:
+        explained: The newest explanation.
+        frame: The frame that is shown: how old that is, and whether there are calls at all.
+        outcome: How the started command has ended, "" while it runs.
+    """
+    report = explained.report
+    if not frame.calls_observed:
+        return Why(said=_UNTRACED)
+    if explained.problem:
+        return Why(said=explained.problem)
+    if report is None or not report.gpus:
+        return Why(said=_without_work(frame, explained, outcome))
+    age_ns = frame.time_ns - explained.end_ns
+    diagnosis = report.diagnosis
+    kind = diagnosis.title.partition(" (")[0] if diagnosis is not None and diagnosis.kind is not None else ""
+    findings = _in_order(report)
+    shown = findings[:MOST_CAUSES]
+    return Why(
+        when=ended_text(explained.ended, frame.time_ns)
+        if explained.ended is not None
+        else _when(report.duration_ns, age_ns, first_look=explained.first_look),
+        old=explained.first_look or (explained.ended is None and abs(age_ns) >= OLD_NS),
+        kind=kind,
+        level=str(diagnosis.level) if diagnosis is not None and kind else "",
+        gpus=tuple(_gpu(gpu, told=bool(shown)) for gpu in report.gpus),
+        causes=tuple(_cause(finding, report) for finding in shown),
+        more=len(findings) - len(shown),
+        fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
+        said="" if shown else _without_causes(report, explained.lanes),
+        doubts=tuple(_doubts(report)),
+        calm=not shown or (diagnosis is not None and bool(kind) and diagnosis.lead is None),
+    )
+
+
+def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
+    """How much was explained and how old that is, in words that keep their width."""
+    span = f"{duration_ns / NS_PER_S:.0f} s" if duration_ns >= NS_PER_S else format_ns(duration_ns)
+    if first_look:
+        return f"first look at {span}, still reading"
+    if age_ns < 0:
+        return f"{span} window ending {format_ns(-age_ns)} after this moment"
+    return f"last {span}, {age_ns / NS_PER_S:.1f} s old"
+
+
+def ended_text(end: End, now_ns: int) -> str:
+    """That the last process has ended: ``python 1234 ended 12 s ago, status 1``."""
+    name = f"{end.name} {end.pid}".strip()
+    ago = f"{_seconds(now_ns - end.time_ns)} ago"
+    if end.code is None:
+        return f"{name} ended {ago}"
+    if not os.WIFSIGNALED(end.code):
+        return f"{name} ended {ago}, status {os.WEXITSTATUS(end.code)}"
+    number = os.WTERMSIG(end.code)
+    known = number in {*signal.Signals}
+    return f"{name} killed {ago} by {signal.Signals(number).name if known else f'signal {number}'}"
+
+
+def _seconds(ns: int) -> str:
+    """A time that has passed, in words that change once a second at most."""
+    seconds = max(ns, 0) // NS_PER_S
+    return f"{seconds} s" if seconds < _MINUTES_FROM_S else format_duration(seconds * NS_PER_S)
+
+
+def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
+    """Why there is nothing to tell of a GPU; never that there is no work beside calls that are seen."""
+    end = explained.ended
+    if end is not None:
+        return f"{ended_text(end, frame.time_ns)}: too few CUDA calls to tell when the GPU worked"
+    if any(row.calls for row in frame.processes):
+        return _EARLY
+    alive = [row for row in frame.processes if row.exited_ns is None]
+    if alive and explained.called_ns:
+        who = f"{alive[0].name} ({alive[0].pid})" if len(alive) == 1 else f"none of {len(alive)} processes"
+        verb = "made no" if len(alive) == 1 else "made a"
+        return f"{who} {verb} CUDA call for {_seconds(frame.time_ns - explained.called_ns)}"
+    if len(alive) == 1:
+        return f"{alive[0].name} ({alive[0].pid}) uses no CUDA so far: it made no call"
+    if alive:
+        return f"none of {len(alive)} processes uses CUDA so far: they made no call"
+    if outcome:
+        return f"{outcome} without a CUDA call"
+    last = max(frame.processes, key=lambda row: row.exited_ns or 0, default=None)
+    if last is None:
+        return _NONE
+    ago = _seconds(frame.time_ns - (last.exited_ns or 0))
+    return f"{last.name} {last.pid} ended {ago} ago; no process makes CUDA calls now"
+
+
+def _in_order(report: Report) -> list[Finding]:
+    """That of the class, then the others by what they cost."""
+    lead = report.diagnosis.lead if report.diagnosis is not None else None
+    if lead is None:
+        lead = next((place for place, one in enumerate(report.findings) if one.kind == "idle"), None)
+    first = [] if lead is None else [report.findings[lead]]
+    return first + [one for place, one in enumerate(report.findings) if place != lead]
+
+
+def _gpu(gpu: GpuSpan, *, told: bool) -> GpuIdle:
+    account, span = gpu.account, max(gpu.span_ns, 1)
+    most = account.bounds.upper - account.proved_ns - account.unknown_ns
+    estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))
+    untold = not told and account.source is None and account.unknown_ns > _MOSTLY * span
+    return GpuIdle(gpu.label, account.proved_ns / span, estimated / span, account.unknown_ns / span, untold)
+
+
+def _cause(finding: Finding, report: Report) -> Cause:
+    low, high = ends_of(finding.loss)
+    span, steps = max(report.span_ns, 1), report.steps
+    per_step = None
+    if finding.per_step_ns is not None and loss_ns(finding.loss):
+        part = finding.per_step_ns / finding.loss.middle if finding.loss.middle else 0.0
+        per_step = low * part, high * part
+    return Cause(
+        number=finding.cause,
+        title=finding.title,
+        level=str(finding.level),
+        low=low / span,
+        high=high / span,
+        per_step_ns=per_step,
+        step_ns=steps.usual_ns if steps is not None and steps.pid == finding.pid else None,
+        line=finding.line.brief if finding.line is not None else "",
+        overhead=finding.kind != "idle",
+    )
+
+
+def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
+    """The first advice; what it rests on stands before its first colon."""
+    if not finding.advice:
+        return None
+    reason, _colon, text = finding.advice[0].partition(": ")
+    reason, text = (reason, text) if text else ("", reason)
+    older_ns = older_ns if older_ns >= OLD_NS else 0
+    step = saved_of_step(finding, report)
+    if step is None:
+        joules = saved_joules(finding, report)
+        return Fix(reason, text, finding.max_gain_ns, False, older_ns, joules)
+    return Fix(reason, text, step[0], True, older_ns, saved_joules(finding, report, step[0]))
+
+
+def _without_causes(report: Report, lanes: Lanes | None) -> str:
+    """What is told where no loss repeats."""
+    diagnosis = report.diagnosis
+    if diagnosis is not None and diagnosis.kind is not None and diagnosis.evidence:
+        return diagnosis.evidence[0]
+    if not report.span_ns:
+        busy = lanes is not None and lanes.busy_share > _MOSTLY
+        return "the GPU was never seen idle" if busy else "no GPU work completed in this time"
+    silent = [gpu.account.unknown_ns for gpu in report.gpus if gpu.account.source is None]
+    untold = sum(silent) > _MOSTLY * report.span_ns
+    steps = report.steps.count if report.steps is not None else 0
+    few = report.span_ns < _ENOUGH_NS and steps < _ENOUGH_STEPS
+    if few or (untold and report.span_ns < _EARLY_NS):
+        return "not enough seen yet"
+    if report.unexplained_ns > _UNEXPLAINED * report.span_ns:
+        return f"for {format_ns(report.unexplained_ns)} the chain is not known"
+    if untold:
+        return "unknown: the program seldom waits, and nothing else shows when the GPU works"
+    return "no recurring stall"
+
+
+def _doubts(report: Report) -> list[str]:
+    doubts = [] if report.coverage else ["NVML disagrees"]
+    if not all(gpu.account.agrees for gpu in report.gpus):
+        doubts.append("sources disagree")
+    if report.lost_events:
+        doubts.append(f"lost {format_count(report.lost_events)}")
+    return doubts

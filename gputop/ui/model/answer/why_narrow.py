@@ -1,0 +1,137 @@
+"""The answer where there is no room for the panel: class, cause, line, fix, in this order of importance.
+
+Each begins a line of its own where the width asks for it; further lines that there are go to the fix, then to
+a title that is cut. From three lines and twenty columns on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.format import brief, clip, escape_text, width_of
+from gputop.ui.model.answer.why import Why
+from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, figure, range_text, step_text, unit_of
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, wrap
+
+_LEAD = " FIX "
+
+
+def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: bool) -> list[Line]:
+    """At most ``height`` lines of exactly ``width`` columns.
+
+    Args:
+        why: What is told.
+        width: Columns.
+        height: Lines there are.
+        glyphs: The signs used.
+        focused: Whether Enter opens the chain from here.
+    """
+    head = _head(why, width, glyphs, focused=focused)
+    lines = [head]
+    if not why.gpus:
+        head = (*head, ("? ", "unknown"))
+        said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
+        most = max(height - 1, 1)  # it takes no more of a small screen than it has to
+        said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
+        blank = " " * line_width(head)
+        lines = [
+            merged([(blank, ""), (text, "unknown")] if place else [*head, (text, "unknown")])
+            for place, text in enumerate(said)
+        ]
+    elif why.causes:
+        lines += _cause(why, width, height - len(lines), glyphs)
+        lines += _fix(why, width, height - len(lines), glyphs)
+    else:
+        said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - 2, 8))
+        lines += [((" " + text, "dim"),) for text in said]
+    shown = [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+    return [aged(line) for line in shown] if why.old else shown
+
+
+def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
+    """The class, how long the GPUs were idle, how old that is."""
+    spans: list[Span] = [
+        (glyphs.cursor if focused else " ", "cursor"),
+        ("WHY ", "title.focus" if focused else "title"),
+    ]
+    if why.kind:
+        unsure = " (hint)" if why.level == "hint" else ""
+        spans.append((f"{why.kind}{unsure}  ", "" if why.calm else "value"))
+    if why.gpus:
+        low = sum(gpu.proved for gpu in why.gpus) / len(why.gpus)
+        high = sum(gpu.high for gpu in why.gpus) / len(why.gpus)
+        many = f"{len(why.gpus)} GPUs " if len(why.gpus) > 1 else f"{why.gpus[0].label} "
+        idle = f"idle {range_text(low, high, glyphs)}"
+        whole = line_width(spans) + width_of(many + idle) <= width
+        spans.append((many + idle if whole else idle, "dim" if why.calm else "value"))
+    for text, token in (
+        *((f"  {glyphs.warning} {doubt}", "warn") for doubt in why.doubts),
+        *([(f"  {why.when}", "warn" if why.old else "dim")] if why.when else []),
+    ):
+        if line_width(spans) + width_of(text) <= width:
+            spans.append((text, token))
+    return merged(spans)
+
+
+def _cause(why: Why, width: int, room: int, glyphs: Glyphs) -> list[Line]:
+    """The first cause with number and level, its line of the program, what it costs."""
+    cause = why.causes[0]
+    token = "dim" if why.calm else LEVEL_TOKENS.get(cause.level, "warn")
+    tail = f" {cause.number} {cause.level}"
+    place = f" at {escape_text(cause.line, ascii_only=glyphs.ascii)}" if cause.line else ""
+    cost = step_text(cause, glyphs) or range_text(cause.low, cause.high, glyphs)
+    # a fix keeps a line of its own; without one the title may have all that there is
+    rows = max(room - bool(place) - (why.fix is not None), 1)
+    title = escape_text(cause.title, ascii_only=glyphs.ascii)
+    titles = _title(title, width - 1, width_of(tail), min(rows, 2), glyphs)
+    first: list[list[Span]] = [[(" " + text, "value")] for text in titles]
+    first[-1].append((tail, token))
+    beside = width - line_width(first[-1])
+    if place and width_of(place) <= beside:
+        first[-1].append((place, "value"))
+        place = ""
+    lines = [merged(spans) for spans in first]
+    if place:
+        below: list[Span] = [(clip(place, width, glyphs.ellipsis), "value")]
+        if width_of(place) + 2 + width_of(cost) <= width:
+            below.append((f"  {cost}", ""))
+            cost = ""
+        lines.append(merged(below))
+    if cost and line_width(lines[-1]) + 2 + width_of(cost) <= width:
+        lines[-1] = merged([*lines[-1], (f"  {cost}", "")])
+    elif cost and len(lines) < room - (why.fix is not None):
+        lines.append(((f" {cost}", ""),))
+    return lines
+
+
+def _title(title: str, width: int, tail: int, rows: int, glyphs: Glyphs) -> list[str]:
+    """The title in one or two lines, with so much room behind its end; what stands in brackets goes first."""
+    short = brief(title, width - tail)
+    if width_of(short) <= width - tail or rows < 2:
+        return [clip(short, max(width - tail, 8), glyphs.ellipsis)]
+    first, *rest = wrap(brief(title, 2 * width - tail), max(width, 8))
+    return [first, clip(" ".join(rest), max(width - tail, 8), glyphs.ellipsis)] if rest else [first, ""]
+
+
+def _fix(why: Why, width: int, room: int, glyphs: Glyphs) -> Sequence[Line]:
+    """What to change, then what that saves at most."""
+    fix = why.fix
+    if fix is None or room < 1:
+        return []
+    unit, name = unit_of(fix.saves_ns)
+    saves = f"saves up to {figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
+    told = wrap(escape_text(fix.text, ascii_only=glyphs.ascii), max(width - len(_LEAD) - 1, 8))
+    if len(told) > room:
+        rest = " ".join(told[room - 1 :])
+        told = [*told[: room - 1], clip(rest, max(width - len(_LEAD) - 1, 8), glyphs.ellipsis)]
+    lines: list[Line] = [
+        ((_LEAD if place == 0 else " " * len(_LEAD), "head"), (text, "value"))
+        for place, text in enumerate(told)
+    ]
+    if not fix.saves_ns:
+        return lines
+    if line_width(lines[-1]) + 2 + width_of(saves) <= width:
+        lines[-1] = (*lines[-1], (f"  {saves}", "busy"))
+    elif len(lines) < room:
+        lines.append(((" " * len(_LEAD) + saves, "busy"),))
+    return lines

@@ -1,0 +1,358 @@
+"""The lines of the WHY panel, from five down to one, in any width from 60 columns on.
+
+``why_lines(why, width, height, glyphs)`` gives at most ``height`` lines of exactly ``width`` columns: fewer
+where there is no more to tell (a healthy program: two). With ``titled=False`` the first line, which holds the
+class and how old it is, is left out: ``heading(why, glyphs)`` gives its spans for a border's title.
+Five lines: heading, GPUs, two causes, fix. Four: one cause. Three: the GPUs stand in the heading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.analysis.answer.wording import percent_text
+from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, format_joules, width_of
+from gputop.ui.model.answer.why import Cause, Fix, GpuIdle, Why
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
+
+LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
+QUESTION = "WHY is the GPU idle?"
+_LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
+_CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
+_CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
+_FIX = " FIX 1 "
+_MOST_PLACE = 28  # columns of a line of the program
+_LEAST_TITLE = 24  # columns that a title keeps before something else goes
+_NOTHING = 0.01  # of the upper end of a range: so little is told as 0
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_SIGNS = (("█", "▒", "░"), ("#", "+", ":"))  # proved, estimated, unknown
+_TOKENS = ("host", "warn", "unknown")
+_WORDS = ("proved idle", "estimated", "unknown")
+
+
+def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool = True) -> list[Line]:
+    """The panel.
+
+    Args:
+        why: What is told.
+        width: Columns.
+        height: Lines there are.
+        glyphs: The signs to draw with.
+        titled: Whether the first line is the heading.
+    """
+    if not why.gpus:
+        return _sentence(why.said, width, height, glyphs, titled=titled)
+    room = height - titled
+    long = not why.causes and not _fits_beside(why, width, glyphs)
+    merge = titled and room < 3 and (bool(why.causes) or long)  # the GPUs move into the heading
+    lines: list[Line] = []
+    if titled and not merge:
+        lines.append(_heading_line(why, width, glyphs))
+    elif merge:
+        lines.append(_short_heading(why, width, glyphs))
+    body = _body(why, width, room, glyphs, with_gpus=not merge)
+    lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in body]
+    return [aged(line) for line in lines[:height]] if why.old else lines[:height]
+
+
+def heading(why: Why, glyphs: Glyphs) -> list[Span]:
+    """The question, how much was explained and how old that is, the class and its level, doubts."""
+    spans: list[Span] = [(QUESTION, "title")]
+    if why.when:
+        spans += [("  ", ""), (why.when, "warn" if why.old else "dim")]
+    if why.kind:
+        level = f", {why.level}" if why.level else ""
+        spans += [("  ", ""), (why.kind, "" if why.calm else "value"), (level, "dim")]
+    spans += [(f"  {glyphs.warning} {doubt}", "warn") for doubt in why.doubts]
+    return spans
+
+
+def _heading_line(why: Why, width: int, glyphs: Glyphs) -> Line:
+    left = [(" ", ""), *heading(why, glyphs)]
+    if line_width(left) > width:  # the question is the part that everybody knows
+        left = [(" WHY", "title"), *left[2:]]
+    if not why.calm or why.more:
+        every = f"all {why.more + len(why.causes)}" if why.causes else "page"
+        return merged(spread(left, [(f" [w] {every} ", "key")], width))
+    return fit_line(left, width, ellipsis=glyphs.ellipsis)
+
+
+def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
+    """Class, age and the GPUs in one line."""
+    left: list[Span] = [(" WHY ", "title"), (why.when, "warn" if why.old else "dim")]
+    if why.kind:
+        left += [("  ", ""), (why.kind, "" if why.calm else "value")]
+    left += [(f" {glyphs.warning} {doubt}", "warn") for doubt in why.doubts]
+    room = width - line_width(left) - 2
+    gpus = _gpu_rows(why, room, 1, glyphs, legend=False)[0] if room >= _cell_least(why.gpus[:1]) else ()
+    return fit_line([*left, ("  ", ""), *gpus], width, ellipsis=glyphs.ellipsis)
+
+
+def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
+    """Everything below the heading, as far as there is room for it."""
+    gpu_rows = len(_gpu_rows(why, width, room, glyphs, legend=True)) if with_gpus else 0
+    free = max(room - gpu_rows - len(why.causes), 1)
+    fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
+    if not why.causes:
+        said = paragraph(why.said, "dim", width, glyphs)
+        if not with_gpus:
+            return said[:room]
+        if _fits_beside(why, width, glyphs) or (len(why.gpus) == 1 and room < 2):
+            return [_calm_line(why, width, glyphs)][:room]
+        return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *said][:room]
+    gpus: list[Line] = []
+    if with_gpus:
+        rows = max(room - len(why.causes) - len(fix), 1)
+        gpus = _gpu_rows(why, width, rows, glyphs, legend=True)
+    shown = why.causes[: max(room - len(gpus) - len(fix), 0)]
+    return [*gpus, *_cause_lines(shown, width, glyphs, calm=why.calm), *fix][: max(room, 0)]
+
+
+def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
+    """Whether what is said has room beside the one GPU."""
+    said = width_of(_shown(why.said, glyphs)) + 2
+    return len(why.gpus) == 1 and said + _cell_least(why.gpus) <= width
+
+
+def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
+    """The one GPU, and what is said of it."""
+    said = f"  {_shown(why.said, glyphs)}"
+    room = max(width - width_of(said), min(_cell_least(why.gpus), width))
+    row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
+    return (*row, (said, "dim"))
+
+
+def _sentence(said: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
+    """What is told where there is no GPU to tell of."""
+    lead = " WHY  " if titled else " "
+    lines = paragraph(said, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+
+
+def _shown(text: str, glyphs: Glyphs) -> str:
+    return escape_text(text, ascii_only=glyphs.ascii)
+
+
+def aged(line: Line) -> Line:
+    """What is drawn as old: without the colours of an alarm, but for its age."""
+    return merged([(text, token if token in ("title", "warn", "key") else "unsure") for text, token in line])
+
+
+# -- GPUs ---------------------------------------------------------------------------------------------
+
+
+def range_text(low: float, high: float, glyphs: Glyphs) -> str:
+    """``47–72 %``, or ``47 %`` where both ends are told by the same number."""
+    return f"{percent_text(low, high, '-' if glyphs.ascii else '–')} %"
+
+
+def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:
+    """A GPU's time in ``width`` columns with its two ends: proved idle, estimated, unknown, busy blank."""
+    tokens = ("dim", "dim", "unknown") if calm else _TOKENS
+    left, right = ("[", "]") if glyphs.ascii else ("▐", "▌")
+    signs = _SIGNS[glyphs.ascii]
+    spans: list[Span] = [(left, "rule")]
+    cells, done, edge = max(width - 2, 0), 0.0, 0
+    for part, sign, token in zip(gpu.parts, signs, tokens, strict=True):
+        done += part
+        upto = min(round(done * cells), cells)
+        spans.append((sign * (upto - edge), token))
+        edge = max(upto, edge)
+    return [*spans, (" " * (cells - edge), ""), (right, "rule")]
+
+
+def _name(gpu: GpuIdle, count: int) -> str:
+    """The GPU's name, in fewer columns where there are many; a number alone would be that of a cause."""
+    return gpu.label if count <= 2 else gpu.label.replace("GPU ", "GPU", 1)
+
+
+def _says(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
+    told = range_text(gpu.proved, gpu.high, glyphs)
+    if count > 2:
+        return f"?{told}" if gpu.untold else told
+    return f"idle unknown ({told})" if gpu.untold else f"idle {told}"
+
+
+def _cell_least(gpus: Sequence[GpuIdle]) -> int:
+    """Columns that a GPU needs: its name, its range, its bar."""
+    count = len(gpus)
+    says = 25 if any(gpu.untold for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
+    return max(width_of(_name(gpu, count)) for gpu in gpus) + says + _LEAST_BAR + 4
+
+
+def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) -> list[Line]:
+    """The GPUs side by side; where not all have room, those that are idle most."""
+    gpus, count = list(why.gpus), len(why.gpus)
+    least = _cell_least(gpus)
+    across = max(min(width // least, count), 1)
+    rows = max(min(rows, -(-count // across)), 1)
+    hidden = max(count - across * rows, 0)
+    if hidden:
+        across = max(min((width - 9) // least, count), 1)
+        hidden = max(count - across * rows, 0)
+        kept = sorted(range(count), key=lambda place: -gpus[place].high)[: across * rows]
+        gpus = [gpus[place] for place in sorted(kept)]
+    more = f" +{hidden} GPUs" if hidden > 1 else " +1 GPU" if hidden else ""
+    key = _legend(gpus, glyphs) if legend and not more else []
+    if line_width(key) + least * across > width - _LEAST_BAR:
+        key = []
+    room = (width - max(line_width(key), len(more))) // across
+    lines: list[Line] = []
+    for at in range(0, len(gpus), across):
+        part = gpus[at : at + across]
+        tail = [(more, "more")] if more and at + across >= len(gpus) else key if not at else []
+        spans = [span for gpu in part for span in _gpu_cell(gpu, room, count, glyphs, calm=why.calm)]
+        lines.append(merged([*spans, *tail]))
+    return lines
+
+
+def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:
+    name = f" {escape_text(_name(gpu, count), ascii_only=glyphs.ascii)} "
+    says = f"{_says(gpu, count, glyphs)} "
+    bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
+    if count > 2:  # bars of many stand under each other
+        says = fit(says, max(10, width_of(says)), right=False)
+        bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
+    token = "unknown" if gpu.untold else "dim" if calm else "value"
+    cells = [(name, "head"), (says, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
+    return list(fit_line(cells, width, ellipsis=glyphs.ellipsis))
+
+
+def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
+    """What the signs mean of which there is something."""
+    used = [any(gpu.parts[place] > 0 for gpu in gpus) for place in range(len(_SIGNS[0]))]
+    spans: list[Span] = []
+    for there, sign, token, word in zip(used, _SIGNS[glyphs.ascii], _TOKENS, _WORDS, strict=True):
+        if there:
+            spans += [(f"  {sign}", token), (f" {word}", "dim")]
+    return [*spans, (" ", "")] if spans else spans
+
+
+# -- causes -------------------------------------------------------------------------------------------
+
+
+def _cause_lines(causes: Sequence[Cause], width: int, glyphs: Glyphs, *, calm: bool) -> list[Line]:
+    """One line a cause, all in the same columns; what tells least goes first where it is narrow."""
+    if not causes:
+        return []
+    shares = [range_text(cause.low, cause.high, glyphs) for cause in causes]
+    wide = max(width_of(share) for share in shares)
+    codes = [cause.number for cause in causes]
+    levels = [cause.level for cause in causes]
+    steps = [step_text(cause, glyphs) for cause in causes]
+    places = [clip_place(_shown(cause.line, glyphs), _MOST_PLACE, glyphs.ellipsis) for cause in causes]
+    fixed = 3 + wide + 1 + max(map(len, codes)) + 2
+    whole = max(width_of(brief(cause.title, 0)) for cause in causes)
+    least = min(whole, max(_LEAST_TITLE, 2 * width // 5))
+    level_w, step_w, place_w = (max(map(width_of, column)) for column in (levels, steps, places))
+    bar, with_level, with_step, with_place = 0, True, True, True
+    for bar, with_level, with_step, with_place in _choices():
+        taken = fixed + (bar + 2 if bar else 1) + (level_w + 1 if with_level else 0)
+        taken += (step_w + 2 if with_step and step_w else 0) + (place_w + 2 if with_place and place_w else 0)
+        if taken + (whole if with_level and not bar else least) <= width:  # a title is more than its level
+            break
+    room = max(width - taken, 8)
+    titles = [brief(_shown(cause.title, glyphs), room) for cause in causes]
+    room = min(room, max(width_of(text) for text in titles))
+    lines: list[Line] = []
+    for place, cause in enumerate(causes):
+        spans: list[Span] = [
+            (f" {place + 1} ", "head"),
+            (fit(shares[place], wide, right=True) + " ", "value"),
+        ]
+        spans += [*_cause_bar(cause, bar, glyphs), (" ", "")] if bar else []
+        spans.append((" " + fit(titles[place], room, ellipsis=glyphs.ellipsis), "" if calm else "value"))
+        token = "dim" if calm else LEVEL_TOKENS.get(cause.level, "warn")
+        spans.append((f" {codes[place]}", token))
+        spans += [(" " + fit(levels[place], level_w), token)] if with_level else []
+        spans += [("  " + fit(steps[place], step_w), "")] if with_step and step_w else []
+        spans += [("  " + places[place], "value")] if with_place and places[place] else []
+        lines.append(merged(spans))
+    return lines
+
+
+def _choices() -> list[tuple[int, bool, bool, bool]]:
+    """(bar, level, step, line of the program), the fullest first; the line goes last."""
+    wide = [(bar, True, True, True) for bar in _CAUSE_BARS]
+    return [*wide, (0, False, True, True), (0, False, False, True), (0, False, False, False)]
+
+
+def _cause_bar(cause: Cause, width: int, glyphs: Glyphs) -> list[Span]:
+    """The part of the time that it took: sure, and as far as one can tell."""
+    solid, hatched, _ = _SIGNS[glyphs.ascii]
+    low, high = (min(max(share, 0.0), 1.0) * width for share in (cause.low, cause.high))
+    full, upto = round(low), round(high)
+    if upto > full or glyphs.ascii:
+        return [(solid * full, "host"), (hatched * (upto - full), "warn"), (" " * (width - upto), "")]
+    eighths = round(low * 8)
+    whole, rest = divmod(eighths, 8)
+    text = solid * whole + (_EIGHTHS[rest] if rest else "")
+    return [(fit(text, width), "host")]
+
+
+def step_text(cause: Cause, glyphs: Glyphs) -> str:
+    """``3.7 of 9.8 ms/step``: what it takes of a step, in the unit of the step's length."""
+    if cause.per_step_ns is None:
+        return ""
+    low, high = cause.per_step_ns
+    most = max(cause.step_ns or 0, high)
+    unit, name = unit_of(most)
+    told, least = figure(high / unit), figure(low / unit) if low > _NOTHING * high else "0"
+    if least != told:
+        told = f"{least}{'-' if glyphs.ascii else '–'}{told}"
+    whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
+    return f"{told}{whole} {name}/step" + (" lost" if cause.overhead else "")
+
+
+def unit_of(ns: float) -> tuple[int, str]:
+    """The unit in which so many ns are told."""
+    return next(
+        ((unit, name) for unit, name in ((NS_PER_S, "s"), (1_000_000, "ms")) if ns >= unit), (1_000, "us")
+    )
+
+
+def figure(value: float) -> str:
+    """A figure of a step: two digits at least, ``0`` for nothing."""
+    if value < 0.005:
+        return "0"
+    return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """What to change, and at its end what that saves at most; where there is room, in full and with why."""
+    unit, name = unit_of(fix.saves_ns)
+    most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
+    older = f" (from {fix.older_ns / NS_PER_S:.0f} s ago)" if fix.older_ns else ""
+    joules = f", {format_joules(fix.saves_joules)}" if fix.saves_joules else ""
+    saves = f" saves up to {most}{joules}{older} " if fix.saves_ns else ""
+    token = "unsure" if older else "value"
+    text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
+    if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
+        saves = saves.replace(older, "")  # it is drawn as old all the same
+    if rows == 1 and joules and width_of(text) > width - len(_FIX) - len(saves) - 1:
+        saves = saves.replace(joules, "")
+    room = max(width - len(_FIX) - len(saves) - 1, 8)
+    told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
+    right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []
+    lines = [merged(spread([(_FIX, "head"), (told, token)], right, width))]
+    below = width - len(_FIX) - 1
+    if rest:
+        lines.append(_below(_clause(" ".join(rest), below, glyphs), token))
+    if reason and len(lines) < rows:
+        lines.append(_below(clip(brief(reason, below), below, glyphs.ellipsis), "dim"))
+    return lines
+
+
+def _below(text: str, token: str) -> Line:
+    """A line of the fix under its first."""
+    return ((" " * len(_FIX), ""), (text, token))
+
+
+def _clause(text: str, room: int, glyphs: Glyphs) -> str:
+    """An advice in so many columns: what stands in brackets goes first, then whole clauses from its end."""
+    told = brief(text, room)
+    if width_of(told) <= room:
+        return told
+    ends = (told.rfind(mark, 0, room - 1) for mark in (", ", "; ", " or "))
+    end = max(ends)
+    return f"{told[:end]} {glyphs.ellipsis}" if end >= room // 2 else clip(told, room, glyphs.ellipsis)

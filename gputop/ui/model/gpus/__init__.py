@@ -1,0 +1,1 @@
+"""GPUs and the machine as lines: figures, history, the page of one."""

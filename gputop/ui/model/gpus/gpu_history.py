@@ -1,0 +1,212 @@
+"""What each GPU did over the last minutes: utilisation, memory, power, SMs, tensor cores, DRAM, as graphs.
+
+Keep one ``GpuHistory`` a screen and call ``take(frame)`` with every frame that is shown, live or of a
+recording. ``detail_lines(history, frame, gpu, width, height, glyphs)`` gives the graphs of one GPU above a
+line of figures, of exactly ``width`` columns. ``span_text(width, known_ns)`` says how much time they span:
+two minutes, and more the wider they are; of a short session less, so that something is to be seen of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gputop.engine.frame import Frame, GpuRow
+from gputop.format import NS_PER_S, fit, format_bytes, format_percent, format_watts
+from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
+from gputop.ui.model.gpus import gpu_text
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.time.history_ring import BIN_NS, Ring, Taken
+
+LEAST_NS = 120 * NS_PER_S
+KEPT_NS = 600 * NS_PER_S
+MOST_GPUS = 64  # the others have no graph
+_DOT_NS = NS_PER_S  # of the graph, where it is wide enough for ``LEAST_NS``
+_SHORT_DOTS_NS = (BIN_NS, 2 * BIN_NS)  # of a short session, as long as it fits
+_LABEL, _FIGURE = 6, 8  # columns before a graph
+_MOST_ROWS = 4  # lines of one graph
+_HOLD = 2.5  # frames apart, from which on something is missing between two
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One figure of a GPU over time: its name, its key in ``of`` and its token."""
+
+    label: str
+    token: str
+
+
+SERIES: tuple[Series, ...] = (
+    Series("util", "busy"), Series("mem", "unsure"), Series("power", "unsure"),
+    Series("SM", "busy"), Series("TENS", "busy"), Series("DRAM", "busy"),
+)  # fmt: skip
+_UTIL = 0
+
+
+def shares(gpu: GpuRow) -> tuple[float | None, ...]:
+    """The figures of a GPU in the order of ``SERIES``, 0 to 1; None where NVML does not tell one."""
+    return (
+        _part(gpu.utilization_percent, 100),
+        _part(gpu.memory_used_bytes, gpu.memory_total_bytes),
+        _part(gpu.power_milliwatts, gpu.power_limit_milliwatts),
+        _part(gpu.sm_active_percent, 100),
+        _part(gpu.tensor_active_percent, 100),
+        _part(gpu.dram_bandwidth_percent, 100),
+    )
+
+
+def _part(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None
+
+
+class GpuHistory:
+    """The figures of each GPU over the last ten minutes."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._rings: dict[int, Ring] = {}
+        self._taken = Taken()
+
+    def take(self, frame: Frame, *, present: bool = False) -> None:
+        """Join a frame on; the same one again costs nothing.
+
+        Behind a jump the utilisation of the minute before is there at once: frames carry it.
+
+        Args:
+            frame: What is shown.
+            present: It is the newest one instead, while another moment is shown.
+        """
+        new, before_ns = self._taken.before(frame, present=present)
+        if not new:
+            return
+        step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S
+        hold_ns = int(_HOLD * step_ns)
+        for gpu in frame.gpus[:MOST_GPUS]:
+            ring = self._rings.setdefault(gpu.index, Ring(len(SERIES), KEPT_NS // BIN_NS))
+            if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
+                before = tuple(_part(value, 100) for value in gpu.utilization_history)
+                ring.fill(_UTIL, frame.time_ns, step_ns, before)
+
+    def known_ns(self, index: int, end_ns: int) -> int:
+        """How long before a moment a GPU was seen first."""
+        ring = self._rings.get(index)
+        return end_ns - ring.oldest_ns if ring is not None and ring.oldest_ns is not None else 0
+
+    def values(self, index: int, end_ns: int, columns: int) -> Floats:
+        """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
+        count = PER_COLUMN * columns
+        ring = self._rings.get(index)
+        if ring is None:
+            return np.full((len(SERIES), count), np.nan)
+        return ring.cells(end_ns, count, _dot_ns(columns, self.known_ns(index, end_ns)))
+
+
+def _dot_ns(columns: int, known_ns: int) -> int:
+    """The time of one dot: a second, or what two minutes need; less while no more is known."""
+    dots = PER_COLUMN * max(columns, 1)
+    needed = -(-LEAST_NS // dots)
+    whole = max(-(-needed // BIN_NS) * BIN_NS, _DOT_NS)
+    return next((dot for dot in _SHORT_DOTS_NS if known_ns < dot * dots), whole)
+
+
+def span_ns(width: int, known_ns: int) -> int:
+    """The time that the graphs of ``detail_lines`` span in so many columns, where so much is known."""
+    columns = _columns(width)
+    return PER_COLUMN * columns * _dot_ns(columns, known_ns)
+
+
+def span_text(width: int, known_ns: int) -> str:
+    """``last 23 s``, ``last 2 min``, ``last 3 min 20 s``."""
+    minutes, seconds = divmod(span_ns(width, known_ns) // NS_PER_S, 60)
+    parts = [*([f"{minutes} min"] if minutes else []), *([f"{seconds} s"] if seconds else [])]
+    return f"last {' '.join(parts)}"
+
+
+def _columns(width: int) -> int:
+    return max(width - _LABEL - _FIGURE - 1, 8)
+
+
+# -- one GPU ------------------------------------------------------------------------------------------
+
+
+def detail_lines(
+    history: GpuHistory, frame: Frame, gpu: GpuRow, width: int, height: int, glyphs: Glyphs
+) -> list[Line]:
+    """Graphs of what is known of one GPU, at most ``height`` lines; the last has the other figures.
+
+    Args:
+        history: What was seen.
+        frame: What is shown: the graphs end there.
+        gpu: The GPU.
+        width: Columns.
+        height: Lines.
+        glyphs: The signs to draw with.
+    """
+    if trouble := gpu_text.trouble(gpu, glyphs):
+        return [fit_line([(" ", ""), trouble], width, ellipsis=glyphs.ellipsis)][:height]
+    values = history.values(gpu.index, frame.time_ns, _columns(width))
+    now = shares(gpu)
+    known = [row for row in range(len(SERIES)) if now[row] is not None or not np.isnan(values[row]).all()]
+    room = height - 1 if height > 1 else height
+    chosen = known[:room]
+    lines: list[Line] = []
+    for place, row in enumerate(chosen):
+        rows = _rows(place, len(chosen), room)
+        text = _figures(gpu)[row]
+        lines += _graph_lines(SERIES[row], text, values[row], rows, glyphs)
+    if height > 1:
+        lines.append(_figure_line(gpu, glyphs))
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+
+
+def _rows(place: int, count: int, room: int) -> int:
+    """Lines of a graph: all the same, the first ones have what is left."""
+    each, left = divmod(room, count)
+    return min(each + (place < left), _MOST_ROWS)
+
+
+def _figures(gpu: GpuRow) -> tuple[str, ...]:
+    percents = (gpu.sm_active_percent, gpu.tensor_active_percent, gpu.dram_bandwidth_percent)
+    return (
+        _percent(gpu.utilization_percent),
+        format_bytes(gpu.memory_used_bytes),
+        format_watts(gpu.power_milliwatts),
+        *(_percent(value) for value in percents),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{format_percent(value)}%"
+
+
+def _graph_lines(series: Series, text: str, values: Floats, rows: int, glyphs: Glyphs) -> list[Line]:
+    """A graph with its name and its newest figure before its lowest line."""
+    head: list[Span] = [
+        (fit(f" {series.label}", _LABEL), "head"),
+        (fit(text, _FIGURE - 2, right=True), "value"),
+    ]
+    blank: list[Span] = [(" " * (_LABEL + _FIGURE - 2), "")]
+    drawn = graph(values, rows, glyphs)
+    return [
+        merged(
+            [*(head if place == rows - 1 else blank), ("  ", ""), *graph_spans(part, series.token, glyphs)]
+        )
+        for place, part in enumerate(drawn)
+    ]
+
+
+def _figure_line(gpu: GpuRow, glyphs: Glyphs) -> Line:
+    """What has no graph: power of its limit, temperature, clock and what holds it, PCIe."""
+    told = [
+        gpu_text.power_text(gpu), gpu_text.temperature_text(gpu, glyphs), gpu_text.clock_text(gpu, glyphs),
+    ]  # fmt: skip
+    spans: list[Span] = [(" ", "")]
+    known = [text for text in told if text != gpu_text.NA]
+    spans += [(f"{text}   ", "warn" if text.startswith(glyphs.warning) else "") for text in known]
+    if gpu_text.slowed(gpu):
+        spans.append((f"{gpu_text.held_text(gpu)}   ", "warn"))
+    both = gpu_text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second)
+    if both != gpu_text.NA:
+        spans += [("PCIe RX/TX ", "dim"), (f"{both}/s", "")]
+    return tuple(spans)

@@ -1,0 +1,260 @@
+"""The GPU pane: a line each with as many columns as fit, or columns of short lines where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gputop.engine.frame import Frame, GpuRow
+from gputop.format import bar, brief, escape_text, fit, format_counted, format_percent, sparkline
+from gputop.ui.model.gpus import gpu_text as text
+from gputop.ui.model.gpus.gpu_text import NA
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+
+CELL_MIN = 38
+_SPARK_MIN, _SPARK_MAX = 14, 80
+_NAME_MAX, _METER = 24, 16
+_METER_ROOM = 50  # with less the graph has it all
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the full lines.
+
+    Attributes:
+        title: Its heading.
+        width: With the space before it.
+        text: What stands in it.
+        rank: 0: always there; else the higher, the more room there must be. One in which no GPU has a
+            figure is left out.
+    """
+
+    title: str
+    width: int
+    text: Callable[[GpuRow, Glyphs], str]
+    rank: int = 0
+
+
+def _percent(title: str, key: str, rank: int) -> Column:
+    def cell(gpu: GpuRow, _: Glyphs) -> str:
+        value: float | None = getattr(gpu, key)
+        return NA if value is None else format_percent(value)
+
+    return Column(title, len(title) + 2, cell, rank)
+
+
+COLUMNS: tuple[Column, ...] = (
+    _percent("SM%", "sm_active_percent", 1),
+    _percent("TENS%", "tensor_active_percent", 2),
+    _percent("DRAM%", "dram_bandwidth_percent", 3),
+    Column("MEMORY", 13, lambda gpu, _: text.memory_text(gpu)),
+    Column("POWER", 10, lambda gpu, _: text.power_text(gpu)),
+    Column("TEMP", 6, text.temperature_text),
+    _percent("FAN%", "fan_percent", 8),
+    Column("CLOCK", 9, text.clock_text),
+    Column("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
+    Column(
+        "PCIe RX/TX", 14,
+        lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
+    ),
+    Column(
+        "NVLink RX/TX", 14,
+        lambda gpu, _: text.both_ways(gpu.nvlink_rx_bytes_per_second, gpu.nvlink_tx_bytes_per_second), 7,
+    ),
+    Column("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 10),
+    Column("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 9),
+)  # fmt: skip
+_NAME_RANK, _METER_RANK = 5, 11
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the full lines of a frame have room for."""
+
+    name: int
+    meter: int
+    spark: int
+    columns: tuple[Column, ...]
+
+
+TRY_WITHOUT = "Try: gputop demo storm"
+
+
+def no_gpu_sentence(frame: Frame) -> str:
+    """Why there is no line of a GPU."""
+    traced = "CUDA calls are still traced."
+    more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
+    for problem in frame.problems:
+        if says_why_none(problem):
+            return f"No GPU is shown: {escape_text(brief(problem.partition(': ')[2], 0))}. {more}"
+    if frame.driver:
+        return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. {traced}"
+    return f"No GPU is shown: NVML could not be loaded (no NVIDIA driver). {more}"
+
+
+def says_why_none(problem: str) -> bool:
+    """Whether a problem is the reason for which no GPU is shown."""
+    return problem.partition(": ")[0] in ("no GPU figures", "NVML")
+
+
+def offered(column: Column, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
+    """Whether some GPU has a figure for a column, or is in trouble, so that it had one a moment ago."""
+    return any(text.trouble(gpu, glyphs) or column.text(gpu, glyphs) != NA for gpu in gpus)
+
+
+def _plan(frame: Frame, width: int, glyphs: Glyphs) -> _Plan:
+    """Adds what is optional by rank while the graph keeps its least width."""
+    wanted = [(column.rank, column.width, column) for column in COLUMNS]
+    room = width - 4 - 5 - _SPARK_MIN - sum(size for rank, size, _ in wanted if rank == 0)
+    name = min(max((len(gpu.name) for gpu in frame.gpus), default=0), _NAME_MAX)
+    extras: list[tuple[int, int, Column | None]] = [
+        (_NAME_RANK, name + 1, None),
+        (_METER_RANK, _METER + 1, None),
+    ]
+    extras += [entry for entry in wanted if entry[0] and offered(entry[2], frame.gpus, glyphs)]
+    taken: set[int] = {0}
+    for rank, size, _ in sorted(extras, key=lambda entry: entry[0]):
+        if (size if rank != _METER_RANK else _METER_ROOM) <= room:
+            room -= size
+            taken.add(rank)
+    return _Plan(
+        name if _NAME_RANK in taken else 0,
+        _METER if _METER_RANK in taken else 0,
+        min(_SPARK_MIN + max(room, 0), _SPARK_MAX),
+        tuple(column for rank, _, column in wanted if rank in taken),
+    )
+
+
+def _utilization(gpu: GpuRow, glyphs: Glyphs) -> Span:
+    shown = NA if gpu.utilization_percent is None else f"{gpu.utilization_percent}%"
+    return fit(shown, 4, right=True), "unknown" if shown == NA or text.trouble(gpu, glyphs) else "value"
+
+
+def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
+    """The utilisation of the newest marks, or why there is none."""
+    if trouble := text.trouble(gpu, glyphs):
+        return fit(trouble[0].replace(" the ", " "), width, ellipsis=glyphs.ellipsis), trouble[1]
+    if gpu.mig_enabled and gpu.utilization_percent is None:
+        return fit(f"MIG: {format_counted(len(gpu.mig), 'instance')}", width, ellipsis=glyphs.ellipsis), "dim"
+    return sparkline(gpu.utilization_history, width, ascii_only=glyphs.ascii), "busy"
+
+
+def _token(column: Column, gpu: GpuRow, shown: str) -> str:
+    if shown == NA:
+        return "unknown"
+    held = column.title in ("CLOCK", "THROTTLE") and text.slowed(gpu)
+    return "warn" if held else ""
+
+
+def _heading(frame: Frame, width: int, plan: _Plan) -> Line:
+    """The names of the columns of the full lines."""
+    seconds = plan.spark / frame.rate_hz if frame.rate_hz > 0 else 0
+    title = f"last {seconds:.0f} s, 0-100%"
+    parts = ["GPU ", fit("NAME", plan.name + 1) if plan.name else "", "UTIL "]
+    parts += [" " * (plan.meter + 1) if plan.meter else ""]
+    parts += [fit(title if len(title) <= plan.spark else "0-100%", plan.spark)]
+    parts += [fit(column.title, column.width, right=True) for column in plan.columns]
+    return merged(fit_line([("".join(parts), "head")], width, token="head"))
+
+
+def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
+    """The figures of a GPU in one line."""
+    cursor = glyphs.cursor if selected else " "
+    spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index:>2} ", "value")]
+    if plan.name:
+        name = fit(escape_text(gpu.name, ascii_only=glyphs.ascii), plan.name, ellipsis=glyphs.ellipsis)
+        spans.append((name + " ", "dim"))
+    spans += [_utilization(gpu, glyphs), (" ", "")]
+    if plan.meter:
+        share = None if gpu.utilization_percent is None else gpu.utilization_percent / 100
+        full, empty = bar(share, plan.meter, ascii_only=glyphs.ascii)
+        spans += [(full, "busy"), (empty, "rule"), (" ", "")]
+    spans.append(_graph(gpu, plan.spark, glyphs))
+    for column in plan.columns:
+        shown = column.text(gpu, glyphs)
+        cell = " " + fit(shown, column.width - 1, right=True, ellipsis=glyphs.ellipsis)
+        spans.append((cell, _token(column, gpu, shown)))
+    return _selected(merged(fit_line(spans, width)), selected)
+
+
+def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
+    """A GPU in a part of a line: index, a sign while its clocks are held down, utilisation, memory, power."""
+    cursor = glyphs.cursor if selected else " "
+    held = (glyphs.warning, "warn") if text.slowed(gpu) else (" ", "")
+    spans: list[Span] = [
+        (cursor, "cursor"),
+        (f"{gpu.index}", "value"),
+        held,
+        _utilization(gpu, glyphs),
+        (" ", ""),
+    ]
+    tail = [_cell(text.memory_text(gpu), 12), _cell(text.power_text(gpu), 9)]
+    while tail and 8 + 4 + sum(len(shown) for shown, _ in tail) > width:
+        tail.pop()
+    spans.append(_graph(gpu, max(width - 8 - sum(len(shown) for shown, _ in tail), 0), glyphs))
+    return _selected(fit_line([*spans, *tail], width), selected)
+
+
+def _cell(shown: str, width: int) -> Span:
+    return fit(shown, width, right=True), "" if shown != NA else "unknown"
+
+
+def _selected(line: Line, selected: bool) -> Line:
+    return tuple((shown, f"{token}+select") for shown, token in line) if selected else line
+
+
+def has_full_lines(frame: Frame, width: int, height: int) -> bool:
+    """Whether each GPU has a line of its own, below a heading."""
+    return len(frame.gpus) + 1 <= height and width >= 64
+
+
+def lines_needed(frame: Frame, width: int, room: int) -> int:
+    """How many lines the pane wants (without a title) when it may have at most ``room``."""
+    if not frame.gpus:
+        return 1
+    if has_full_lines(frame, width, room):
+        return len(frame.gpus) + 1
+    per_line = max(width // CELL_MIN, 1)
+    return min(-(-len(frame.gpus) // per_line), max(room, 1))
+
+
+def gpu_lines(
+    frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None = None
+) -> tuple[list[Line], str]:
+    """The pane's lines and what is out of sight.
+
+    Args:
+        frame: What is shown.
+        width: Columns of the pane.
+        height: Lines of the pane.
+        glyphs: The signs to draw with.
+        selected: The index of the GPU with the cursor, if one has it.
+    """
+    if not frame.gpus:
+        return [fit_line([(no_gpu_sentence(frame), "unknown")], width, ellipsis=glyphs.ellipsis)], ""
+    if has_full_lines(frame, width, height):
+        plan = _plan(frame, width, glyphs)
+        rows = (_full_line(gpu, plan, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus)
+        return [_heading(frame, width, plan), *rows], ""
+    return _short_lines(frame, width, height, glyphs, selected)
+
+
+def _short_lines(
+    frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None
+) -> tuple[list[Line], str]:
+    """Columns of short cells, read downwards; the selected one is always in sight."""
+    per_line = max(width // CELL_MIN, 1)
+    cell = (width - (per_line - 1) * 3) // per_line
+    count = -(-len(frame.gpus) // per_line)
+    place = next((at for at, gpu in enumerate(frame.gpus) if gpu.index == selected), 0) % count
+    first = max(0, place - height + 1)
+    lines, shown = [], 0
+    for line in range(first, min(count, first + height)):
+        spans: list[Span] = []
+        for gpu in frame.gpus[line::count][:per_line]:
+            spans += [(f" {glyphs.separator} ", "rule")] if spans else []
+            spans += _short_cell(gpu, cell, glyphs, selected=gpu.index == selected)
+            shown += 1
+        lines.append(merged(fit_line(spans, width)))
+    hidden = len(frame.gpus) - shown
+    return lines, f"+{hidden} GPU{'s' if hidden > 1 else ''}" if hidden > 0 else ""

@@ -1,0 +1,131 @@
+"""The page of one GPU: every figure, why the others are not there, its instances and its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.engine.frame import Frame, GpuRow, MigRow
+from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
+from gputop.ui.model.gpus import gpu_text, gpu_users
+from gputop.ui.model.gpus.gpu_text import NA
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, paragraph
+
+_SECTION, _LABEL, _CELL_MIN = 10, 17, 34
+_HELD_WIDE = "clock limit"  # may be long: it has a line of its own
+_NO_PROCESS = "no process has a context on this GPU"
+_MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TENS%", 7), ("DRAM%", 7))
+
+
+def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
+    """All that is known of a GPU.
+
+    Args:
+        gpu: The GPU.
+        frame: The frame it is of.
+        width: Columns of the page.
+        glyphs: The signs to draw with.
+    """
+    lines = [_who(gpu, width, glyphs), _graph(gpu, frame, width, glyphs)]
+    if not gpu.lost:
+        for title, figures in gpu_text.SECTIONS:
+            lines += _section(title, figures, gpu, width, glyphs)
+    for sentence in gpu_text.reasons(gpu):
+        lines += paragraph(sentence, "alert" if gpu.lost else "unknown", width, glyphs)
+    lines += instances(gpu, glyphs)
+    lines += processes(gpu, glyphs)
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+
+
+def _who(gpu: GpuRow, width: int, glyphs: Glyphs) -> Line:
+    facts = [gpu.pci_bus_id, f"sample {format_ns(gpu.age_ns)} old", gpu.uuid]
+    rest = f"  {glyphs.dot}  ".join(escape_text(fact) for fact in facts if fact)
+    name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+    return ((f" GPU {gpu.index}", "value"), (f"  {name}  ", ""), (rest, "faint"))
+
+
+def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
+    """The utilisation over as many marks as there is room for, on its fixed scale."""
+    if trouble := gpu_text.trouble(gpu, glyphs):
+        return ((" ", ""), trouble)
+    if all(value is None for value in gpu.utilization_history):
+        return ((" no utilisation reported so far", "unknown"),)
+    room = max(width - 26, 8)
+    shown = min(room, len(gpu.utilization_history))
+    seconds = shown / frame.rate_hz if frame.rate_hz > 0 else 0
+    graph = sparkline(gpu.utilization_history, shown, ascii_only=glyphs.ascii)
+    return ((" ", ""), (graph, "busy"), (f" 0-100%, last {seconds:.0f} s", "faint"))
+
+
+def _section(
+    title: str, figures: Sequence[gpu_text.Figure], gpu: GpuRow, width: int, glyphs: Glyphs
+) -> list[Line]:
+    """Figures side by side, with what they belong to in front."""
+    across = max((width - _SECTION - 1) // _CELL_MIN, 1)
+    cell = (width - _SECTION - 1) // across
+    cells = [_cell(figure, gpu, cell, glyphs) for figure in figures if figure.label != _HELD_WIDE]
+    rows: list[list[Span]] = [
+        [span for spans in cells[at : at + across] for span in spans] for at in range(0, len(cells), across)
+    ]
+    rows += [
+        _cell(figure, gpu, width - _SECTION - 1, glyphs) for figure in figures if figure.label == _HELD_WIDE
+    ]
+    names = [title, *[""] * (len(rows) - 1)]
+    return [
+        merged(((fit(f" {name}", _SECTION + 1), "head"), *row)) for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def _cell(figure: gpu_text.Figure, gpu: GpuRow, width: int, glyphs: Glyphs) -> list[Span]:
+    shown = figure.text(gpu, glyphs)
+    token = "unknown" if shown == NA else "value"
+    if figure.label == _HELD_WIDE and gpu_text.slowed(gpu):
+        token = "warn"
+    return [
+        (fit(figure.label, _LABEL), "dim"),
+        (fit(shown, max(width - _LABEL, 1), ellipsis=glyphs.ellipsis), token),
+    ]
+
+
+def _heads(heads: Sequence[tuple[str, int]], last: str) -> Line:
+    text = "".join(fit(title, width, right=True) for title, width in heads)
+    return ((f" {text}  {last}", "head"),)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else format_percent(value)
+
+
+def instances(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
+    """The instances of a GPU that is cut (MIG), with a title; nothing of one that is not."""
+    if not gpu.mig_enabled:
+        return []
+    title: Line = ((f" Instances (MIG) {len(gpu.mig)}", "title"),)
+    if not gpu.mig:
+        return [title, ((" MIG is on without an instance: nothing can run on this GPU", "dim"),)]
+    return [title, _heads(_MIG_HEADS, "NAME"), *(_instance(row, glyphs) for row in gpu.mig)]
+
+
+def _instance(row: MigRow, glyphs: Glyphs) -> Line:
+    texts = (
+        str(row.index),
+        "-" if row.gpu_instance is None else str(row.gpu_instance),
+        "-" if row.multiprocessors is None else str(row.multiprocessors),
+        f"{format_bytes(row.memory_used_bytes)}/{format_bytes(row.memory_total_bytes)}",
+        _share(row.sm_active_percent),
+        _share(row.tensor_active_percent),
+        _share(row.dram_bandwidth_percent),
+    )
+    cells = "".join(fit(text, size, right=True) for text, (_, size) in zip(texts, _MIG_HEADS, strict=True))
+    names = "  ".join(escape_text(text, ascii_only=glyphs.ascii) for text in (row.name, row.uuid) if text)
+    return ((f" {cells}", ""), (f"  {names}", "dim"))
+
+
+def processes(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
+    """Who has a context on the GPU, with a title; nothing when NVML does not say who."""
+    if gpu.processes is None:
+        return []
+    title: Line = ((f" Processes {len(gpu.processes)}", "title"),)
+    if not gpu.processes:
+        return [title, ((f" {_NO_PROCESS}", "dim"),)]
+    table = gpu_users.table([(gpu, row) for row in gpu.processes], glyphs, with_gpu=False)
+    return [title, *table, *(((f" {text}", "warn"),) for text in gpu_text.idle_holders(gpu, glyphs))]

@@ -1,0 +1,1 @@
+"""Which processes are listed, how, and in which columns."""

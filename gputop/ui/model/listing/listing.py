@@ -1,0 +1,182 @@
+"""Which processes the table lists and how: filtered, by GPU, as a tree, with one that is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.format import escape_text
+from gputop.ui.model.listing.filter import Filter
+from gputop.ui.model.listing.grouping import labels, next_group, parents_by
+from gputop.ui.model.listing.tree import Tree, ancestors, parents_of, tree_of
+from gputop.ui.model.look import Glyphs, Span
+from gputop.ui.model.table import Context, Table
+
+
+class Listing:
+    """What the user has chosen to see of the processes.
+
+    Attributes:
+        filter: The filter that was typed.
+        gpu: The index of the one GPU whose processes are listed, None for all.
+        as_tree: Whether processes stand below the process that started them.
+        group: What they are grouped by, one of ``GROUPS``; "" for nothing.
+        only: GPUs beside whose processes none is ever listed (``--gpu``); empty for all.
+        followed: The process that stays selected, listed and in sight, None for none.
+        tree: The tree shown, empty when it is a list.
+    """
+
+    def __init__(self) -> None:
+        """List everything."""
+        self.filter = Filter()
+        self.gpu: int | None = None
+        self.as_tree = False
+        self.group = ""
+        self.only: frozenset[int] = frozenset()
+        self.followed: ProcessRow | None = None
+        self.tree = Tree()
+        self._unfolded: set[int] = set()
+        self._shown = self._all = 0
+
+    def show(self, table: Table[ProcessRow], frame: Frame, *, ascii_only: bool) -> str:
+        """Give a table its rows.
+
+        Args:
+            table: The process table.
+            frame: What is shown.
+            ascii_only: Whether to draw with ASCII only.
+
+        Returns:
+            A sentence when the followed process has left the frame, else "".
+        """
+        farewell = self._look_for_followed(frame)
+        storms = {storm.pid for storm in frame.storms}
+        rows = [row for row in frame.processes if self._listed(row, storms)]
+        if self.as_tree and self.filtered:  # workers of who passes are part of its branch
+            passed, parents = {row.pid for row in rows}, parents_of(frame.processes)
+            rows = [
+                row
+                for row in frame.processes
+                if row.pid in passed or not passed.isdisjoint(ancestors(row.pid, parents))
+            ]
+        self._shown, self._all = len(rows), len(frame.processes)
+        if self.as_tree or self.group:
+            parents = parents_by(rows, self.group) if self.group else parents_of(rows)
+            above = ancestors(self.followed.pid, parents) if self.followed else []
+            self.tree = tree_of(
+                rows,
+                self._unfolded.union(above),
+                ascii_only=ascii_only,
+                parents=parents,
+                labels=labels(rows, self.group) if self.group else None,
+            )
+        else:
+            self.tree = Tree(tuple(rows))
+        table.arrange, table.sorted_as = self.tree.arranged, self.tree.sums  # type: ignore[assignment]
+        table.held = self.followed is not None
+        if self.followed is not None and table.selected != self.followed.pid:
+            table.select(self.followed.pid)
+        table.update(self.tree.rows, frame.time_ns)
+        return farewell
+
+    def _look_for_followed(self, frame: Frame) -> str:
+        row = self.followed
+        if row is None or any(one.pid == row.pid for one in frame.processes):
+            return ""
+        self.followed = None
+        return f"the followed process {row.pid} {escape_text(row.name)} has ended"
+
+    def _listed(self, row: ProcessRow, storms: set[int]) -> bool:
+        if self.followed is not None and row.pid == self.followed.pid:
+            return True  # who is followed is not lost out of sight
+        if self.only and self.only.isdisjoint(row.gpus or ()):
+            return False
+        if self.gpu is not None and self.gpu not in (row.gpus or ()):
+            return False
+        return self.filter.passes(row, storms)
+
+    @property
+    def filtered(self) -> bool:
+        """Whether some processes may not be listed."""
+        return bool(self.filter.text) or self.gpu is not None
+
+    def clear(self) -> None:
+        """List all processes again."""
+        self.filter, self.gpu = Filter(), None
+
+    def next_gpu(self, frame: Frame) -> None:
+        """From all GPUs to the first, to the second, and so on back to all."""
+        known = {gpu.index for gpu in frame.gpus}.union(*(row.gpus or () for row in frame.processes))
+        later = sorted(index for index in known if self.gpu is None or index > self.gpu)
+        self.gpu = later[0] if later else None
+
+    def fold(self, table: Table[ProcessRow]) -> bool:
+        """Fold or unfold the branch that the selected process belongs to; False when it is in none."""
+        row = table.selected_row
+        if row is None:
+            return False
+        if row.pid in self._unfolded:
+            self._unfolded.discard(row.pid)
+        elif row.pid in self.tree.members:
+            self._unfolded.add(row.pid)
+        elif row.pid in self.tree.parents:
+            parent = self.tree.parents[row.pid]
+            self._unfolded.discard(parent)
+            table.select(parent)
+        else:
+            return False
+        return True
+
+    def next_group(self, frame: Frame) -> None:
+        """Group by the next thing that some process has, behind the last one by nothing."""
+        self.group = next_group(frame.processes, self.group)
+        self.as_tree = False
+
+    def toggle_tree(self, table: Table[ProcessRow]) -> None:
+        """From the list to the tree and back; the cursor goes to the branch that its process is folded in."""
+        self.as_tree, self.group = not self.as_tree, ""
+        row = table.selected_row
+        if self.as_tree and row is not None and self.followed is None:
+            above = ancestors(row.pid, parents_of(table.rows))
+            folded = [pid for pid in above if pid not in self._unfolded]
+            if folded and table.chosen:
+                table.select(folded[-1])
+
+    def title(self, glyphs: Glyphs) -> list[Span]:
+        """What the title says behind the number of processes."""
+        count = f" {self._shown} of {self._all}" if self.filtered else f" {self._all}"
+        spans: list[Span] = [(count, "dim")]
+        if self.as_tree:
+            spans.append(("  tree", "chrome"))
+        if self.group:
+            spans.append((f"  by {self.group} [G]", "chrome"))
+        if self.only:
+            spans.append((f"  --gpu {','.join(map(str, sorted(self.only)))}", "chrome"))
+        if self.gpu is not None:
+            spans.append((f"  GPU {self.gpu} [g]", "chrome"))
+        if self.filter.text:
+            slow = " takes too long" if self.filter.slow else ""
+            shown = escape_text(self.filter.text, ascii_only=glyphs.ascii)
+            spans.append((f"  filter {shown}{slow} [/]", "chrome"))
+        if self.followed is not None:
+            spans.append((f"  following {self.followed.pid} [f]", "chrome"))
+        return spans
+
+    def context(self, context: Context) -> Context:
+        """The context of the cells with what the tree adds: leads, and storms within folded branches."""
+        storms = dict(context.storms)
+        for pid, members in self.tree.members.items():
+            stormy = next((storms[member] for member in members if member in storms), None)
+            if stormy:
+                storms[pid] = stormy
+        return replace(context, storms=storms, leads=self.tree.leads)
+
+    def empty(self, frame: Frame) -> tuple[str, ...]:
+        """What is said when processes are there and none is listed, else nothing."""
+        if not frame.processes or not self.filtered:
+            return ()
+        what = f"filter {escape_text(self.filter.text)!s}" if self.filter.text else f"GPU {self.gpu}"
+        return (
+            f"No process matches {what} ({len(frame.processes)} hidden).",
+            "[/] another filter, [Esc] all",
+        )

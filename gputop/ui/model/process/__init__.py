@@ -1,0 +1,1 @@
+"""One process as lines: calls, threads, code, kernels, memory, steps."""

@@ -1,0 +1,154 @@
+"""The flame graph of lines: calls' time and time off the CPU by stack, as rows of cells, zoomable.
+
+``flame(tree, zoom, width, height, glyphs, selected=…)`` draws a tree (``flametree.tree_of(row)``): the zoomed
+node over the whole width in the first line, what it calls below it, each as wide as its share. It returns
+``Flame``: lines of exactly ``width`` columns, and ``path_at(x, y)`` for a click. ``zoom`` and ``selected``
+are paths of names; ``move(tree, selected, "down")`` gives the neighbour for the arrow keys, ``told`` a node
+in words. A path that is gone from a newer frame leads as far as it still does. To begin with, zoom to
+``flametree.start(tree)``: above it nothing branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gputop.format import clip, escape_text, fit, format_count, format_percent
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.process.flametree import Kind, Node, Path
+
+Way = Literal["up", "down", "left", "right"]
+_TOKENS: dict[Kind, str] = {
+    "root": "head", "own": "value", "folded": "dim", "call": "pending", "wait": "cause.U", "other": "unknown",
+}  # fmt: skip
+_TOLD = 6  # columns from which on a cell has its share
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One node as it is drawn: ``width`` columns from ``x`` on, in line ``y``."""
+
+    path: Path
+    node: Node
+    x: int
+    y: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flame:
+    """The drawn graph.
+
+    Attributes:
+        lines: Of exactly the width asked for.
+        cells: What stands where; nodes narrower than a column have none.
+        deeper: Levels that have no room.
+    """
+
+    lines: tuple[Line, ...]
+    cells: tuple[Cell, ...]
+    deeper: int
+
+    def path_at(self, x: int, y: int) -> Path | None:
+        """The path of the node at a place of the pane; None where there is none."""
+        found = (cell.path for cell in self.cells if cell.y == y and cell.x <= x < cell.x + cell.width)
+        return next(found, None)
+
+
+def flame(
+    tree: Node, zoom: Path, width: int, height: int, glyphs: Glyphs, *, selected: Path | None = None
+) -> Flame:
+    """The graph below a node.
+
+    Args:
+        tree: All of it.
+        zoom: The node that has the whole width.
+        width: Columns.
+        height: Lines.
+        glyphs: The signs to draw with.
+        selected: The node with the cursor, None where the keys go elsewhere.
+    """
+    path, top = tree.at(zoom)
+    if not top.ns or height < 1 or width < 1:
+        return Flame((), (), 0)
+    cells = tuple(_cells(top, path, width, height))
+    rows = max(cell.y for cell in cells) + 1
+    lines = tuple(
+        _row([cell for cell in cells if cell.y == y], tree.ns, width, glyphs, selected) for y in range(rows)
+    )
+    return Flame(lines, cells, max(top.depth - height, 0))
+
+
+def _cells(top: Node, path: Path, width: int, height: int) -> Iterator[Cell]:
+    """The cells of a node and of what is below it: children lie within their parent, side by side."""
+    waiting = [Cell(path, top, 0, 0, width)]
+    while waiting:
+        cell = waiting.pop()
+        yield cell
+        if cell.y + 1 >= height or not cell.node.ns:
+            continue
+        done = 0
+        for child in cell.node.ordered():
+            low = cell.x + done * cell.width // cell.node.ns
+            done += child.ns
+            high = cell.x + done * cell.width // cell.node.ns
+            if high > low:
+                waiting.append(Cell((*cell.path, child.name), child, low, cell.y + 1, high - low))
+
+
+def _row(cells: list[Cell], whole_ns: int, width: int, glyphs: Glyphs, selected: Path | None) -> Line:
+    spans: list[Span] = []
+    at = 0
+    for cell in sorted(cells, key=lambda one: one.x):
+        chosen = "+select" if cell.path == selected else ""
+        spans.append((" " * (cell.x - at), ""))
+        spans += [(text, token + chosen) for text, token in _text(cell, whole_ns, glyphs)]
+        at = cell.x + cell.width
+    return fit_line(merged(spans), width)
+
+
+def _text(cell: Cell, whole_ns: int, glyphs: Glyphs) -> list[Span]:
+    """A bar at its left edge, then its name and its share of all the time, as far as they fit."""
+    edge, room = "|" if glyphs.ascii else "▏", cell.width - 1
+    token = _TOKENS[cell.node.kind]
+    name = escape_text(cell.node.name, ascii_only=glyphs.ascii)
+    share = f" {format_percent(100 * cell.node.ns / max(whole_ns, 1))}%"
+    if room >= _TOLD + len(share):
+        text = fit(clip(name, room - len(share), glyphs.ellipsis) + share, room)
+    else:
+        text = fit(clip(name, room, "" if room < _TOLD else glyphs.ellipsis), room)
+    return [(edge, "rule.focus"), (text, token)]
+
+
+def move(tree: Node, selected: Path, way: Way) -> Path:
+    """The neighbour of a node: its caller, its widest callee, what stands beside it.
+
+    Args:
+        tree: All of it.
+        selected: Where the cursor is.
+        way: ``up`` to the caller, ``down`` to the callee with most time, ``left`` and ``right`` beside it.
+    """
+    path, node = tree.at(selected)
+    if way == "up":
+        return path[:-1]
+    if way == "down":
+        widest = max(node.children.values(), key=lambda child: child.ns, default=None)
+        return (*path, widest.name) if widest is not None else path
+    if not path:
+        return path
+    names = [child.name for child in tree.at(path[:-1])[1].ordered()]
+    place = names.index(path[-1]) + (1 if way == "right" else -1)
+    return (*path[:-1], names[min(max(place, 0), len(names) - 1)])
+
+
+def told(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
+    """A node's name and its figures: ``51 % of wall time, 31 % of all, 1.2k calls+waits/s``."""
+    path, node = tree.at(path)
+    seconds = max(window_ns, 1) / 1e9
+    share = f", {format_percent(100 * node.ns / max(tree.ns, 1))} % of all" if path else ""
+    return (
+        escape_text(node.name),
+        f"{format_percent(100 * node.ns / max(window_ns, 1))} % of wall time{share}, "
+        f"{format_count(node.count / seconds)} calls+waits/s",
+    )

@@ -1,0 +1,208 @@
+"""What the explanation reports of one process, as lines: its kernels, memory, failed calls, ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, per_step_text
+from gputop.analysis.answer.memory_report import BEFORE, KINDS, counted, leak_line, shortage_lines
+from gputop.analysis.answer.picture import RankTimes
+from gputop.analysis.answer.report import Report
+from gputop.engine.calls.failed_calls import failure_line, launch_line
+from gputop.engine.calls.launch_counts import NAMELESS, by_folded_name, folded, shape_text
+from gputop.engine.calls.stack_table import Line as SourceLine
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.format import escape_text, format_bytes, format_count, format_counted, format_ns, format_percent
+from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+
+_SHAPES_FROM, _SHAPE_WIDTH = 110, 24  # columns of the pane, of a shape
+
+
+class _Told(NamedTuple):
+    """What the explanation knows of kernels of one folded name: GPU time and its error as shares."""
+
+    per_step: float | None = None
+    line: SourceLine | None = None
+    gpu: tuple[float, float] | None = None
+
+
+def kernel_lines(
+    frame: Frame, row: ProcessRow, width: int, glyphs: Glyphs, report: Report | None = None
+) -> list[Line]:
+    """A heading, and a line for each name; kernels that differ in their templates only are one line.
+
+    ``SMALL%`` is the share of launches with fewer threads than fill the GPU, of those whose shape is known;
+    ``SHAPE`` the most frequent one. Launches a second are those of the frame; launches a step, the line that
+    makes most of them, and the estimate of their GPU time with its error (``GPU%``, of the time that was
+    explained) are those of the explanation, where it knows them.
+    """
+    seconds, total = frame.window_ns / 1e9, sum(kernel.launches for kernel in row.kernels)
+    known = _explained(report, row.pid)
+    timed = any(one.gpu is not None for one in known.values())
+    shapes = width >= _SHAPES_FROM
+    shape_head = f"{'SHAPE':<{_SHAPE_WIDTH}} " if shapes else ""
+    gpu_head = f"{'GPU%':>6} " if timed else ""
+    head = f" {'LAUNCH/s':>8} {'/STEP':>6} {'SHARE%':>6} {'SMALL%':>6} {gpu_head} {'LIBRARY':<16} "
+    head += f"{shape_head}KERNEL"
+    lines: list[Line] = [((head, "head"),)]
+    for kernel in by_folded_name(row.kernels):
+        share = format_percent(100 * kernel.launches / max(total, 1))
+        several = f"  {kernel.kernels} kernels" if kernel.kernels > 1 else ""
+        told = known.get((kernel.name, kernel.library), _Told())
+        step = "-" if told.per_step is None else per_step_text(told.per_step)
+        small = "-" if kernel.small is None else format_percent(100 * kernel.small / kernel.shaped)
+        gpu = f"{_gpu_text(told.gpu, glyphs):>6} " if timed else ""
+        lead = f" {format_count(kernel.launches / seconds):>8} {step:>6} {share:>6} {small:>6} {gpu} "
+        whose = escape_text(kernel.library or "-", ascii_only=glyphs.ascii)[:16]
+        shape = "-" if kernel.shape is None else shape_text(kernel.shape)
+        at = f"  {escape_text(told.line.brief, ascii_only=glyphs.ascii)}" if told.line is not None else ""
+        spans = [
+            (lead, "value"),
+            (f"{whose:<16} ", "dim"),
+            *([(f"{shape:<{_SHAPE_WIDTH}} ", "value")] if shapes else []),
+            (escape_text(kernel.name, ascii_only=glyphs.ascii), "unknown" if kernel.name == NAMELESS else ""),
+            (several + at, "dim"),
+        ]
+        lines.append(fit_line(spans, width, ellipsis=glyphs.ellipsis))
+    return lines
+
+
+def _explained(report: Report | None, pid: int) -> dict[tuple[str, str], _Told]:
+    """What is known by folded name and library."""
+    kernels = report.kernels if report is not None else None
+    if kernels is None:
+        return {}
+    alike: dict[tuple[str, str], list[KernelLaunches]] = {}
+    for row in kernels.rows:
+        if row.pid == pid:
+            alike.setdefault((folded(row.name) or NAMELESS, row.library), []).append(row)
+    return {key: _together(kernels, rows) for key, rows in alike.items()}
+
+
+def _together(kernels: KernelReport, rows: list[KernelLaunches]) -> _Told:
+    steps = [step for row in rows if (step := kernels.per_step(row)) is not None]
+    lines: dict[SourceLine, int] = {}
+    for row in rows:
+        lines = counted(lines, row.lines)
+    times = [row.gpu for row in rows if row.gpu is not None]
+    gpu = None
+    if len(times) == len(rows):  # else the time of the others is missing in it
+        over = max(kernels.over_ns, 1)
+        gpu = sum(one.ns for one in times) / over, sum(one.error_ns for one in times) / over
+    return _Told(sum(steps) if steps else None, _most(lines), gpu)
+
+
+def _gpu_text(gpu: tuple[float, float] | None, glyphs: Glyphs) -> str:
+    """``41±3``, in percent; ``-`` where it is not known."""
+    if gpu is None:
+        return "-"
+    return f"{100 * gpu[0]:.0f}{'+-' if glyphs.ascii else '±'}{math.ceil(100 * gpu[1])}"
+
+
+def _most(lines: dict[SourceLine, int]) -> SourceLine | None:
+    return max(lines, key=lambda one: (lines[one], one), default=None)
+
+
+# The memory of a process as lines: held by line, growing without end, and what failed for lack of it.
+
+
+def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """All of it, the troubles first; the newest shortage before older ones."""
+    memory = report.memory if report is not None else None
+    held = next((one for one in memory.processes if one.pid == pid), None) if memory else None
+    if memory is None or held is None:
+        return []
+    lines: list[Line] = []
+    for one in sorted(memory.shortages, key=lambda one: -one.time_ns):
+        if one.pid == pid:
+            first, *rest = shortage_lines(one)
+            lines += _wrapped(first, width, glyphs, "alert")
+            lines += [line for text in rest for line in _wrapped(text, width, glyphs, "")]
+    for leak in memory.leaks:
+        if leak.pid == pid:
+            lines += _wrapped(leak_line(leak), width, glyphs, "warn")
+    until = "held until its end" if held.ended else "holds"
+    head = f"{until} {format_bytes(held.held)} of the GPU (at most {format_bytes(held.peak)})"
+    if held.pinned:
+        head += f", {format_bytes(held.pinned)} page-locked"
+    if not held.whole:
+        head += f", and {BEFORE}"
+    if held.strangers:
+        head += f"; it freed {format_counted(held.strangers, 'allocation')} from before it was watched"
+    lines += _wrapped(head, width, glyphs, "value")
+    if held.lines:
+        lines.append(((f" {'HELD':>6} {'PIECES':>6} {'TOOK':>6} {'TIMES':>6}  {'KIND':<11} LINE", "head"),))
+    for row in held.lines:
+        place = row.line.text() if row.line is not None else "not known"
+        shown = (
+            f" {format_bytes(row.held):>6} {format_count(row.pieces):>6} {format_bytes(row.taken):>6} "
+            f"{format_count(row.takes):>6}  {KINDS.get(row.use, row.use):<11} "
+        )
+        text = escape_text(place, ascii_only=glyphs.ascii)
+        token = "" if row.held else "dim"
+        lines.append(fit_line([(shown, token), (text, token)], width, ellipsis=glyphs.ellipsis))
+    return lines
+
+
+def _wrapped(text: str, width: int, glyphs: Glyphs, token: str) -> list[Line]:
+    indent = 1 + len(text) - len(text.lstrip())
+    return paragraph(text.strip(), token, width, glyphs, indent=indent)
+
+
+# The calls of a process that failed, as lines: error and text, how often, when first, at which line.
+
+
+def failed_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """All of a process, the newest first; below one that ends everything what the GPU was given before it."""
+    every = report.failures if report is not None else ()
+    failures = sorted((one for one in every if one.pid == pid), key=lambda one: -one.last_ns)
+    lines: list[Line] = []
+    for failure in failures:
+        lines += paragraph(failure_line(failure), "alert" if failure.error.sticky else "", width, glyphs)
+        if failure.error.sticky:
+            said = "every later call of the process fails"
+            if failure.launches:
+                said += "; not known to have ended before it:"
+            lines += paragraph(said, "warn", width, glyphs, indent=3)
+        for launch in failure.launches:
+            lines += paragraph(launch_line(launch, failure.first_ns), "dim", width, glyphs, indent=5)
+    return lines
+
+
+# The ranks of a job on this machine: who comes last to the collectives, who waits, what makes it late.
+
+
+def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """A heading, and a line for each rank, who is last most often first; those of ``pid`` are marked.
+
+    ``LAST%`` is the share of the collectives in which it came last, ``LATE`` how long it came after the first
+    rank and ``WAITS`` how long before the last one, a collective; ``FINDING`` the largest one of its own.
+    """
+    ranks = report.ranks.ranks if report is not None and report.ranks is not None else ()
+    rows = {row.pid: row for row in frame.processes}
+    head = f"  {'RANK':>5} {'PID':>8} {'GPU':<8} {'LAST%':>6} {'LATE':>8} {'WAITS':>8} {'COLL':>6}  FINDING"
+    lines: list[Line] = [((head, "head"),)]
+    for one in ranks:
+        row = rows.get(one.pid)
+        told = dict(row.belongs).get("rank") if row is not None else None
+        each = max(one.collectives, 1)
+        last = 100 * one.last / each
+        spans = [
+            (f"{'>' if one.pid == pid else ' '} {'-' if told is None else told:>5} {one.pid:>8} ", "value"),
+            (f"{one.brief_gpu[:8] or '-':<8} ", "dim"),
+            (f"{format_percent(last):>6} ", "warn" if last >= 50 and len(ranks) > 2 else "value"),
+            (f"{format_ns(one.late_ns / each):>8} {format_ns(one.ahead_ns / each):>8} ", "value"),
+            (f"{format_count(one.collectives):>6}  ", "dim"),
+            (escape_text(_finding(report, one), ascii_only=glyphs.ascii), ""),
+        ]
+        lines.append(fit_line(spans, width, ellipsis=glyphs.ellipsis))
+    return lines
+
+
+def _finding(report: Report | None, one: RankTimes) -> str:
+    """The title of the rank's largest finding."""
+    from gputop.analysis.findings.gap_findings import LATE  # loaded long before there is a report
+
+    own = [found for found in report.findings if found.pid == one.pid] if report is not None else []
+    return next((found.title for found in own if found.cause not in LATE), "")

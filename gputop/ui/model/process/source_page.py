@@ -1,0 +1,149 @@
+"""The page that shows a line in its file, with what the lines around it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gputop.engine.calls.source_text import Source
+from gputop.engine.calls.stack_table import Line as SourceLine
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.engine.wallclock import WallClock
+from gputop.format import clip, escape_text, format_count, format_ns, format_percent
+from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+from gputop.ui.model.process.code import coloured, stack_lines
+from gputop.ui.model.process.line_table import LineUse, line_uses
+
+AROUND = 100  # lines of the file before and after the one that is shown
+HOT = 0.1  # of the samples of a process, from which on a line stands out
+_UNKNOWN = (
+    "no source line was recorded here: see --stacks, and gputop check for the supported Python interpreters"
+)
+
+
+class SourcePage:
+    """A line in its file, with what the lines around it cost."""
+
+    def __init__(self, line: SourceLine | None, pid: int, source: Source | None) -> None:
+        """Start with a file that was read.
+
+        Args:
+            line: The line; None when there is none to show.
+            pid: The process whose calls are counted.
+            source: Its file.
+        """
+        self.line = line
+        self.pid = pid
+        self._source = source
+        self._first = max((line.line if line else 1) - AROUND, 1)
+        self._colours: Mapping[int, Line] | None = None  # made once: it takes some milliseconds
+
+    @property
+    def title(self) -> str:
+        """The line in words."""
+        return escape_text(f"Source of {self.line.text()}") if self.line else "Source"
+
+    @property
+    def place(self) -> int:
+        """Where the line is among ``lines``."""
+        known = self.line and self._source and self._source.lines
+        return max(self.line.line - self._first, 0) if self.line and known else 0
+
+    def _row_of(self, frame: Frame | None) -> ProcessRow | None:
+        return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
+
+    def head(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """What stays above the lines: the path, a doubt, the headings.
+
+        Args:
+            frame: What is counted.
+            width: Columns.
+            glyphs: The signs used.
+        """
+        if self.line is None or self._source is None:
+            return []
+        path = escape_text(self._source.path, ascii_only=glyphs.ascii)
+        out: list[Line] = [((f" {clip(path, width - 2, glyphs.ellipsis)}", "dim"),)]
+        out += self._stack(frame, width, glyphs)
+        if self._source.problem:
+            return out
+        newer = _is_newer(self._source, frame, self._row_of(frame))
+        if newer is not False:
+            doubt = "the file was changed after the program began: its lines may have moved"
+            if newer is None:
+                doubt = "the clock was set meanwhile: the file may have changed since the program began"
+            out.append(((f" {glyphs.warning} {doubt}", "warn"),))
+        return [*out, ((f"  CPU%  CALLS/s  TIME/s {'LINE':>6}", "head"),)]
+
+    def _stack(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """What it calls on the way to CUDA, and who calls it."""
+        uses = line_uses(self._row_of(frame))
+        frames = next((use.frames for use in uses if use.line == self.line), ())
+        return stack_lines(frames, width, glyphs) if len(frames) > 1 else []
+
+    def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
+        """The lines below the head; what they cost comes from a frame."""
+        if self.line is None or self._source is None or self._source.problem:
+            said = _UNKNOWN
+            if self.line is not None and self._source is not None:
+                where = (
+                    self.line.text()
+                    if self.line.is_native
+                    else f"line {self.line.line} in {self.line.function}()"
+                )
+                said = f"{where}: {self._source.problem}"
+            return paragraph(said, "unknown", width, glyphs)
+        out: list[Line] = []
+        row = self._row_of(frame)
+        uses = {use.line.line: use for use in line_uses(row) if use.line.file == self.line.file}
+        samples = sample_shares(row, self.line.file)
+        if self._colours is None:
+            end = self.line.line + AROUND
+            self._colours = coloured(self._source.lines, self._first, end, self._source.path)
+        seconds = max(frame.window_ns, 1) / 1e9 if frame else 1.0
+        last = min(self.line.line + AROUND, len(self._source.lines))
+        for number in range(self._first, last + 1):
+            code = self._colours.get(number, ((self._source.lines[number - 1].expandtabs(4), ""),))
+            lead = self._lead(number, uses.get(number), samples.get(number, 0.0), seconds, glyphs)
+            out.append((*lead, *self._code(code, number == self.line.line, width, glyphs)))
+        return out
+
+    @staticmethod
+    def _code(code: Line, here: bool, width: int, glyphs: Glyphs) -> Line:
+        """The text of a line: in its colours, or as the one that is shown."""
+        chosen = "value+select" if here else ""
+        shown = [(escape_text(text, ascii_only=glyphs.ascii), chosen or token) for text, token in code]
+        return fit_line(shown, max(width - 34, 1), ellipsis=glyphs.ellipsis, token=chosen)
+
+    def _lead(self, number: int, use: LineUse | None, share: float, seconds: float, glyphs: Glyphs) -> Line:
+        """What a line costs: the share of the samples on a CPU, its calls and waits, and their time."""
+        here = self.line is not None and number == self.line.line
+        rate = format_count(use.count / seconds) if use else ""
+        time = format_ns(use.sum_ns / seconds) if use else ""
+        sign = glyphs.cursor if here else " "
+        cpu = format_percent(100 * share) if share else ""
+        suffix = "+select" if here else ""
+        return (
+            (f" {cpu:>5} ", ("host" if share >= HOT else "value") + suffix),
+            (f"{rate:>8} {time:>7} ", ("value" if use else "") + suffix),
+            (f"{number:>6} ", "dim" + suffix),
+            (f"{sign} ", "cursor" + suffix),
+        )
+
+
+def _is_newer(source: Source, frame: Frame | None, row: ProcessRow | None) -> bool | None:
+    """Whether the file was changed after the program that runs it was seen first; None: that is not known."""
+    if frame is None or row is None or not frame.wall_ns:
+        return False
+    ahead = frame.wall_ns - frame.time_ns
+    return (frame.clock or WallClock(ahead, ahead)).is_after(source.changed_ns, row.start_ns)
+
+
+def sample_shares(row: ProcessRow | None, file: str) -> dict[int, float]:
+    """Of each line of a file the share of the process's samples on a CPU, 0 to 1."""
+    if row is None or not row.sampled:
+        return {}
+    shares: dict[int, float] = {}
+    for sample in row.samples:
+        if sample.line.file == file:
+            shares[sample.line.line] = shares.get(sample.line.line, 0.0) + sample.count / row.sampled
+    return shares

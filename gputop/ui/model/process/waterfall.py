@@ -1,0 +1,276 @@
+"""One step of the selected process as a waterfall: what the host does over what the GPU does.
+
+``step_of(explained, pid)`` finds the step (None where the process repeats nothing), ``title(step, report)``
+says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of
+exactly ``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU,
+its idle time with the causes, the thread's states, what the signs mean, further threads. With
+``letters=palette.letters`` (no colours, or sixteen) calls are told apart by their letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gputop.analysis.answer.energy_output import step_joules
+from gputop.analysis.answer.picture import (
+    BLOCKED,
+    CALL_WORDS,
+    COLUMNS,
+    FAMILIES,
+    QUEUED,
+    RUNNING,
+    GpuTimes,
+    HostTime,
+    OneStep,
+)
+from gputop.format import SPARKS, clip, fit, format_count, format_joules, format_ns
+from gputop.playback.feed import Explained
+from gputop.ui.model.answer.whylines import figure, unit_of
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
+
+if TYPE_CHECKING:
+    from gputop.analysis.answer.report import Report
+
+NO_STEP = "no step that repeats is known of this process"
+LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
+_BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
+_LABEL = 8
+_SEEN = 0.05  # of a cell: idle time from which on its cause is named
+_UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are told
+_MOST = 0.5  # of a cell: what takes more of it is drawn
+
+Cells = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line with its place from the top, and how soon it leaves a low pane (the highest first)."""
+
+    place: tuple[int, int]
+    rank: int
+    line: Line
+
+
+def call_token(kind: int) -> str:
+    """The token of a kind of call: that of the causes which are about such calls."""
+    return f"cause.{LETTERS[kind]}" if LETTERS[kind] != "O" else "pending"
+
+
+def step_of(explained: Explained, pid: int) -> OneStep | None:
+    """The step of a process, None where it repeats nothing."""
+    return next((step for step in explained.steps if step.pid == pid), None)
+
+
+def title(step: OneStep | None, report: Report | None) -> str:
+    """``one step, median of 548: 9.8ms``; with the mean, which the verdict tells, where it is another."""
+    if step is None:
+        return "one step"
+    steps = report.steps if report is not None else None
+    mean_ns = steps.usual_ns if steps is not None and steps.pid == step.pid else step.length_ns
+    mean = f", mean {format_ns(mean_ns)}" if abs(mean_ns - step.length_ns) > _UNLIKE * step.length_ns else ""
+    known = report is not None and steps is not None and steps.pid == step.pid
+    joules = step_joules(report) if known and report is not None else None
+    energy = f", {format_joules(joules)}" if joules is not None else ""
+    return f"one step, median of {format_count(step.count)}: {format_ns(step.length_ns)}{mean}{energy}"
+
+
+def waterfall_lines(
+    step: OneStep | None, width: int, height: int, glyphs: Glyphs, *, letters: bool = False
+) -> list[Line]:
+    """The lines of a step, as far as they fit.
+
+    Args:
+        step: The step.
+        width: Columns.
+        height: Lines.
+        glyphs: The signs to draw with.
+        letters: Whether colours cannot tell the calls apart.
+    """
+    if step is None:
+        return [fit_line([(f" {NO_STEP}", "unknown")], width, ellipsis=glyphs.ellipsis)][: max(height, 0)]
+    count = max(width - _LABEL - 1, 8)
+    rows = _rows(step, count, glyphs, letters=letters or glyphs.ascii)
+    kept = sorted(rows, key=lambda row: row.rank)[: max(height, 0)]
+    ordered = sorted(kept, key=lambda row: row.place)
+    return [fit_line(row.line, width, ellipsis=glyphs.ellipsis) for row in ordered]
+
+
+def cells_of(columns: npt.NDArray[np.int64], count: int) -> Cells:
+    """The same time in other columns: ``[…, COLUMNS]`` in ns becomes ``[…, count]``, with the same sums."""
+    edges = np.arange(count + 1) * COLUMNS / count
+    flat = columns.reshape(-1, COLUMNS)
+    sums = np.concatenate([np.zeros((len(flat), 1)), np.cumsum(flat, axis=1)], axis=1)
+    places = np.arange(COLUMNS + 1)
+    at = [np.interp(edges, places, row) for row in sums]
+    return np.diff(np.array(at), axis=1).reshape(*columns.shape[:-1], count)
+
+
+def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> list[_Row]:
+    whole = cells_of(np.diff(step.edges), count)
+    rows: list[_Row] = []
+    for place, host in enumerate(step.hosts):
+        name = "host" if not place else str(host.tid)
+        calls = _calls(host, whole, glyphs, letters=letters)
+        rows.append(_Row((0, 2 * place), 6 if place else 0, _line(name, calls, glyphs)))
+        if not place:
+            states = _states(host, whole, glyphs, letters=letters)
+            rows.append(_Row((0, 1), 4, _line(" CPU", states, glyphs)))
+    for place, gpu in enumerate(step.gpus):
+        lane = _line(gpu.label, _gpu(gpu, whole, glyphs), glyphs)
+        rows.append(_Row((1, 2 * place), 7 if place else 1, lane))
+        idle = _line(" idle", _idle(step, gpu, whole, glyphs), glyphs)
+        rows.append(_Row((1, 2 * place + 1), 8 if place else 2, idle))
+    return [*rows, _Row((2, 0), 5, _legend(rows, _LABEL + count, glyphs, letters=letters))]
+
+
+def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
+    return merged([(fit(name, _LABEL - 1, ellipsis=glyphs.ellipsis) + " ", "head"), *spans])
+
+
+# -- the host -----------------------------------------------------------------------------------------
+
+
+def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
+    """The calls of a thread, in runs of the same kind with their name and number; own code is a rule."""
+    calls = cells_of(host.calls, len(whole))
+    inside, kinds = calls.sum(axis=0), np.argmax(calls, axis=0)
+    kind = np.where(inside > _SEEN * whole, kinds, -1).tolist()
+    full = (inside >= _MOST * whole).tolist()
+    runs = [(key, len(list(cells))) for key, cells in groupby(zip(kind, full, strict=True))]
+    longest = {one: max(length for (other, _), length in runs if other == one) for one in set(kind)}
+    spans: list[Span] = []
+    named: set[int] = set()
+    for (one, most), length in runs:
+        if one < 0:
+            spans.append((glyphs.rule * length, "rule"))
+            continue
+        token, sign = call_token(one), _call_sign(one, glyphs, full=most, letters=letters)
+        text = f"{CALL_WORDS[one]} {'x' if glyphs.ascii else '×'}{format_count(host.counts[one])}"
+        if one in named or length != longest[one] or length < len(text) + 2:
+            spans.append((sign * length, token))
+            continue
+        named.add(one)
+        spans += [(sign, token), (text, "value"), (sign * (length - len(text) - 1), token)]
+    return spans
+
+
+def _call_sign(kind: int, glyphs: Glyphs, *, full: bool, letters: bool) -> str:
+    """A block, or half of one where less than half of a cell is in calls; in letters a capital or a small."""
+    if letters:
+        return LETTERS[kind] if full else LETTERS[kind].lower()
+    return glyphs.full if full else "▄"
+
+
+def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
+    """On a CPU, waiting for one, blocked, or not known."""
+    states = cells_of(host.states, len(whole))
+    parts = np.stack([states[RUNNING], states[QUEUED], states[BLOCKED:].sum(axis=0)])
+    parts = np.concatenate([parts, [whole - states.sum(axis=0)]])
+    dash, unknown = ("~", "?") if glyphs.ascii else ("━", "░")
+    signs = ((dash, "busy"), ("P" if letters else dash, "cause.P"), (" ", ""), (unknown, "unknown"))
+    return [signs[one] for one in np.argmax(parts, axis=0).tolist()]
+
+
+# -- the GPU ------------------------------------------------------------------------------------------
+
+
+def _gpu(gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
+    """How much of each cell it worked, as bars; idle is blank, what is mostly not known is hatched."""
+    busy, presumed = cells_of(np.stack([gpu.busy, gpu.presumed]), len(whole))
+    idle = cells_of(_idle_ns(gpu), len(whole))
+    unknown = whole - busy - presumed - idle
+    signs, hatched = (_BARS_ASCII, "?") if glyphs.ascii else (SPARKS, "░")
+    most = len(signs) - 1
+    shares = np.clip((busy + presumed) / np.maximum(whole, 1e-9), 0, 1)
+    height = np.ceil(shares * most - 1e-6).astype(np.int64).tolist()
+    spans: list[Span] = []
+    told = zip(height, (unknown > _MOST * whole).tolist(), (presumed > busy).tolist(), strict=True)
+    for level, open_, presumably in told:
+        if open_:
+            spans.append((hatched, "unknown"))
+        else:
+            full = glyphs.full if level == most else signs[level]
+            spans.append((full, "unsure" if presumably else "busy"))
+    return spans
+
+
+def _idle_ns(gpu: GpuTimes) -> npt.NDArray[np.int64]:
+    nothing = np.zeros(COLUMNS, np.int64)
+    return np.asarray(sum((one.ns for one in gpu.idle), nothing))
+
+
+def _idle(step: OneStep, gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
+    """Runs of idle time with the cause of most of it, and how long it is in the run."""
+    causes = list(dict.fromkeys((one.cause, one.family) for one in gpu.idle))
+    if not causes:
+        return []
+    nothing = np.zeros(COLUMNS, np.int64)
+    every = [
+        sum((one.ns for one in gpu.idle if (one.cause, one.family) == cause), nothing) for cause in causes
+    ]
+    sure = [
+        sum((one.ns for one in gpu.idle if (one.cause, one.family) == cause and one.proved), nothing)
+        for cause in causes
+    ]
+    ns, proved = cells_of(np.stack(every), len(whole)), cells_of(np.stack(sure), len(whole))
+    most = np.where(ns.sum(axis=0) > _SEEN * whole, np.argmax(ns, axis=0), -1).tolist()
+    spans: list[Span] = []
+    at = 0
+    for one, cells in groupby(most):
+        length = len(list(cells))
+        if one < 0:
+            spans.append((" " * length, ""))
+        else:
+            number, family = causes[one]
+            took, known = ns[one, at : at + length].sum(), proved[one, at : at + length].sum()
+            about = "~" if known < _MOST * took else ""
+            unit, name = unit_of(step.length_ns)
+            texts = [f"{about}{figure(took / unit)} {name} {number or '?'}", number or "?"]
+            spans.append((_bracket(texts, length, glyphs), f"cause.{FAMILIES[family].letter}"))
+        at += length
+    return spans
+
+
+def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
+    """``├── 3.7 ms C05 ──┤`` in so many columns, or as much of it as fits."""
+    left, rule, right = ("|", "-", "|") if glyphs.ascii else ("├", "─", "┤")
+    for text in texts:
+        room = length - len(text) - 2
+        if room >= 2:
+            before = (room - 2) // 2
+            return f"{left}{rule * before} {text} {rule * (room - 2 - before)}{right}"
+    return clip(texts[-1], length, "") if length >= len(texts[-1]) else rule * length
+
+
+def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) -> Line:
+    """What the signs of the lanes mean, as far as there are any and as many as fit whole."""
+    shown = {(char, token) for row in rows for text, token in row.line[1:] for char in set(text)}
+    dash, hatched = ("~", "?") if glyphs.ascii else ("━", "░")
+    signs = [
+        (_call_sign(kind, glyphs, full=True, letters=letters), call_token(kind), word)
+        for kind, word in enumerate(CALL_WORDS)
+        if {
+            (_call_sign(kind, glyphs, full=full, letters=letters), call_token(kind)) for full in (True, False)
+        }
+        & shown
+    ]
+    more = (
+        (glyphs.rule, "rule", "own code"), (dash, "busy", "on CPU"),
+        ("P" if letters else dash, "cause.P", "waits for a CPU"), (hatched, "unknown", "unknown"),
+    )  # fmt: skip
+    signs += [(sign, token, word) for sign, token, word in more if (sign, token) in shown]
+    bars = {token for char, token in shown if char not in (dash, " ")}  # of any height
+    guesses = (("busy", "GPU busy"), ("unsure", "presumably busy"))
+    signs += [(glyphs.full, token, word) for token, word in guesses if token in bars]
+    spans: list[Span] = []
+    for sign, token, word in signs:
+        entry: list[Span] = [("  " if spans else " ", ""), (sign, token), (f" {word}", "dim")]
+        if line_width([*spans, *entry]) <= width:
+            spans += entry
+    return tuple(spans)

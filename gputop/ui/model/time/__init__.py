@@ -1,0 +1,1 @@
+"""Time as lines: lanes, the bar, history in bins of time."""

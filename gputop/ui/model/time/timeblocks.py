@@ -1,0 +1,289 @@
+"""The timeline in blocks of colour per cause: lanes of the GPUs and of threads on one axis that ends now.
+
+Keep one ``TimeBlocks`` a screen, ``take(explained)`` each explanation that is shown, and ask for
+``picture(width, height, subjects, now_ns, look)``: its lines, ``moment_ns(x)`` of each column (where a click
+goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not; ``look`` is
+``blocklanes.Look(glyphs, letters=palette.letters)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gputop.analysis.answer.picture import COLUMN_NS, WHOLE
+from gputop.format import NS_PER_S, escape_text, fit, format_percent
+from gputop.playback.feed import Explained
+from gputop.ui.model.answer.whylines import range_text
+from gputop.ui.model.look import Line, Span, fit_line, line_width
+from gputop.ui.model.time import blocklanes
+from gputop.ui.model.time.blocklanes import Look, Sign
+from gputop.ui.model.time.lanehistory import MARKS, Cells, LaneHistory
+
+SPANS_S = (10, 60, 300)
+_STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
+_MOST_TICKS = 6
+_NOW = " now"
+_FIGURE = 14  # columns of the figure behind a lane
+_LEGEND_LINES = 2
+_LEAST_LINES = 4  # beside the lanes of the GPUs: the thread, its calls, the axis, a line of the legend
+_BETWEEN = "  "  # two entries of the legend
+_EARLY_NS = 2 * NS_PER_S  # lanes of a later time than this are of no use at a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The thread that has a lane; ``gpus`` are those that its process uses, by NVML's numbers."""
+
+    tid: int
+    name: str
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The columns of time in sight: ``count`` cells of ``group`` columns from ``first`` on, at ``left``.
+
+    Of a short session a cell is drawn ``repeat`` columns of the pane wide.
+    """
+
+    first: int
+    count: int
+    group: int
+    left: int
+    repeat: int = 1
+
+    @property
+    def span_ns(self) -> int:
+        """How much time is in sight."""
+        return self.count * self.group * COLUMN_NS
+
+    def moment_ns(self, x: int) -> int | None:
+        """The middle of the cell in a column of the pane, CLOCK_MONOTONIC; None beside the lanes."""
+        cell = (x - self.left) // self.repeat
+        if not 0 <= cell < self.count:
+            return None
+        return (2 * (self.first + cell * self.group) + self.group) * COLUMN_NS // 2
+
+    def cell_of(self, time_ns: int) -> int:
+        """The cell that a moment lies in; it may be out of sight."""
+        return (time_ns // COLUMN_NS - self.first) // self.group
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The pane: its lines, the time in sight, and how many GPUs have no room."""
+
+    lines: tuple[Line, ...]
+    view: View
+    hidden: int
+
+    def moment_ns(self, x: int) -> int | None:
+        """The moment that a click in a column means."""
+        return self.view.moment_ns(x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line with its place from the top, and how soon it leaves a low pane (the highest first)."""
+
+    place: tuple[int, int]
+    rank: int
+    line: Line
+    signs: tuple[Sign, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A lane as the newest explanation tells it: its signs up to where that ends."""
+
+    place: tuple[int, int]
+    rank: int
+    name: str
+    signs: list[Sign]
+    figure: str
+
+
+class TimeBlocks:
+    """The lanes kept, and how much time is in sight.
+
+    Attributes:
+        chosen_ns: Moments that are marked apart from the others, CLOCK_MONOTONIC.
+        marked_ns: Moments that the user or an alert has marked.
+    """
+
+    def __init__(self) -> None:
+        """Start without lanes."""
+        self._history = LaneHistory()
+        self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
+        self._taken: object = None
+        self._span = 0
+        self.chosen_ns: tuple[int, ...] = ()
+        self.marked_ns: tuple[int, ...] = ()
+        self._drawn: tuple[object, Picture] | None = None
+        self._most = 0, 0  # columns, and the most lines that one thread's picture had in them
+        self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
+
+    def take(self, explained: Explained) -> None:
+        """Join the lanes of an explanation on; the same ones again cost nothing."""
+        lanes = explained.lanes
+        if lanes is None or lanes is self._taken:
+            return
+        self._taken = lanes
+        self._history.take(lanes)
+        self._begin = min(self._begin or lanes.first, lanes.first)
+        self._end = max(self._end, lanes.first + lanes.columns)
+
+    def zoom(self, by: int) -> None:
+        """More time in sight (1) or less (-1)."""
+        self._span = min(max(self._span + by, 0), len(SPANS_S) - 1)
+
+    def empty(self, now_ns: int) -> bool:
+        """Whether there is nothing to draw yet, or only what comes after this moment."""
+        return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
+
+    def wanted(self, width: int) -> int:
+        """Lines for everything there is, without a title; what was needed once stays: nothing jumps."""
+        least = max(len(self._history.gpus), 1) + _LEAST_LINES
+        return max(least, self._most[1]) if self._most[0] == width else least
+
+    def title(self, width: int, now_ns: int) -> str:
+        """What the title says about time: ``last 10.5 s``."""
+        return f"last {self._view(width, now_ns).span_ns / NS_PER_S:.4g} s"
+
+    def picture(
+        self, width: int, height: int, subjects: Sequence[Subject], now_ns: int, look: Look
+    ) -> Picture:
+        """What fits of the lanes.
+
+        Args:
+            width: Columns.
+            height: Lines.
+            subjects: The threads that have lanes, the selected one first; its GPUs come first.
+            now_ns: The frame's time, CLOCK_MONOTONIC: the right end.
+            look: How it is drawn.
+        """
+        view = self._view(width, now_ns)
+        key = (width, height, tuple(subjects), view, look, self.chosen_ns, self.marked_ns, self._taken)
+        if self._drawn is None or self._drawn[0] != key:  # a cell goes by less often than a frame
+            self._drawn = key, self._picture(width, height, subjects, view, look)
+        return self._drawn[1]
+
+    def _picture(
+        self, width: int, height: int, subjects: Sequence[Subject], view: View, look: Look
+    ) -> Picture:
+        entries = self._entries(view, subjects, look)
+        rows = _legend_rows([sign for entry in entries for sign in entry.signs], width)
+        entries += [_Entry((4, place), 4 + place, row) for place, row in enumerate(rows)]
+        if len(subjects) <= 1:
+            self._most = width, max(len(entries), self._most[1] if self._most[0] == width else 0)
+        kept = sorted(entries, key=lambda entry: (entry.rank, entry.place))[: max(height, 0)]
+        shown = {entry.place for entry in kept}
+        hidden = sum((0, gpu) not in shown for gpu in range(len(self._history.gpus)))
+        ordered = sorted(kept, key=lambda entry: entry.place)
+        ellipsis = look.glyphs.ellipsis
+        return Picture(
+            tuple(fit_line(entry.line, width, ellipsis=ellipsis) for entry in ordered), view, hidden
+        )
+
+    def _view(self, width: int, now_ns: int) -> View:
+        cells = max(width - _label(width) - _FIGURE, 8)
+        now = now_ns // COLUMN_NS  # the column under way is told when it is whole
+        wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
+        if not self._span:
+            wanted = min(wanted, max(now - self._begin, 1))  # of a short session all of the width
+        group, repeat = -(-wanted // cells), max(cells // wanted, 1)
+        count = cells // repeat
+        # a cell holds the same columns however time goes on, so that nothing flickers
+        return View((-(-now // group) - count) * group, count, group, _label(width), repeat)
+
+    def _cells(self, key: tuple[object, ...], view: View) -> tuple[Cells, Cells]:
+        return self._history.cells(key, view.first, view.count, view.group)
+
+    def _entries(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
+        """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
+        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._taken
+        cells = view.first - self._looked[1]
+        if self._looked[0] != asked or not 0 <= cells < view.count * view.group:
+            self._looked = asked, view.first, self._lanes(view, subjects, look)
+            cells = 0
+        gone, later = cells // view.group, blocklanes.not_seen(look, yet=True)
+        seen = (lane for lane in self._looked[2] if lane.figure or any(one.word for one in lane.signs[gone:]))
+        lanes = [_entry(lane, gone, later, view, look) for lane in seen]
+        return [*lanes, _Entry((3, 0), 2, _axis(view, look))]
+
+    def _lanes(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
+        out: list[_Lane] = []
+        told = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
+        gpus = self._history.gpus
+        own = {index for subject in subjects for index in subject.gpus}
+        first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
+        ascii_only = look.glyphs.ascii
+        for place, (label, _index) in enumerate(gpus):
+            shares, known = self._cells(("gpu", label), view)
+            ends = blocklanes.idle_range(shares, known, self._history.errors[place])
+            figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
+            signs = blocklanes.gpu_signs(shares, known, look)[:told]
+            name = escape_text(label, ascii_only=ascii_only)
+            out.append(_Lane((0, place), 0 if place in first else 6, name, signs, figure))
+        for place, subject in enumerate(subjects):
+            name = f"{subject.tid} {escape_text(subject.name, ascii_only=ascii_only)}"
+            shares, known = self._cells(("states", subject.tid), view)
+            signs = blocklanes.state_signs(shares, known, look)[:told]
+            figure = _share("CPU", shares[:1], known)
+            out.append(_Lane((1, 2 * place), 1 if not place else 7, name, signs, figure))
+            shares, known = self._cells(("calls", subject.tid), view)
+            signs = blocklanes.call_signs(shares, known, look)[:told]
+            figure = _share("calls", shares, known)
+            out.append(_Lane((1, 2 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
+        chosen = [view.cell_of(moment) for moment in self.chosen_ns]
+        marked = [view.cell_of(moment) for moment in self.marked_ns]
+        marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, marked, look)
+        return [*out, _Lane((2, 0), 3, "marks", marks, "")]
+
+
+def _entry(lane: _Lane, gone: int, later: Sign, view: View, look: Look) -> _Entry:
+    """A lane of which some cells have gone out of sight at the left; new ones are not explained yet."""
+    signs = lane.signs[gone:]
+    following = later if lane.figure else blocklanes.NO_MARK
+    signs += [following] * (view.count - len(signs))
+    runs = blocklanes.runs_of(signs)
+    name: Span = (fit(lane.name, view.left - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
+    figure = fit(lane.figure, _FIGURE, right=True)
+    line = (name, *blocklanes.spans_of(runs, view.repeat), (figure, ""))
+    return _Entry(lane.place, lane.rank, line, tuple(sign for sign, _count in runs))
+
+
+def _share(word: str, shares: Cells, known: Cells) -> str:
+    """The part of the time that is known: ``CPU 30 %``."""
+    whole = int(known.sum()) * WHOLE
+    return f"{word} {format_percent(100 * int(shares.sum()) / whole)} %" if whole else "-"
+
+
+def _axis(view: View, look: Look) -> Line:
+    """The scale: how long ago; its right end is now."""
+    step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
+    cells = list(look.glyphs.rule * view.count * view.repeat)
+    cells[-len(_NOW) :] = _NOW
+    for number in range(1, _MOST_TICKS + 1):
+        text = f"-{number * step} s" if number * step < 120 else f"-{number * step // 60} min"
+        at = (view.span_ns - number * step * NS_PER_S) * view.repeat // (view.group * COLUMN_NS)
+        if at >= 0 and at + len(text) + 1 < len(cells) - len(_NOW):
+            cells[at : at + len(text)] = text
+    return ((" " * view.left, ""), ("".join(cells), "faint"))
+
+
+def _legend_rows(signs: Sequence[Sign], width: int) -> list[Line]:
+    """The legend in as many lines as it needs, two at most."""
+    rows: list[list[Span]] = [[(" ", "")]]
+    for entry in blocklanes.legend(signs):
+        full = line_width(rows[-1]) + line_width(entry) > width
+        if full and len(rows) < _LEGEND_LINES:
+            rows.append([(" ", "")])
+        rows[-1] += [*entry, (_BETWEEN, "")]
+    return [tuple(row[:-1] if len(row) > 1 else row) for row in rows]
+
+
+def _label(width: int) -> int:
+    """Columns of the name of a lane."""
+    return 8 if width < 60 else 12 if width < 110 else 18

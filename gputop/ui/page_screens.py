@@ -1,0 +1,399 @@
+"""The pages: each is a screen with one text that scrolls, between the header and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+
+from gputop.engine.calls.source_text import read_source
+from gputop.format import escape_text
+from gputop.ui.model import pages
+from gputop.ui.model.answer.summary import summary_lines
+from gputop.ui.model.answer.why import ended_text
+from gputop.ui.model.gpus import gpu_page
+from gputop.ui.model.look import Line, fit_line
+from gputop.ui.model.process import callpage
+from gputop.ui.model.process.source_page import SourcePage as SourceText
+from gputop.ui.model.table import page_text
+from gputop.ui.model.view import View
+from gputop.ui.panes.key_line import Keys
+from gputop.ui.panes.pane import Heading, Pane, quiet_key
+from gputop.ui.panes.small_panes import Banner, Header, TimeBar, TooSmall
+from gputop.ui.panes.time_keys import TimeScreen
+from gputop.ui.panes.why_pane import Why
+
+if TYPE_CHECKING:
+    from gputop.engine.calls.stack_table import Line as SourceLine
+
+_BACK = "[Esc] back"
+
+
+class Text(Pane):
+    """The text of a page."""
+
+    def __init__(self, view: View, page: Page) -> None:
+        """Show a page's text.
+
+        Args:
+            view: What is shown.
+            page: Whose text it is.
+        """
+        super().__init__(view, id="text")
+        self._page = page
+
+    def heading(self) -> Heading:
+        """The page's title, and how much is out of sight."""
+        below = self.virtual_size.height - round(self.scroll_y) - self.size.height
+        right = f"+{below} row{'s' if below > 1 else ''} {_BACK}" if below > 0 else _BACK
+        return [(self._page.told_title(), "")], right
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The head, and what is in sight of the rest."""
+        glyphs = self.view.glyphs
+        head, lines = self._page.head(width), self._page.lines(width)
+        self.virtual_size = Size(0, len(head) + len(lines))
+        top = round(self.scroll_y)
+        shown = [*head, *lines[top : top + height - len(head)]]
+        return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in shown]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where Up and Down choose something on the page they do not scroll it."""
+        return action not in ("scroll_up", "scroll_down") or not self._page.chooses
+
+
+class Page(TimeScreen):
+    """A text over the whole screen.
+
+    Attributes:
+        view: What is shown.
+        chooses: Whether Up and Down choose something on it.
+    """
+
+    chooses = False
+    AUTO_FOCUS = "#text"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-thin"),
+        (40, "-narrow"),
+    ]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-flat"),
+        (10, "-low"),
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,backspace,enter", "back", "Back", key_display="Esc", tooltip="back"),
+        quiet_key("w", "why", "Why"),
+        Binding("y", "copy", "Copy", tooltip="copy the page, or what is marked"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Show a view."""
+        super().__init__()
+        self.view = view
+
+    def panes(self) -> ComposeResult:
+        """The text between what stands on every screen."""
+        yield TooSmall(self.view)
+        yield Header(self.view)
+        yield Why(self.view)
+        yield Banner(self.view)
+        yield Text(self.view, self)
+        yield TimeBar(self.view)
+        yield Keys(self.view)
+
+    def told_title(self) -> str:
+        """What stands above its text."""
+        return self.title or ""
+
+    def head(self, width: int) -> Sequence[Line]:
+        """Lines that stay."""
+        return ()
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All lines that scroll."""
+        raise NotImplementedError
+
+    def action_back(self) -> None:
+        """Close the page."""
+        self.dismiss()
+
+    def action_why(self) -> None:
+        """From the verdict to the page behind it."""
+        self.app.push_screen(WhyPage(self.view))
+
+    def action_copy(self) -> None:
+        """The page, or what is marked, to the clipboard."""
+        width = self.query_one("#text").size.width
+        text = self.get_selected_text() or page_text([*self.head(width), *self.lines(width)])
+        self.app.copy(text)
+
+
+class SummaryPage(Page):
+    """What a process was: run time, steps, idle time, causes, energy, and where its recording is."""
+
+    TITLE = "Summary"
+
+    def __init__(self, view: View, pid: int) -> None:
+        """Of a process."""
+        super().__init__(view)
+        self._pid = pid
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All of it."""
+        view, frame = self.view, self.view.frame
+        if frame is None:
+            return []
+        run, ended = view.runs.of(self._pid), view.explained.ended
+        how = ""
+        if run is not None and run.row.exited_ns is not None:
+            same = ended is not None and ended.pid == self._pid
+            how = (
+                ended_text(ended, frame.time_ns)
+                if same and ended is not None
+                else view.outcome or "it has ended"
+            )
+        recorded = view.recorded or (view.title if view.mode == "replay" else "")
+        return summary_lines(run, frame, how, recorded, width, view.glyphs)
+
+
+class WhyPage(Page):
+    """Every finding, and the chain of the selected one down to what is to blame."""
+
+    chooses = True
+    TITLE = "Why the GPU waits"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("up,k", "finding(-1)", "Up", "the finding above"),
+        quiet_key("down,j", "finding(1)", "Down", "the finding below"),
+        quiet_key("tab", "moment(1)", "Moment", "its next worst moment"),
+        quiet_key("shift+tab", "moment(-1)", "Moment", "its previous worst moment"),
+        Binding("enter", "go", "Go there", tooltip="go to the selected moment"),
+        Binding("s", "source", "Source", tooltip="the line of the finding, in its file"),
+        quiet_key("w", "back", "Back", "close this page"),
+    ]
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All of it."""
+        return self.view.chain.lines(width, self.view.glyphs, replay=True)
+
+    def action_finding(self, by: int) -> None:
+        """Another finding."""
+        self.view.chain.move(by)
+        self.query_one(Text).scroll_home(animate=False)
+        self.show()
+
+    def action_moment(self, by: int) -> None:
+        """Another of its moments."""
+        self.view.chain.move_moment(by)
+        self.show()
+
+    def action_go(self) -> None:
+        """Close the page, and go to the chosen moment."""
+        moment = self.view.chain.moment_ns
+        self.dismiss()
+        if moment is not None:
+            self.go_to_moment(moment)
+
+    def action_source(self) -> None:
+        """The line of the finding."""
+        finding = self.view.chain.selected
+        line, pid = (finding.line, finding.pid) if finding else (None, 0)
+        self.app.push_screen(SourcePage(self.view, line, pid))
+
+
+class SourcePage(Page):
+    """A line in its file."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("s", "back", "Back", "close this page"),
+    ]
+
+    def __init__(self, view: View, line: SourceLine | None, pid: int) -> None:
+        """Read the file.
+
+        Args:
+            view: What is shown.
+            line: The line; None when there is none to show.
+            pid: The process whose calls are counted.
+        """
+        super().__init__(view)
+        source = read_source(line, pid if view.mode == "live" else None) if line is not None else None
+        self._text = SourceText(line, pid, source)
+        self.title = self._text.title
+
+    def on_mount(self) -> None:
+        """The line is in the middle."""
+        self.call_after_refresh(self._centre)
+
+    def _centre(self) -> None:
+        top = max(self._text.place - max(self.app.size.height // 2 - 3, 1), 0)
+        text = self.query_one(Text)
+        text.show()  # it knows how long it is from now on
+        text.scroll_to(y=top, animate=False, force=True)
+
+    def head(self, width: int) -> Sequence[Line]:
+        """The path, the stack, the headings."""
+        return self._text.head(self.view.frame, width, self.view.glyphs)
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """The lines around it, with what they cost."""
+        return self._text.lines(self.view.frame, width, self.view.glyphs)
+
+
+class CallPage(Page):
+    """How long the calls of the selected function took."""
+
+    chooses = True
+    TITLE = "Call"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("up,k", "call(-1)", "Up", "the call above"),
+        quiet_key("down,j", "call(1)", "Down", "the call below"),
+    ]
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """The chart and the buckets."""
+        frame = self.view.frame
+        row = self.view.calls.selected_row
+        return callpage.call_page(row, frame.window_ns if frame else 1, width, self.view.glyphs)
+
+    def action_call(self, by: int) -> None:
+        """Another call."""
+        self.view.calls.move(by)
+        self.show()
+
+
+class GpuPage(Page):
+    """Every figure of one GPU."""
+
+    chooses = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("up,k", "gpu(-1)", "Up", "the GPU before"),
+        quiet_key("down,j", "gpu(1)", "Down", "the next GPU"),
+    ]
+
+    def told_title(self) -> str:
+        """Which of how many."""
+        gpu, frame = self.view.gpu, self.view.frame
+        gpus = frame.gpus if frame else ()
+        place = f" {gpus.index(gpu) + 1} of {len(gpus)}" if gpu in gpus and gpu is not None else ""
+        return f"GPU{place}" + ("  Up Down other GPU" if len(gpus) > 1 else "")
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """The page."""
+        gpu, frame = self.view.gpu, self.view.frame
+        return gpu_page.page(gpu, frame, width, self.view.glyphs) if gpu and frame else ()
+
+    def action_gpu(self, by: int) -> None:
+        """Another GPU, from the top."""
+        self.view.move_gpu(by)
+        self.query_one(Text).scroll_home(animate=False)
+        self.show()
+
+
+class ProblemsPage(Page):
+    """Everything that could not be observed."""
+
+    TITLE = "Problems and notes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("exclamation_mark", "back", "Back", "close this page"),
+    ]
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All of them in full."""
+        view = self.view
+        return pages.problems_page(view.told, view.failure, width, view.glyphs)
+
+
+class HelpPage(Page):
+    """All keys, and what the columns mean."""
+
+    TITLE = "Help"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("question_mark,f1", "dismiss", "Back", "close this page"),
+        Binding("slash", "search", "Search", tooltip="search the keys and columns for a text"),
+    ]
+
+    def __init__(self, view: View, places: Iterable[tuple[str, Any]]) -> None:
+        """Collect the keys.
+
+        Args:
+            view: What is shown.
+            places: Where keys work: the title, and the widget or screen.
+        """
+        super().__init__(view)
+        told = set[str]()
+        self._search = ""
+        self._groups = [(title, entries) for title, node in places if (entries := self._keys(node, told))]
+
+    @staticmethod
+    def _keys(node: Any, before: set[str]) -> list[tuple[str, str]]:
+        told: dict[str, list[Binding]] = {}
+        for cls in type(node).__mro__:
+            for binding in cls.__dict__.get("BINDINGS", ()):
+                if isinstance(binding, Binding) and binding.tooltip and binding.tooltip not in before:
+                    told.setdefault(binding.tooltip, []).append(binding)
+        before.update(told)
+        return [
+            (" ".join(_shown(binding) for binding in bindings), text)
+            for text, bindings in told.items()
+            if node.check_action(bindings[0].action.partition("(")[0], ()) is not False
+        ]
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """All of it."""
+        return pages.help_page(self._groups, width, self.view.glyphs, self._search)
+
+    def told_title(self) -> str:
+        """What is searched for."""
+        return f"Help  search {escape_text(self._search)} [/]" if self._search else "Help"
+
+    def action_search(self) -> None:
+        """Ask for a text; entries that hold it stay."""
+        from gputop.ui.panes.dialogs import Question
+
+        before = self._search
+
+        def take(text: str) -> None:
+            self._search = text.strip()
+            self.query_one(Text).scroll_home(animate=False)
+            self.show()
+
+        def answered(text: str) -> str:
+            take(text)
+            return ""
+
+        self.app.ask(
+            Question(
+                "search help",
+                answered,
+                before,
+                hint="a part of a text",
+                changed=take,
+                cancelled=lambda: take(before),
+            )
+        )
+
+    def action_back(self) -> None:
+        """All entries again, then close the page."""
+        if self._search:
+            self._search = ""
+            self.show()
+        else:
+            self.dismiss()
+
+
+_SHOWN = {
+    "comma": ",", "full_stop": ".", "slash": "/", "question_mark": "?", "exclamation_mark": "!", "minus": "-",
+    "equals_sign": "=", "plus": "+", "left_square_bracket": "[", "right_square_bracket": "]",
+    "left_curly_bracket": "{", "right_curly_bracket": "}", "escape": "Esc", "enter": "Enter",
+    "pageup": "PgUp",
+    "pagedown": "PgDn", "home": "Home", "end": "End", "up": "Up", "down": "Down", "left": "Left",
+    "right": "Right",
+    "tab": "Tab", "shift+tab": "S-Tab", "backspace": "Bksp", "f1": "F1",
+}  # fmt: skip
+
+
+def _shown(binding: Binding) -> str:
+    return " ".join(_SHOWN.get(key, key.replace("ctrl+", "^")) for key in binding.key.split(","))

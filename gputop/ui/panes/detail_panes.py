@@ -1,0 +1,149 @@
+"""What is known of the selected process: panes of which tabs choose one, or two side by side."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Tab, Tabs
+
+from gputop.ui.model.look import Line, fit_line, line_width
+from gputop.ui.model.view import View
+from gputop.ui.panes.flame_pane import FlamePane
+from gputop.ui.panes.pane import Plain, Tabbed, quiet_key
+from gputop.ui.panes.reported_panes import Failed, Kernels, Memory, Ranks
+from gputop.ui.panes.small_panes import Chart
+from gputop.ui.panes.table_panes import Calls, Lines, Threads
+
+
+class About(Plain):
+    """Beside the tabs: whose details they are."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """One line."""
+        pane, ellipsis = self.screen.query_one(Details).shown, self.view.glyphs.ellipsis
+        whose, *rest = pane.about()
+        more = pane.more()
+        told = [whose]
+        for part in ([(f"  {more}", "more")] if more else []) + rest:
+            if line_width([*told, part]) <= width:  # half of a range would be another one
+                told.append(part)
+        return [fit_line(told, width, ellipsis=ellipsis)]
+
+
+class Details(Vertical):
+    """What is known of the selected process: one of several panes, which tabs choose."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("tab", "turn(1)", "Next pane", "the next tab, then the next pane"),
+        quiet_key("shift+tab", "turn(-1)", "Pane before", "the tab before, then the pane before"),
+        quiet_key("right", "turn(1)", "Next tab", "the next tab"),
+        quiet_key("left", "turn(-1)", "Tab before", "the tab before"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Make the panes."""
+        super().__init__(id="details", classes="boxed")
+        self._view = view
+        self._panes: tuple[Tabbed, ...] = (
+            Calls(view, view.calls, id="calls"),
+            Lines(view, view.lines, id="lines"),
+            Threads(view, view.threads, id="threads"),
+            FlamePane(view),
+            Kernels(view, id="kernels"),
+            Memory(view, id="memory"),
+            Failed(view, id="failed"),
+            Ranks(view, id="ranks"),
+        )
+        self._arranged: list[Tabbed] | None = None
+        self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
+        self._tabs.can_focus = False
+
+    def on_mount(self) -> None:
+        """The first pane is shown."""
+        self.arrange_tabs()
+        self._mark()
+
+    def compose(self) -> ComposeResult:
+        """The tabs, and below them the panes."""
+        with Horizontal(id="tabs"):
+            yield self._tabs
+            yield About(self._view)
+        with Horizontal(id="panes"):
+            yield from self._panes
+        yield Chart(self._view)
+
+    @property
+    def shown(self) -> Tabbed:
+        """The pane whose tab is the active one."""
+        active = self._tabs.active
+        return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
+
+    def _choices(self) -> list[Tabbed]:
+        """What tabs there are; with the calls their lines and stacks are hidden."""
+        gone = self._view.hidden | ({"lines", "flame", "kernels"} if "calls" in self._view.hidden else set())
+        return [pane for pane in self._panes if pane.id not in gone and pane.needed]
+
+    def rows(self) -> int:
+        """Lines of the pane that is shown, or of a longer one beside it; the tabs count."""
+        panes = {self.shown, *(pane for pane in self._panes if pane.display)}
+        return 1 + max(pane.wanted(pane.size.width) for pane in panes)
+
+    def show(self) -> None:
+        """Some tabs are there only while they are needed."""
+        if self._arranged is not None and self._choices() != self._arranged:
+            self.arrange_tabs()
+
+    def arrange_tabs(self) -> None:
+        """Leave the tabs of hidden panes out."""
+        choices = self._arranged = self._choices()
+        for pane in self._panes:
+            there = pane in choices
+            pane.set_class(not there, "-hidden")
+            (self._tabs.show if there else self._tabs.hide)(f"tab-{pane.id}")
+        self._tabs.styles.width = sum(len(pane.name_shown) + 2 for pane in choices)
+        self.set_class(not choices, "-hidden")
+        if choices and self.shown not in choices:
+            self.open(choices[0])
+
+    def open(self, pane: Tabbed, *, focus: bool = False) -> None:
+        """Show a pane."""
+        self._tabs.active = f"tab-{pane.id}"
+        self._mark()
+        if focus:
+            pane.focus()
+
+    def _mark(self) -> None:
+        for pane in self._panes:
+            pane.set_class(pane is self.shown, "-active")
+
+    @on(Tabs.TabActivated)
+    def _activated(self) -> None:
+        """A tab was chosen: its pane is shown, and gets the keys where the pane before had them."""
+        had = any(pane.has_focus for pane in self._panes)
+        self._mark()
+        if had:
+            self.shown.focus()
+        self.screen.query_one(Chart).show()
+        self.query_one(About).show()
+        self.call_after_refresh(self.shown.show)
+
+    def action_turn(self, by: int) -> None:
+        """The next tab; behind the last one the next pane."""
+        there = [pane for pane in self._choices() if pane.display or pane is self.shown]
+        every = self._choices()
+        here = next((pane for pane in every if pane.has_focus), self.shown)
+        place = every.index(here) + by if here in every else -1
+        if 0 <= place < len(every):
+            beside = every[place]
+            if beside.display and beside in there and beside is not self.shown and self.shown.display:
+                beside.focus()
+            else:
+                self.open(beside, focus=True)
+        elif by > 0:
+            self.screen.focus_next()
+        else:
+            self.screen.focus_previous()

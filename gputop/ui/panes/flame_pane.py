@@ -1,0 +1,93 @@
+"""The flame graph of lines: where the time of the selected process goes, by stack; zoomable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.format import clip, format_counted
+from gputop.ui.model.look import Line, Span, fit_line
+from gputop.ui.model.process.flame import Flame, Way, flame, move, told
+from gputop.ui.model.process.flametree import Node, Path, start, tree_of
+from gputop.ui.model.view import View
+from gputop.ui.panes.pane import Tabbed, quiet_key
+
+NAME = 40  # columns of a frame's name beside the tabs
+
+
+class FlamePane(Tabbed, inherit_bindings=False):
+    """Each frame as wide as its share, what it calls below it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "zoom", "Zoom", tooltip="zoom into the selected frame; again: show all"),
+        quiet_key("up,k", "go('up')", "Caller", "the caller of a frame"),
+        quiet_key("down,j", "go('down')", "Callee", "the callee with most time"),
+        quiet_key("left", "go('left')", "Left", "the frame to the left"),
+        quiet_key("right", "go('right')", "Right", "the frame to the right"),
+    ]
+    name_shown = "Flame"
+
+    def __init__(self, view: View) -> None:
+        """Zoom to where something branches."""
+        super().__init__(view, id="flame")
+        self._pid = 0
+        self._zoom: Path | None = None
+        self._cursor: Path = ()
+        self._drawn: Flame | None = None
+
+    def _tree(self) -> Node | None:
+        row = self.view.selected
+        if row is None or not row.stacks:
+            return None
+        if row.pid != self._pid:
+            self._pid, self._zoom, self._cursor = row.pid, None, ()
+        return tree_of(row)
+
+    def about(self) -> list[Span]:
+        """Whose it is, and what the frame with the cursor stands for."""
+        tree, frame = self._tree(), self.view.frame
+        if tree is None or frame is None or not self.has_focus:
+            return super().about()
+        name, figures = told(tree, self._cursor, frame.window_ns)
+        name = clip(name, NAME, self.view.glyphs.ellipsis)
+        return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
+
+    def more(self) -> str:
+        """How much deeper it goes."""
+        return f"+{format_counted(self._drawn.deeper, 'level')}" if self._drawn and self._drawn.deeper else ""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The graph, or why there is none."""
+        tree = self._tree()
+        self._drawn = None
+        if tree is None:
+            said = " No stacks were recorded (see --stacks)."
+            return [fit_line([(said, "dim")], width, ellipsis=self.view.glyphs.ellipsis)]
+        zoom = start(tree) if self._zoom is None else self._zoom
+        cursor = self._cursor if self.has_focus else None
+        self._drawn = flame(tree, zoom, width, height, self.view.glyphs, selected=cursor)
+        return self._drawn.lines
+
+    def action_go(self, way: Way) -> None:
+        """The cursor goes to a neighbour."""
+        tree = self._tree()
+        if tree is not None:
+            zoom = start(tree) if self._zoom is None else self._zoom
+            self._cursor = move(tree, self._cursor, way) if self._cursor[: len(zoom)] == zoom else zoom
+            self.changed()
+
+    def action_zoom(self) -> None:
+        """The frame with the cursor has the whole width, or all again."""
+        self._zoom = None if self._zoom == self._cursor else self._cursor
+        self.changed()
+
+    def clicked(self, x: int, y: int) -> None:
+        """The cursor goes to that frame; a second click zooms."""
+        path = self._drawn.path_at(x, y) if self._drawn else None
+        if path is not None and path == self._cursor:
+            self.action_zoom()
+        elif path is not None:
+            self._cursor = path
+            self.changed()

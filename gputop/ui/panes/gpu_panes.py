@@ -1,0 +1,111 @@
+"""The panes of the GPUs, and of one step of the selected process beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.analysis.answer.picture import OneStep
+from gputop.format import escape_text
+from gputop.ui.model.gpus import gpu_history, gpu_list, gpu_users
+from gputop.ui.model.look import Line, Span, fit_line
+from gputop.ui.model.process import waterfall
+from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
+
+TALL, HUGE = 30, 44  # lines of a screen that has room for graphs, and of one that has it for users
+USERS = 2  # of GPUs that a huge screen lists beside the GPUs themselves
+GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
+LEAST_USERS = 2  # lines to spare that are worth it: a heading and a process
+
+
+class Gpus(Pane):
+    """The GPUs: a line each, or columns of short lines; who uses them where there are lines to spare."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.gpu_page", "Open", tooltip="all figures of the GPU"),
+        quiet_key("up,k", "cursor(-1)", "Up", "the GPU above"),
+        quiet_key("down,j", "cursor(1)", "Down", "the GPU below"),
+    ]
+    _first: int | None = None  # line of the first GPU where each has a line of its own
+    _more = ""
+
+    def wanted(self, width: int) -> int:
+        """As many lines as there are GPUs and a heading, or a few graphs of the only one."""
+        height, frame = self.app.size.height, self.view.frame
+        room = max(1, height // 5 if height < TALL else height // 4)
+        if frame is None:
+            return 1
+        if self._graphed():
+            return min(GRAPHS, room)
+        lines, uses = gpu_list.lines_needed(frame, width, room), gpu_users.everybody(frame)
+        return lines + 1 + min(len(uses), USERS) if uses and height >= HUGE else lines
+
+    def _graphed(self) -> bool:
+        """Whether one GPU has the pane for its graphs."""
+        frame = self.view.frame
+        return frame is not None and len(frame.gpus) == 1 and self.app.size.height >= TALL
+
+    def heading(self) -> Heading:
+        """How many, and the driver; of the only one how much time its graphs span."""
+        frame, gpu, glyphs = self.view.frame, self.view.gpu, self.view.glyphs
+        if self._graphed() and gpu is not None:
+            name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+            known_ns = self.view.gpu_history.known_ns(gpu.index, frame.time_ns) if frame else 0
+            span = gpu_history.span_text(self.size.width, known_ns)
+            return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], span
+        title: list[Span] = [("GPUs", ""), (f" {len(frame.gpus) if frame else 0}", "dim")]
+        if frame and frame.driver:
+            title.append((f"  driver {escape_text(frame.driver)}", "faint"))
+        return title, self._more
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The GPUs, then who uses them; graphs of the only one."""
+        frame, glyphs, gpu = self.view.frame, self.view.glyphs, self.view.gpu
+        if frame is None:
+            return []
+        if self._graphed() and gpu is not None:
+            return gpu_history.detail_lines(self.view.gpu_history, frame, gpu, width, height, glyphs)
+        self._first = 1 if gpu_list.has_full_lines(frame, width, height) else None
+        chosen = gpu if self.has_focus else None
+        lines, self._more = gpu_list.gpu_lines(frame, width, height, glyphs, chosen.index if chosen else None)
+        uses, room = gpu_users.everybody(frame), height - len(lines)
+        if room >= LEAST_USERS and uses:
+            table = gpu_users.table(uses[: room - 1], glyphs, with_gpu=True)
+            lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in table]
+            more = len(uses) - room + 1
+            self._more = self._more or (f"+{more} process{'es' if more > 1 else ''}" if more > 0 else "")
+        return lines
+
+    def action_cursor(self, by: int) -> None:
+        """Another GPU."""
+        self.view.move_gpu(by)
+        self.changed()
+
+    def clicked(self, x: int, y: int) -> None:
+        """The GPU of that line."""
+        frame, gpu = self.view.frame, self.view.gpu
+        if frame and gpu and self._first is not None and 0 <= y - self._first < len(frame.gpus):
+            self.action_cursor(y - self._first - frame.gpus.index(gpu))
+
+
+class Step(Plain):
+    """One step of the selected process as a waterfall, beside the GPUs; empty where it repeats nothing."""
+
+    def _step(self) -> OneStep | None:
+        row = self.view.selected
+        return waterfall.step_of(self.view.explained, row.pid) if row else None
+
+    def wanted(self, width: int) -> int:
+        """As high as the GPUs beside it."""
+        return GRAPHS if self._step() is not None else 0
+
+    def heading(self) -> Heading:
+        """Which step it is."""
+        return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The waterfall."""
+        letters = self.app.palette.letters
+        return waterfall.waterfall_lines(self._step(), width, height, self.view.glyphs, letters=letters)

@@ -1,0 +1,420 @@
+"""What every pane is: lines of text of which only those that changed are painted again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.errors import NoWidget
+from textual.geometry import Offset, Region, Size
+from textual.screen import Screen
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.widget import Widget
+
+from gputop.format import escape_text, width_of
+from gputop.playback.feed import Feed
+from gputop.process.event_loop import SureTimers
+from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
+from gputop.ui.model.view import View
+from gputop.ui.terminal.palette import Palette
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gputop.ui.sender import OwnSender
+
+_KEY = re.compile(r"\[([^\s\[\]]+)\]")
+_NAMED = {"Esc": "escape", "Enter": "enter", "Tab": "tab"}
+Heading = tuple[Sequence[Span], str]
+ROOMY = Size(100, 36)  # of a screen with boxes
+
+
+def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
+    """A key that the last line does not name.
+
+    Args:
+        keys: By Textual's names, between commas.
+        action: What it does.
+        name: That in a word.
+        tooltip: That in a sentence, for the help page and the palette; "" leaves it out of both.
+    """
+    return Binding(keys, action, name, show=False, tooltip=tooltip)
+
+
+class Host(SureTimers):
+    """The program as panes and screens know it.
+
+    Attributes:
+        feed: Where frames come from.
+        view: What is shown and chosen.
+        palette: The colours.
+        sender: Who sends signals, None where nothing may be sent (a replay, ``--readonly``).
+    """
+
+    feed: Feed
+    view: View
+    palette: Palette
+    sender: OwnSender | None = None
+
+    def show(self) -> None:
+        """All panes in sight look at the view again."""
+        raise NotImplementedError
+
+    def poll(self) -> None:
+        """Look for a newer frame."""
+        raise NotImplementedError
+
+    def poll_soon(self) -> None:
+        """Look for the frame that a key has asked for, more often than at the rate of frames."""
+        raise NotImplementedError
+
+    def ask(self, question: Screen[None]) -> None:
+        """Open a question, once the one that led to it has closed."""
+        self.call_next(self.push_screen, question)
+
+    def copy(self, text: str) -> None:
+        """To the terminal's clipboard."""
+        self.copy_to_clipboard(text)
+        self.say(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
+
+    def say(self, text: str) -> None:
+        """Tell what a key has done."""
+        self.clear_notifications()
+        if text:
+            self.notify(text, markup=False)
+
+
+class Pane(ScrollView, can_focus=True):
+    """A part of a screen; what it says comes from pure functions over the view.
+
+    A key in square brackets that a pane shows can be clicked.
+    """
+
+    app: Host
+    BINDINGS: ClassVar[list[BindingType]] = [
+        quiet_key("k", "scroll_up", ""),
+        quiet_key("j", "scroll_down", ""),
+    ]
+
+    def __init__(self, view: View, *, id: str | None = None, classes: str | None = None) -> None:
+        """Show nothing yet.
+
+        Args:
+            view: What is shown and chosen.
+            id: Its name on its screen.
+            classes: Its classes in the style sheet.
+        """
+        super().__init__(id=id, classes=classes)
+        self.view = view
+        self._shown: list[Line] = []
+        self._told: Line = ()
+        self._headed: object = None
+        self._kept: tuple[Region, list[Strip]] | None = None
+        self._asked = (0, 0)  # width that the layout asked for, lines that it was told
+
+    # -- what a pane says ---------------------------------------------------------------------
+
+    def wanted(self, width: int) -> int:
+        """Lines it wants; with none it gives its room away."""
+        return 1
+
+    def heading(self) -> Heading | None:
+        """What stands above its lines: at the left, at the right; None without a title."""
+        return None
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The lines in sight."""
+        raise NotImplementedError
+
+    def more(self) -> str:
+        """What is out of sight: ``+3 rows``, "" where all is in sight."""
+        return ""
+
+    def clicked(self, x: int, y: int) -> None:
+        """A click on one of its lines."""
+
+    # -- how it is shown ----------------------------------------------------------------------
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Textual asks how high it is to be."""
+        self._asked = (width, self.wanted(width))
+        return self._asked[1]
+
+    def show(self) -> None:
+        """Look at the view again; what is as it was is not painted."""
+        if not self.is_attached:
+            return
+        wanted = self.wanted(self._asked[0] or self.app.size.width)
+        self.set_class(not wanted, "-empty")
+        if wanted != self._asked[1] and self.styles.is_auto_height:
+            self._asked = (self._asked[0], wanted)
+            self.refresh(layout=True)
+        if not wanted or not self.display:
+            return
+        width, height = self.scrollable_content_region.size
+        if not width or not height:
+            return
+        lines = list(self.lines(width, height))
+        if self.view.glyphs.ascii:
+            lines = [ascii_line(line) for line in lines]
+        old, self._shown = self._shown, lines
+        longest = max(len(old), len(lines))
+        changed = [y for y in range(longest) if y >= len(old) or y >= len(lines) or old[y] != lines[y]]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+        self._show_heading()
+
+    def _show_heading(self) -> None:
+        heading = self.heading()
+        asked = heading, self.has_focus, self.outer_size.width, self.app.palette.name
+        if heading is None or asked == self._headed:
+            return
+        self._headed = asked
+        left, right = heading
+        glyphs = self.view.glyphs
+        token = "title.focus" if self.has_focus else "title"
+        boxed = self.styles.border_left[0] != ""
+        room = self.outer_size.width - (6 if boxed else 2)
+        lead = "" if boxed else " "  # a box has a blank there already
+        start: list[Span] = [(glyphs.cursor if self.has_focus else lead, token)]
+        start += [(text, one or token) for text, one in left]
+        rule = "rule.focus" if self.has_focus else "rule"
+        gap = room - line_width(start) - width_of(right) - 3
+        if not right or gap < 1:
+            line: Line = tuple(start) if boxed else (*start, (" ", rule))
+        else:
+            end = right if boxed else f"{right} "
+            line = (*start, (" ", rule), (glyphs.rule * (gap + boxed), rule), (f" {end}", "more"))
+        if line_width(line) > room:
+            line = fit_line(line, room, ellipsis=glyphs.ellipsis)
+        self._told = ascii_line(line) if glyphs.ascii else line
+        styled = ((text, _style(self.app.palette.style(name))) for text, name in self._told)
+        # where there is one already its line alone is painted again, not all of the pane
+        if self._border_title is None:
+            self.border_title = Content.assemble(*styled)
+        else:
+            self._border_title = Content.assemble(*styled)
+            self.refresh(Region(-1, -1, self.outer_size.width, 1))
+
+    def refresh(
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
+    ) -> Self:
+        """Something of it is to be painted again: what was painted is not kept."""
+        self._kept = None
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def notify_style_update(self) -> None:
+        """It looks otherwise from now on."""
+        self._kept = None
+        super().notify_style_update()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What is painted; where nothing has changed this costs nothing, also beside a pane that has."""
+        if self._kept is None or self._kept[0] != crop:
+            strips = super().render_lines(crop)
+            if crop.size != self.outer_size:
+                return strips
+            self._kept = crop, strips
+        return self._kept[1]
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the pane."""
+        width, palette = self.size.width, self.app.palette
+        if y >= len(self._shown):
+            return Strip.blank(width, palette.style(""))
+        # the lines are escaped where they are made; what was forgotten there does not reach the terminal
+        strip = Strip([Segment(_safe(text), palette.style(token)) for text, token in self._shown[y]])
+        # between a resize and the next look the lines have the old width
+        strip = strip.adjust_cell_length(width, palette.style(""))
+        selection = self.text_selection
+        span = selection.get_span(y) if selection is not None else None
+        if span is None:
+            return strip
+        start, end = span[0], width if span[1] < 0 else span[1]
+        parts = strip.divide([start, min(end, width), width])
+        return Strip.join([parts[0], parts[1].apply_style(palette.style("+select")), *parts[2:]])
+
+    # -- what Textual tells it ----------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        """It has another size."""
+        self.show()
+
+    def on_mount(self) -> None:
+        """It is there: shown once the layout has given it a size."""
+        self.call_after_refresh(self.show)
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The keys go here now, or no more."""
+        super().watch_has_focus(has_focus)
+        self.show()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other lines are in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self.show()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click: on a key that is written there, on the title, or on a line."""
+        at = event.get_content_offset(self)
+        if at is not None:
+            key = key_at(plain(self._shown[at.y]), at.x) if at.y < len(self._shown) else ""
+        else:
+            key = key_at(plain(self._told), event.x - (2 if self.styles.border_left[0] else 0))
+        if key:
+            self.app.simulate_key(key)
+        elif at is not None:
+            self.clicked(at.x, at.y)
+
+    # -- text that is marked with the mouse ---------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text that is marked."""
+        return selection.extract("\n".join(plain(line).rstrip() for line in self._shown)), "\n"
+
+    def changed(self) -> None:
+        """Something was chosen here: the whole screen looks at the view again."""
+        self.app.show()
+
+
+class Plain(Pane, can_focus=False):
+    """A pane that the keys do not go to."""
+
+
+_style = lru_cache(maxsize=256)(Style.from_rich_style)
+_safe = lru_cache(maxsize=4_096)(escape_text)  # blocks and graphs are looked at sign by sign
+
+
+class Tabbed(Pane):
+    """A pane about the selected process that a tab chooses.
+
+    Attributes:
+        name_shown: What its tab says.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "Search", tooltip="search these rows for a text"),
+    ]
+    name_shown = ""
+    _searched = ""
+
+    @property
+    def needed(self) -> bool:
+        """Whether its tab is there; one that says something rarely is there only then."""
+        return True
+
+    @property
+    def searched(self) -> str:
+        """The text that its rows are searched for, "" for all rows."""
+        return self._searched
+
+    @searched.setter
+    def searched(self, text: str) -> None:
+        self._searched = text
+
+    def action_search(self) -> None:
+        """Ask for a text: the rows that hold it stay, from the first key on; Escape drops it."""
+        from gputop.ui.panes.dialogs import Question
+
+        before = self.searched
+
+        def take(text: str) -> None:
+            self.searched = text.strip()
+            self.view.list()
+            self.app.show()
+
+        def answered(text: str) -> str:
+            take(text)
+            return ""
+
+        self.app.ask(
+            Question(
+                f"search {self.name_shown}",
+                answered,
+                before,
+                hint="a part of a row's text, in any case",
+                changed=take,
+                cancelled=lambda: take(before),
+            )
+        )
+
+    def searching(self) -> list[Span]:
+        """What a title says of a search."""
+        text = escape_text(self.searched, ascii_only=self.view.glyphs.ascii)
+        return [(f"  search {text} [/]", "chrome")] if text else []
+
+    def about(self) -> list[Span]:
+        """Whose it is, beside the tabs."""
+        row = self.view.selected
+        if row is None:
+            return [(" no process selected", "dim")]
+        name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+        return [(f" of {row.pid} {name}", "dim"), *self.searching()]
+
+
+def key_at(text: str, x: int) -> str:
+    """The key whose name stands in square brackets at a column; "" where none does."""
+    for found in _KEY.finditer(text):
+        if width_of(text[: found.start()]) <= x < width_of(text[: found.end()]):
+            return _NAMED.get(found[1], found[1]) if len(found[1]) == 1 or found[1] in _NAMED else ""
+    return ""
+
+
+class PaneScreen(Screen[None]):
+    """A screen of panes."""
+
+    app: Host
+    _panes: Sequence[Pane] = ()  # they stay while the screen does
+    _styled = False
+
+    def compose(self) -> ComposeResult:
+        """Its panes, styled for its size from the start: Textual would style all of them a second time."""
+        for length, breakpoints in (
+            (self.app.size.width, self.HORIZONTAL_BREAKPOINTS),
+            (self.app.size.height, self.VERTICAL_BREAKPOINTS),
+        ):
+            self.add_class([name for least, name in breakpoints or () if length >= least][-1])
+        self.on_resize()
+        yield from self.panes()
+
+    def panes(self) -> ComposeResult:
+        """What is on it, from the top."""
+        raise NotImplementedError
+
+    def on_resize(self) -> None:
+        """Where there is room for it the panes stand in boxes."""
+        size = self.app.size
+        self.set_class(size.width >= ROOMY.width and size.height >= ROOMY.height, "-roomy")
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """It is new, with all styles, or a page above it has closed, which may have chosen something else."""
+        event.refresh_styles, self._styled = self._styled, True
+        self.show()
+
+    def show(self) -> None:
+        """All panes look at the view again."""
+        self._panes = self._panes or list(self.query(Pane))
+        for pane in self._panes:
+            pane.show()
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """Where text is marked: of a pane, whose cells hold no marks of their own, by its place."""
+        try:
+            widget, _region = self.get_widget_at(x, y)
+        except NoWidget:
+            return None, None
+        if not isinstance(widget, Pane):
+            return super().get_widget_and_offset_at(x, y)
+        content = widget.content_region
+        return widget, Offset(max(x - content.x, 0), max(y - content.y, 0))

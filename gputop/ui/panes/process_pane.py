@@ -1,0 +1,203 @@
+"""The pane of the processes, and the keys that choose which of them are listed and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.engine.frame import Frame
+from gputop.format import clip, escape_text
+from gputop.ui.model.listing import process_table
+from gputop.ui.model.listing.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
+from gputop.ui.model.listing.process_table import belongs, container_id, job
+from gputop.ui.model.table import Context
+from gputop.ui.panes.dialogs import Confirm, FilterSuggester, Menu, Question
+from gputop.ui.panes.pane import Heading, quiet_key
+from gputop.ui.panes.table_panes import TablePane
+
+
+class Processes(TablePane):
+    """The watched processes; the selected one is what the panes of details are about."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "slash", "filter", "Filter",
+            tooltip="list only some processes: text, !regex, gpu: user: job: container: call: state: …",
+        ),
+        quiet_key("o", "freeze", "Freeze", "freeze the row order; values go on"),
+        quiet_key("g", "gpu", "GPU", "processes of one GPU: the next GPU, then all"),
+        quiet_key("e", "tree", "Tree",
+                  "process tree with sums, or a list"),
+        quiet_key("G", "group", "Group", "group by user, container, pod, job or GPU, with sums"),
+        quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
+        quiet_key("f", "follow", "Follow",
+                  "follow the selected process: keep it selected and in sight"),
+        quiet_key("K", "signal", "Signal",
+                  "send the selected process a signal: a menu, and a question before it is sent"),
+    ]  # fmt: skip
+    mark = True
+    room: int | None = None  # lines that the details leave it; None: as many as it wants
+
+    def context(self, frame: Frame) -> Context:
+        """What the cells need."""
+        return self.view.listing.context(process_table.context_of(frame, self.view.glyphs))
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        view = self.view
+        return view.listing.empty(frame) or process_table.waiting(frame, view.outcome, view.log)
+
+    def wanted(self, width: int) -> int:
+        """The heading and all rows; the output of a command that has ended without a call."""
+        frame, view = self.view.frame, self.view
+        if frame is None or self.table.rows or not view.outcome:
+            wanted = super().wanted(width)
+            return wanted if self.room is None else min(wanted, max(self.room, 2))
+        return 1 + len(self.nobody(frame))
+
+    def row_token(self, row: Any) -> str:
+        """Ended processes are dim."""
+        return process_table.row_token(row)
+
+    def heading(self) -> Heading:
+        """How many, and which of them are listed."""
+        title = [("Processes", ""), *self.view.listing.title(self.view.glyphs), *self.sorted_out_of_sight()]
+        return title, self.more()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Signals only where there is who sends them."""
+        return self.app.sender is not None if action == "signal" else super().check_action(action, parameters)
+
+    # -- the list -----------------------------------------------------------------------------
+
+    def relist(self) -> None:
+        """Other processes are listed from now on."""
+        self.view.processes.resort()
+        self.app.say(self.view.list())
+        self.app.show()
+
+    def action_freeze(self) -> None:
+        """Keep the order of all tables, or let it go."""
+        frozen = not self.view.processes.frozen
+        for table in self.view.tables.values():
+            table.frozen = frozen
+        self.app.show()
+
+    def action_filter(self) -> None:
+        """Ask for a filter; it is tried with every key and dropped by Escape."""
+        listing = self.view.listing
+        before = listing.filter
+
+        def take(made: Filter) -> None:
+            listing.filter = made
+            self.relist()
+
+        def changed(text: str) -> None:
+            try:
+                take(parse_filter(text))
+            except FilterError:
+                return  # half typed: said after Enter
+
+        def answered(text: str) -> str:
+            try:
+                take(parse_filter(text))
+            except FilterError as error:
+                return str(error)
+            return SLOW if listing.filter.slow else ""
+
+        question = Question(
+            "filter",
+            answered,
+            before.text,
+            hint=HINT,
+            changed=changed,
+            cancelled=lambda: take(before),
+            suggester=FilterSuggester(self._words()),
+        )
+        self.app.ask(question)
+
+    def _words(self) -> Iterable[str]:
+        """What a filter may hold now."""
+        rows = self.view.frame.processes if self.view.frame else ()
+        told = [("user", row.user) for row in rows] + [("name", row.name) for row in rows]
+        told += [("call", call.api) for row in rows for call in row.calls]
+        told += [("gpu", str(index)) for row in rows for index in row.gpus or ()]
+        told += [("state", state) for state in STATES]
+        told += [("container", container_id(row)) for row in rows] + [("job", job(row)) for row in rows]
+        told += [("pod", belongs(row, "pod")) for row in rows]
+        words = {
+            f"{field}:{text}"
+            for field, text in told
+            if text and escape_text(text) == text and " " not in text
+        }
+        return words | {f"{field}:" for field in FIELDS}
+
+    def action_gpu(self) -> None:
+        """List the processes of the next GPU only, after the last one all again."""
+        if self.view.frame is not None:
+            self.view.listing.next_gpu(self.view.frame)
+            self.relist()
+
+    def action_tree(self) -> None:
+        """Processes below the process that started them, or as a list."""
+        self.view.listing.toggle_tree(self.view.processes)
+        self.relist()
+
+    def action_group(self) -> None:
+        """Group by the next thing that some process has."""
+        if self.view.frame is not None:
+            self.view.listing.next_group(self.view.frame)
+            self.relist()
+
+    def action_fold(self) -> None:
+        """Fold or unfold the branch of the selected process."""
+        listing = self.view.listing
+        if not listing.as_tree and not listing.group:
+            self.action_tree()
+        elif listing.fold(self.view.processes):
+            self.relist()
+        else:
+            self.app.say("this process is in no branch: it has no listed children")
+
+    def action_follow(self) -> None:
+        """Keep the selected process selected, listed and in sight; again: let it go."""
+        listing, row = self.view.listing, self.view.selected
+        if listing.followed is not None:
+            listing.followed = None
+        elif row is not None:
+            listing.followed = row
+            name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+            self.app.say(f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it")
+        self.view.list()
+        self.app.show()
+
+    # -- signals ------------------------------------------------------------------------------
+
+    def action_signal(self) -> None:
+        """Ask for a signal to the selected process."""
+        row, sender = self.view.selected, self.app.sender
+        if row is None or sender is None:
+            return
+        name = escape_text(row.name)
+        if row.exited_ns is not None:
+            self.app.say(f"{row.pid} {name} has ended already")
+            return
+        refusal = sender.refusal(row)
+        if refusal:
+            self.app.say(refusal)
+            return
+
+        def chosen(index: int) -> None:
+            def answered(yes: bool) -> None:
+                self.app.say(sender.send(row, index) if yes else "nothing was sent")
+
+            signal = sender.offered[index][0].name
+            asked = f"send {signal} to {row.pid} {name}?"
+            self.app.ask(Confirm(asked, "send nothing", f"send {signal}", answered))
+
+        choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
+        command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)
+        who = f"signal to {row.pid} {name}  user {escape_text(row.user)}\n{command}"
+        self.app.ask(Menu(who, choices, chosen))

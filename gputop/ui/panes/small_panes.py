@@ -1,0 +1,190 @@
+"""The small panes: header, banner, storms, chain, chart, output, bar of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+
+from gputop.format import clip, escape_text
+from gputop.ui.model import header
+from gputop.ui.model.gpus.host_line import host_spans
+from gputop.ui.model.look import Line, Span, fit_line, line_width, spread, trimmed, wrap
+from gputop.ui.model.process import callpage
+from gputop.ui.model.time.timebar import moment_at, transport_line
+from gputop.ui.panes.pane import Heading, Plain
+from gputop.ui.panes.time_keys import TimeScreen
+
+TALL, GIANT = 30, 60  # lines of a screen that has room for an output of some lines, and for everything
+
+
+class Header(Plain):
+    """The first line: what one sees, when, and how far it can be trusted."""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        view = self.view
+        return [header.header_line(view.told, view.status, width, view.glyphs)]
+
+
+class Banner(Plain):
+    """What is wrong, in as few lines as it needs."""
+
+    def _lines(self, width: int, most: int) -> list[Line]:
+        view = self.view
+        return header.banner_lines(view.told, view.status, width, most, view.glyphs)
+
+    def wanted(self, width: int) -> int:
+        """None when nothing is wrong."""
+        return len(self._lines(width, 1 if self.app.size.height < 20 else 3))
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The first problem, and how many others there are."""
+        return self._lines(width, height)
+
+    def clicked(self, x: int, y: int) -> None:
+        """All of them."""
+        self.app.simulate_key("exclamation_mark")
+
+
+class Storms(Plain):
+    """The storms of context switches that are under way; the machine's own figures where there is room."""
+
+    def wanted(self, width: int) -> int:
+        """A line each; where there is room one line stays when a storm ends, so that nothing jumps."""
+        if "storms" in self.view.hidden:
+            return 0
+        height, frame = self.app.size.height, self.view.frame
+        most = 1 if height < 16 else 2 if height < 30 else 4
+        return max(min(len(frame.storms) if frame else 0, most), int(height >= 20))
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """Who suffers, how much, and who preempts it; in the line that stays the machine."""
+        frame, view = self.view.frame, self.view
+        if frame is None:
+            return []
+        lines = header.storm_lines(frame, view.explained, width, height, view.glyphs)
+        if frame.host is None:
+            return lines
+        first = trimmed(lines[0]) if lines else ()
+        host = host_spans(frame.host, width - line_width(first) - 2 * bool(first), view.glyphs)
+        return [spread(first, host, width) if first else fit_line(host, width), *lines[1:]]
+
+
+class Chain(Plain):
+    """The chain of the selected finding, open on big screens."""
+
+    room: int | None = None  # lines that tables leave it; None: as many as it wants
+    _seen = False
+
+    def full(self) -> int:
+        """As many lines as there is room for at most; none before the first finding."""
+        self._seen = self._seen or self.view.chain.selected is not None
+        return (6 if self.app.size.height < GIANT else 11) if self._seen else 0
+
+    def wanted(self, width: int) -> int:
+        """From the first finding on always as many, so that nothing jumps."""
+        full = self.full()
+        return full if self.room is None else min(full, self.room)
+
+    def heading(self) -> Heading:
+        """Of which finding."""
+        finding = self.view.chain.selected
+        title: list[Span] = [("Chain", "")]
+        if finding is not None:
+            name = escape_text(finding.title, ascii_only=self.view.glyphs.ascii)
+            title.append((f" of {self.view.chain.index + 1}: {name}", "dim"))
+        return title, "[w] page" if finding is not None else ""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """As much of it as there is room for."""
+        glyphs = self.view.glyphs
+        lines = self.view.chain.detail(width, glyphs, replay=False)
+        return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+
+
+class Chart(Plain):
+    """How long the calls of the selected row took, on big screens."""
+
+    room: int | None = None  # lines that the calls leave it, with its heading; None: as many as it wants
+
+    def full(self) -> int:
+        """The chart with its axis."""
+        return 6 if self.app.size.height >= GIANT else 0
+
+    def wanted(self, width: int) -> int:
+        """All of it, where the rows of the table leave room for it."""
+        return 0 if self.room == 0 else self.full()
+
+    def heading(self) -> Heading:
+        """Of which call."""
+        row = self.view.calls.selected_row
+        name = escape_text(row.api, ascii_only=self.view.glyphs.ascii) if row else "no call"
+        return [(name, "")], "Enter on a call"
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The chart."""
+        row = self.view.calls.selected_row
+        return callpage.chart_lines(row, width, height, self.view.glyphs) if row else []
+
+
+class Log(Plain):
+    """The output of the started command."""
+
+    def wanted(self, width: int) -> int:
+        """A part of the screen, where it is asked for; a smaller one beside the timeline."""
+        if not self.view.log_shown:
+            return 0
+        both, height = self.screen.query_one("#timeline").display, self.app.size.height
+        most = height // 12 if both or height < TALL else height // 5
+        return min(most, max(len(self.view.log), 1))
+
+    def heading(self) -> Heading:
+        """What it is."""
+        return [("Output of the command", "")], "[l] hide"
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The newest lines."""
+        log, glyphs = self.view.log, self.view.glyphs
+        if not log:
+            told = (
+                "No output yet."
+                if self.view.mode == "live"
+                else "A recording keeps no output of the command."
+            )
+            return [fit_line([(f" {told}", "dim")], width)]
+        shown = (
+            clip(escape_text(text.expandtabs(4), ascii_only=glyphs.ascii), width - 1, glyphs.ellipsis)
+            for text in log[-height:]
+        )
+        return [fit_line([(f" {text}", "")], width) for text in shown]
+
+
+class TimeBar(Plain):
+    """Where the screen stands in time, while it is not live."""
+
+    def wanted(self, width: int) -> int:
+        """Nothing while it is live."""
+        return 0 if self.view.live else 1
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The bar."""
+        transport = self.view.transport
+        return [transport_line(transport, width, self.view.glyphs)] if transport else []
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the moment that was clicked."""
+        transport, screen = self.view.transport, self.screen
+        moment = moment_at(transport, self.size.width, self.view.glyphs, event.x) if transport else None
+        if moment is not None and isinstance(screen, TimeScreen):
+            screen.go_to(moment)
+
+
+class TooSmall(Plain):
+    """Stands alone where the terminal is too small for anything else."""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """One sentence."""
+        size = self.app.size
+        sentence = f"terminal too small ({size.width}x{size.height}): gputop needs 40x10"
+        return [fit_line([(text, "warn")], width) for text in wrap(sentence, max(width, 1))]

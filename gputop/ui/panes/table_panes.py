@@ -1,0 +1,317 @@
+"""The panes that list things: processes, and the calls, threads and lines of the selected one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+
+from gputop.engine.frame import Frame
+from gputop.format import escape_text, format_counted
+from gputop.ui.model.answer.subject import without_cuda
+from gputop.ui.model.listing import process_table
+from gputop.ui.model.look import Line, Span, fit_line, wrap
+from gputop.ui.model.pages import COLUMNS_HELP
+from gputop.ui.model.process import call_table, line_table
+from gputop.ui.model.table import Context, Table, row_text
+from gputop.ui.model.view import View
+from gputop.ui.panes.pane import Pane, Tabbed, quiet_key
+
+_EVERY = 1_000_000  # more rows than any table has
+_OTHER = "[/] another search, [Esc] all"
+_WAITING = ("Waiting for the first frame ...",)
+
+
+class TablePane(Pane, inherit_bindings=False):
+    """A heading that stays, and rows below it that scroll."""
+
+    class Opened(Message):
+        """Enter was pressed on the selected row."""
+
+        def __init__(self, pane: TablePane) -> None:
+            """Remember where."""
+            super().__init__()
+            self.pane = pane
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter", "open", "Open", tooltip="a process: its calls; a call: its page; a line: its source"
+        ),
+        quiet_key("up,k", "cursor(-1)", "Up", "the row above"),
+        quiet_key("down,j", "cursor(1)", "Down", "the row below"),
+        quiet_key("pageup", "page(-1)", "Page up", "one page up"),
+        quiet_key("pagedown", "page(1)", "Page down", "one page down"),
+        quiet_key("home", "first", "First row", "the first row"),
+        quiet_key("end", "last", "Last row", "the last row"),
+        quiet_key("comma", "sort(-1)", "Sort left", "sort by the column to the left"),
+        Binding("full_stop", "sort(1)", "Sort", key_display=", .", tooltip="sort by the column to the right"),
+        Binding("r", "reverse", "Reverse", tooltip="reverse the order"),
+        quiet_key("C", "columns", "Columns", "choose the columns and their order, and keep them"),
+        quiet_key("y", "copy", "Copy", "copy the row with all its columns, or marked text"),
+    ]
+
+    mark = False  # whether the selected row is marked when the keys go elsewhere
+
+    def __init__(self, view: View, table: Table[Any], *, id: str, classes: str | None = None) -> None:
+        """Show a table.
+
+        Args:
+            view: What is shown and chosen.
+            table: The rows and their order.
+            id: Its name on its screen, which is also that of its tab.
+            classes: Its classes in the style sheet.
+        """
+        super().__init__(view, id=id, classes=classes)
+        self.table = table
+        self._followed: tuple[int, int] = (-1, 0)  # the selected row's place, and lines, when looked at last
+
+    def context(self, frame: Frame) -> Context:
+        """What the cells need."""
+        return call_table.call_context(frame, None, self.view.glyphs)
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        raise NotImplementedError
+
+    def row_token(self, row: Any) -> str:
+        """The token of a row's cells."""
+        return ""
+
+    def wanted(self, width: int) -> int:
+        """The heading and all rows."""
+        return 1 + len(self.table.rows) if self.table.rows else 4
+
+    def more(self) -> str:
+        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
+        above, page = round(self.scroll_y), self.scrollable_content_region.height - 1
+        below = len(self.table.rows) - above - page
+        parts = [f"{above} above"] if above else []
+        parts += [f"+{below} row{'s' if below > 1 else ''}"] if below > 0 < page else []
+        kept = ["frozen"] if self.table.frozen else ["order kept"] if self.table.unsorted else []
+        return ", ".join([*parts, *kept])
+
+    def show(self) -> None:
+        """Follow the selected row where it was in sight, and look at the rows again."""
+        if self.is_attached and self.display:
+            self.virtual_size = Size(0, len(self.table.rows) + 1)
+            self._follow()
+        super().show()
+
+    def _follow(self) -> None:
+        """A row that was read stays in sight when its place changes, and when the pane does."""
+        page, place = self.scrollable_content_region.height - 1, self.table.index
+        top = round(self.scroll_y)
+        if page < 1 or place < 0:
+            return
+        before, lines_before = self._followed
+        self._followed = place, page
+        moved = place != before or page != lines_before
+        seen = top <= before < top + lines_before
+        if self.table.chosen and ((moved and seen) or self.table.held):
+            self._into_sight(place, page)
+
+    def _into_sight(self, place: int, page: int) -> None:
+        top = round(self.scroll_y)
+        wanted = max(min(top, place), place - page + 1, 0)
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, force=True)
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The heading and the rows in sight, or why there are none."""
+        frame = self.view.frame
+        if frame is None or not self.table.rows:
+            texts = self.nobody(frame) if frame else _WAITING
+            if self.table.left_out:
+                texts = (
+                    f"No row matches {escape_text(self.table.search)} ({self.table.left_out} hidden).",
+                    _OTHER,
+                )
+            return [
+                fit_line([(f" {line}", "dim")], width)
+                for text in texts
+                for line in wrap(text, max(width - 2, 1))
+            ]
+        return self.table.lines(
+            self.context(frame),
+            width,
+            round(self.scroll_y),
+            height - 1,
+            focused=self.has_focus,
+            mark=self.mark,
+            row_token=self.row_token,
+        )
+
+    def sorted_out_of_sight(self) -> list[Span]:
+        """What the order goes by where that column does not fit."""
+        order = self.table.hidden_sort(self.view.glyphs) if self.table.rows else ""
+        return [(f"  {order}", "faint")] if order else []
+
+    # -- keys and mouse -----------------------------------------------------------------------
+
+    def action_open(self) -> None:
+        """Tell that the row was opened."""
+        self.post_message(self.Opened(self))
+
+    def action_cursor(self, by: int) -> None:
+        """Move the cursor by rows."""
+        self.table.move(by)
+        self._into_sight(self.table.index, max(self.scrollable_content_region.height - 1, 1))
+        self._listed()
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by pages."""
+        self.action_cursor(by * max(self.scrollable_content_region.height - 2, 1))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Home and End are for the bar of time where there is one."""
+        return self.view.live if action in ("first", "last") else True
+
+    def action_first(self) -> None:
+        """The first row."""
+        self.action_cursor(-_EVERY)
+
+    def action_last(self) -> None:
+        """The last row."""
+        self.action_cursor(_EVERY)
+
+    def action_sort(self, by: int) -> None:
+        """Sort by a neighbouring column."""
+        self.table.shift_sort(by)
+        self._listed()
+
+    def action_columns(self) -> None:
+        """Choose the columns."""
+        from gputop.ui.panes.column_dialog import ColumnDialog
+
+        path = self.view.preferences_path
+        self.app.ask(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
+
+    def action_reverse(self) -> None:
+        """Turn the order around."""
+        self.table.reverse()
+        self._listed()
+
+    def _listed(self) -> None:
+        self.view.list()
+        self.changed()
+
+    def action_copy(self) -> None:
+        """The selected row, or the marked text, to the terminal's clipboard."""
+        frame, row = self.view.frame, self.table.selected_row
+        marked = self.screen.get_selected_text()
+        if marked is None and (frame is None or row is None):
+            self.app.say("no row is selected here: Tab goes to a table")
+            return
+        if marked is None and frame is not None:
+            marked = row_text(self.table.columns, row, self.context(frame))
+        self.app.copy(marked or "")
+
+    def clicked(self, x: int, y: int) -> None:
+        """On the heading: sort by that column; on a row: select it."""
+        if not self.table.rows:
+            return
+        if y:
+            self.table.select_place(round(self.scroll_y) + y - 1)
+            self._listed()
+        elif column := self.table.column_at(x):
+            self.table.sort_or_reverse(column)
+            self._listed()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Over a heading: what the column means."""
+        at = event.get_content_offset(self)
+        column = self.table.column_at(at.x) if at is not None and not at.y and self.table.rows else None
+        told = COLUMNS_HELP.get(column.title) if column else None
+        if told != self.tooltip:
+            self.tooltip = told
+
+
+class Detail(Tabbed, TablePane):
+    """A table about the selected process."""
+
+    @property
+    def searched(self) -> str:
+        """The text that its rows are searched for."""
+        return self.table.search
+
+    @searched.setter
+    def searched(self, text: str) -> None:
+        self.table.search = text
+        self.table.resort()
+
+    def about(self) -> list[Span]:
+        """Whose it is, and what it is sorted by where that is out of sight."""
+        return [*super().about(), *self.sorted_out_of_sight()]
+
+
+class Calls(Detail):
+    """The CUDA calls."""
+
+    name_shown = "Calls"
+
+    def context(self, frame: Frame) -> Context:
+        """All histograms share one range."""
+        return call_table.call_context(frame, self.view.selected, self.view.glyphs)
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        if self.view.selected is None:
+            return process_table.unselected(frame, "calls", self.view.outcome)
+        if frame.calls_observed and without_cuda(self.view.selected):
+            return call_table.NO_CUDA
+        return call_table.NO_CALLS if frame.calls_observed else call_table.NO_CALLS_KNOWN
+
+    def about(self) -> list[Span]:
+        """Whose they are, and the scale of the histograms."""
+        frame = self.view.frame
+        scale = call_table.histogram_scale(self.context(frame)) if frame and self.size.width >= 72 else ""
+        return [*super().about(), *([(f"  {scale}", "faint")] if scale else [])]
+
+
+class Threads(Detail):
+    """The threads."""
+
+    name_shown = "Threads"
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        if self.view.selected is None:
+            return process_table.unselected(frame, "threads", self.view.outcome)
+        return ("No thread was seen in the last window.",)
+
+    def row_token(self, row: Any) -> str:
+        """Ended threads are dim."""
+        return call_table.thread_token(row)
+
+    def about(self) -> list[Span]:
+        """How many there are, whose, and what page faults they had."""
+        row = self.view.selected
+        if row is None or self.view.frame is None:
+            return super().about()
+        faults = call_table.faults_text(row, self.view.frame)
+        return [
+            (f" {len(row.threads)}", "dim"),
+            *super().about(),
+            *([(f"  {faults}", "faint")] if faults else []),
+        ]
+
+
+class Lines(Detail):
+    """The lines of the program that make calls."""
+
+    name_shown = "Lines"
+
+    def nobody(self, frame: Frame) -> Sequence[str]:
+        """Why there are no rows."""
+        return line_table.no_lines(frame, self.view.selected, self.view.mode)
+
+    def about(self) -> list[Span]:
+        """Whose they are, and how many calls have none."""
+        row, said = self.view.selected, super().about()
+        if row and (row.lines or row.waits) and row.unknown_lines:
+            said.append((f"  and {format_counted(row.unknown_lines, 'call')} of unknown lines", "faint"))
+        return said

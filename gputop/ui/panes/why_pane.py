@@ -1,0 +1,95 @@
+"""The pane that says why the GPU was idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from gputop.ui.model.answer import why
+from gputop.ui.model.answer.verdict import verdict_line
+from gputop.ui.model.answer.why_narrow import narrow_lines
+from gputop.ui.model.answer.whylines import heading, why_lines
+from gputop.ui.model.look import Line
+from gputop.ui.panes.pane import Heading, Pane
+
+PANEL_WIDTH, PANEL_HEIGHT, TALL = 64, 20, 30  # from which on there is a panel, and one with a title
+
+_LOW = 12  # lines of a screen from which on a fix has a line there
+_NARROW_ROWS = 4, 7  # lines of the answer where it is narrow, by the lines of the screen
+
+
+class Why(Pane):
+    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
+    ]
+
+    _told_of: tuple[object, object, str, why.Why] | None = None
+    _made: tuple[object, list[Line]] = (None, [])
+
+    def _why(self) -> why.Why:
+        frame, explained, outcome = self.view.frame, self.view.explained, self.view.outcome
+        of = self._told_of
+        if of is None or of[0] is not explained or of[1] is not frame or of[2] != outcome:
+            told = why.why_of(explained, frame, outcome) if frame else why.Why(said="no data yet")
+            if outcome and not told.gpus and self.view.log:
+                told = replace(told, said=f"{told.said}; [l] shows its output")
+            self._told_of = of = explained, frame, outcome, told
+        return of[3]
+
+    def _is_line(self) -> bool:
+        """Whether there is room for one sentence only: on pages."""
+        return not self.has_class("panel")
+
+    def _is_narrow(self) -> bool:
+        """Whether the panel does not fit: its parts stand below each other then."""
+        size = self.app.size
+        return size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
+
+    def _narrow(self, width: int) -> list[Line]:
+        height = self.app.size.height
+        rows = min(max(height // 3, _NARROW_ROWS[0] - (height < _LOW)), _NARROW_ROWS[1])
+        return narrow_lines(self._why(), width, rows, self.view.glyphs, focused=self.has_focus)
+
+    def wanted(self, width: int) -> int:
+        """Five lines with the title, three on usual terminals; a calm program needs fewer."""
+        if self._is_line():
+            return 1
+        if self._is_narrow():
+            return len(self._narrow(width))
+        return len(self._panel(width, 4 if self.app.size.height >= TALL else 3))
+
+    def _panel(self, width: int, height: int) -> list[Line]:
+        told, titled = self._why(), self.app.size.height < TALL
+        asked = told, width, height, titled
+        if self._made[0] != asked:
+            self._made = asked, why_lines(told, width, height, self.view.glyphs, titled=titled)
+        return self._made[1]
+
+    def heading(self) -> Heading | None:
+        """The question, how old the answer is, the class."""
+        if self._is_line() or self._is_narrow() or self.app.size.height < TALL:
+            return None
+        told = self._why()
+        return heading(told, self.view.glyphs), "[w] all findings" if told.causes else ""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The panel, or the verdict in one line."""
+        view = self.view
+        if not self._is_line() and self._is_narrow():
+            return self._narrow(width)
+        if not self._is_line():
+            lines = list(self._panel(width, height))
+            if self.app.size.height < TALL and self.has_focus and lines:
+                (first, _), *rest = lines[0]
+                lines[0] = ((view.glyphs.cursor + first[1:], "title.focus"), *rest)
+            return lines
+        return [verdict_line(self._why(), width, view.glyphs, focused=self.has_focus)]
+
+    def clicked(self, x: int, y: int) -> None:
+        """Its chain."""
+        self.app.simulate_key("w")

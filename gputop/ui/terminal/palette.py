@@ -1,0 +1,186 @@
+"""Themes: what becomes of the colours of theme.py, in as many colours as the terminal has.
+
+theme.py names one colour for each meaning; a theme puts others in their place. So a token that is added there
+has its place in every theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.console import Console
+from rich.style import Style
+from textual.theme import BUILTIN_THEMES, Theme
+
+from gputop.ui.terminal.theme import BACKGROUND, CAUSES, style_of
+
+MONO = "mono"
+_SELECT, _MARK = "#1d2f45", "#1c242e"  # backgrounds of theme.py
+_LIGHT = {
+    BACKGROUND: "#fbfbf8", "#c5ccd6": "#24292f", "#9aa4b2": "#57606a", "#8d97a5": "#59636e",
+    "#eef2f7": "#000000", "#333c48": "#c2c8ce", "#6aa9e9": "#0550ae", "#659fda": "#0860c4",
+    "#e8a13c": "#8a4600", "#f67c58": "#b42318", "#b79af0": "#6639ba", "#949dab": "#59636e",
+    _SELECT: "#d3e4fa", _MARK: "#ebeef2",
+    "#ee8866": "#a33b00", "#eedd88": "#6b5900", "#ffaabb": "#a3204f", "#99ddff": "#00607a",
+    "#44bb99": "#00664a", "#bbcc33": "#2f6b00", "#c9a94f": "#783c14", "#d9a6ff": "#7a2ba0",
+    "#8fa5b3": "#4a5a66", "#dddddd": "#4d4d4d",
+}  # fmt: skip
+_CONTRAST = {
+    BACKGROUND: "#000000", "#c5ccd6": "#ffffff", "#9aa4b2": "#d0d0d0", "#8d97a5": "#b0b0b0",
+    "#eef2f7": "#ffffff", "#333c48": "#8a8a8a", "#6aa9e9": "#7cc4ff", "#659fda": "#7cc4ff",
+    "#e8a13c": "#ffc04d", "#f67c58": "#ff8c66", "#b79af0": "#d7b8ff", "#949dab": "#c0c0c0",
+    _SELECT: "#003a70", _MARK: "#303030",
+    "#ee8866": "#ff9d7a", "#eedd88": "#fff0a0", "#ffaabb": "#ffb8c6", "#99ddff": "#b0e6ff",
+    "#44bb99": "#5ddcb8", "#bbcc33": "#d3e64d", "#c9a94f": "#e0c268", "#d9a6ff": "#e4bdff",
+    "#8fa5b3": "#b3c6d2", "#dddddd": "#f0f0f0",
+}  # fmt: skip
+# The terminal's own sixteen; which shade of grey can be read is for the terminal to say: faint, not grey.
+_SIXTEEN = {
+    BACKGROUND: "default", "#c5ccd6": "default", "#9aa4b2": "default", "#8d97a5": "default",
+    "#eef2f7": "default", "#333c48": "default", "#6aa9e9": "cyan", "#659fda": "cyan",
+    "#e8a13c": "yellow", "#f67c58": "red", "#b79af0": "magenta", "#949dab": "default",
+    **dict.fromkeys(CAUSES.values(), "yellow"),  # too few to tell them apart: there letters do
+}  # fmt: skip
+_FAINT = frozenset({"#8d97a5", "#333c48", "#949dab"})
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """A theme.
+
+    Attributes:
+        name: What it is called on the screen and in the preferences.
+        colors: The colour that each colour of theme.py becomes.
+        native: Whether it keeps to the terminal's own colours, its background among them.
+        colored: Whether it has colours at all.
+        light: Whether its background is bright.
+    """
+
+    name: str
+    colors: Mapping[str, str]
+    native: bool = False
+    colored: bool = True
+    light: bool = False
+
+    @property
+    def background(self) -> str:
+        """The background in the words of Textual's CSS."""
+        return "ansi_default" if self.native else self.colors.get(BACKGROUND, BACKGROUND)
+
+    @property
+    def letters(self) -> bool:
+        """Whether it has too few colours to tell causes apart: then letters do."""
+        return self.native
+
+    def style(self, token: str) -> Style:
+        """The style of a token (see ``gputop.ui.model.look``)."""
+        return _style(self.name, token)
+
+    def theme(self) -> Theme:
+        """The same colours for what Textual draws itself: borders, tabs, keys, questions."""
+        if self.native:
+            return Theme(
+                self.name,
+                primary="ansi_cyan" if self.colored else "ansi_default",
+                warning="ansi_yellow",
+                error="ansi_red",
+                foreground="ansi_default",
+                background="ansi_default",
+                surface="ansi_default",
+                panel="ansi_default",
+                boost="ansi_default",
+                ansi=True,
+                variables={
+                    **BUILTIN_THEMES["ansi-dark"].variables,
+                    **dict.fromkeys(("rule", "dim", "select", "lit"), "ansi_default"),
+                },
+            )
+        text, dim, rule, blue, orange, red, violet = (
+            self.colors.get(color, color)
+            for color in ("#c5ccd6", "#9aa4b2", "#333c48", "#6aa9e9", "#e8a13c", "#f67c58", "#b79af0")
+        )
+        select, mark = self.colors.get(_SELECT, _SELECT), self.colors.get(_MARK, _MARK)
+        return Theme(
+            self.name,
+            primary=blue,
+            secondary=violet,
+            accent=violet,
+            warning=orange,
+            error=red,
+            success=blue,
+            foreground=text,
+            background=self.background,
+            surface=mark,
+            panel=mark,
+            dark=not self.light,
+            variables={
+                "rule": rule,
+                "dim": dim,
+                "select": select,
+                "lit": self.colors.get("#eef2f7", "#eef2f7"),
+            },
+        )
+
+
+PALETTES: dict[str, Palette] = {
+    palette.name: palette
+    for palette in (
+        Palette("dark", {}),
+        Palette("light", _LIGHT, light=True),
+        Palette("contrast", _CONTRAST),
+        Palette("terminal", _SIXTEEN, native=True),
+        Palette(MONO, {}, native=True, colored=False),
+    )
+}
+
+
+@lru_cache(maxsize=2_048)
+def _style(name: str, token: str) -> Style:
+    palette, style = PALETTES[name], style_of(token)
+    color, back = (c.name if c is not None else "" for c in (style.color, style.bgcolor))
+    if not palette.native:
+        return Style(
+            color=palette.colors.get(color, color), bgcolor=palette.colors.get(back, back), bold=style.bold
+        )
+    # Without a background of one's own, what has one (badges, the selected row) is shown in reverse.
+    reverse = back not in (BACKGROUND, _MARK)
+    dim = color in _FAINT and not reverse
+    shown = palette.colors.get(color, color) if palette.colored and color != BACKGROUND else None
+    if palette.colored and color == BACKGROUND:
+        shown = palette.colors.get(back, back)
+    bold = style.bold or back == _MARK
+    return Style(color=shown, bold=bold, dim=dim, reverse=reverse)
+
+
+def palette_for(wanted: str, *, no_color: bool, color_system: str | None) -> Palette:
+    """The theme to start with.
+
+    Args:
+        wanted: The name in the preferences, "" for none.
+        no_color: Whether the environment asks for no colours.
+        color_system: How many colours the terminal has, in the words of Rich: ``standard`` is sixteen.
+    """
+    if no_color or color_system is None:
+        return PALETTES[MONO]
+    if color_system == "standard" and wanted != MONO:
+        return PALETTES["terminal"]
+    return PALETTES[wanted or "dark"]
+
+
+def color_system_of(environ: Mapping[str, str]) -> str | None:
+    """How many colours the terminal has: ``standard`` (16), ``256``, ``truecolor``, None for none.
+
+    Args:
+        environ: TERM, COLORTERM and the like.
+    """
+    asked = environ.get("TEXTUAL_COLOR_SYSTEM", "auto")
+    kept = {name: value for name, value in environ.items() if name != "NO_COLOR"}
+    return Console(color_system=asked, force_terminal=True, _environ=kept).color_system  # type: ignore[arg-type]
+
+
+def following(name: str, color_system: str | None) -> Palette:
+    """The theme after this one, among those that the terminal can show."""
+    names = [n for n, p in PALETTES.items() if p.native or color_system != "standard"]
+    return PALETTES[names[(names.index(name) + 1) % len(names)]]
