@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,10 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gputop.simgpu import library_build
 from tests.browser import visiting
 from tests.cli_support import run
 from tests.conftest import needed, skip_or_fail
 from tests.gputop_command import GPUTOP
+from tests.observed_demo import SLEEPS
 from tests.rootless_support import as_nobody
 from tests.web_pages import PATIENCE_S, RECORDING, frame, screens, served, steering
 
@@ -38,19 +41,33 @@ def test_a_browser_shows_the_screen_and_its_keys_work() -> None:
         assert not [text for text in browser.complaints if not text.startswith(slow)]
 
 
+def test_browsers_look_at_one_observation_each_with_its_own_page_and_pause() -> None:
+    with served() as (server, address), visiting() as browser:
+        first, second = browser.open(address), browser.open(address)
+        for page in (first, second):
+            browser.wait_for(page, "palette")  # the last line: all was drawn, for the second one, too
+        assert len(screens(server)) == 3, "two screens, and what observes for both"
+        first.keyboard.press("?")
+        browser.wait_for(first, "Back")
+        second.keyboard.press("Space")
+        browser.wait_for(second, "PAUSED")
+        assert "Back" not in browser.terminal(second)
+        assert "PAUSED" not in browser.terminal(first)
+        first.close()
+        _until(lambda: len(screens(server)) == 2)
+        assert "PAUSED" in browser.terminal(second)
+        browser.close_pages()
+        _until(lambda: screens(server) == [])  # nobody looks any more
+
+
 @pytest.mark.long
-def test_browsers_share_one_live_screen_and_each_has_its_own_replay() -> None:
-    for words, processes in (((), 1), ((str(RECORDING),), 2)):
-        with served(*words) as (server, address), visiting() as browser:
-            for _ in range(2):
-                page = browser.open(address)
-                browser.wait_for(page, "palette")  # the last line: all was drawn, for the second one, too
-            assert len(screens(server)) == processes
-            deadline = time.monotonic() + PATIENCE_S
-            browser.close_pages()
-            while screens(server) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert screens(server) == [], "nobody looks any more"
+def test_browsers_have_a_replay_each() -> None:
+    with served(str(RECORDING)) as (server, address), visiting() as browser:
+        for _ in range(2):
+            browser.wait_for(browser.open(address), "palette")
+        assert len(screens(server)) == 2
+        browser.close_pages()
+        _until(lambda: screens(server) == [])
 
 
 @pytest.mark.parametrize("sent", ["", "[" * 60_000, '["resize", {"width": Infinity, "height": 1}]'])
@@ -97,16 +114,39 @@ def test_root_may_where_it_says_so() -> None:
     assert re.search(r"http://127\.[\d.]+:\d+/#token=\S{40,}", said), said
 
 
+@pytest.mark.ebpf
+def test_root_in_a_container_shows_calls_to_several_browsers_by_one_set_of_probes() -> None:
+    library_build.ensure_built()
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "gputop.demo", "numpy-sync", "120"],
+        env=library_build.environment(os.environ) | SLEEPS,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        words = ("--allow-root", "--simgpu", "--pid", str(demo.pid))
+        with served(*words, as_root=True) as (server, address), visiting() as browser:
+            for _ in range(2):
+                browser.wait_for(browser.open(address), "cudaMemcpyAsync")
+            assert len(screens(server)) == 3, "two screens, and what observes for both"
+            with pytest.raises(AssertionError), steering(address.replace("token=", "token=x")):
+                pass  # refused: without the token nobody sees what root sees
+    finally:
+        demo.kill()
+        demo.wait()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("no-such.msgpack",), "no-such.msgpack"),
         (("--host", "0.0.0.0"), "name an address"),
         (("--pid", "1", str(RECORDING)), "leave it or FILE out"),
+        (("--simgpu", str(RECORDING)), "leave it or FILE out"),
+        (("--socket", "--pid", "1"), "leave FILE, --pid and --simgpu out"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
     ],
 )
-@pytest.mark.mainly("words0-no-such.msgpack", "words3-cannot listen on 192.0.2.1")
+@pytest.mark.mainly("words0-no-such.msgpack", "words5-cannot listen on 192.0.2.1")
 def test_what_cannot_be_served_is_said_before_a_browser_comes(words: tuple[str, ...], said: str) -> None:
     needed("textual_serve")
     prefix = as_nobody() if os.geteuid() == 0 else ()

@@ -23,10 +23,10 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """(the server, its whole address); run by nobody where we are root."""
+def served(*words: str, as_root: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """(the server, its whole address); run by nobody where we are root, unless it has to be root."""
     needed("textual_serve")
-    prefix = as_nobody() if os.geteuid() == 0 else ()
+    prefix = as_nobody() if os.geteuid() == 0 and not as_root else ()
     server = subprocess.Popen(
         [*prefix, *GPUTOP, "web", *words, "--port", "0"], stderr=subprocess.PIPE, text=True
     )

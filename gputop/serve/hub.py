@@ -69,7 +69,12 @@ class Hub:
     """Owns the clients. ``followers`` to ``leave_out`` are for who shows ticks, the rest for its thread."""
 
     def __init__(
-        self, listener: socket.socket, status: Callable[[int], dict[str, Any]], asks: dict[str, Answer]
+        self,
+        listener: socket.socket,
+        status: Callable[[int], dict[str, Any]],
+        asks: dict[str, Answer],
+        *,
+        sees_all: int = ROOT,
     ) -> None:
         """Take the socket that listens.
 
@@ -77,8 +82,10 @@ class Hub:
             listener: Bound; not blocking.
             status: What a user is told of the daemon.
             asks: What else may be asked; each answer is given in a thread of its own.
+            sees_all: The user who is shown all that is observed, beside root.
         """
         self._listener, self._status, self._asks = listener, status, asks
+        self._sees_all = sees_all
         self._clients: dict[int, Client] = {}  # by descriptor
         self._lock = threading.RLock()
         self._selector = selectors.DefaultSelector()
@@ -250,6 +257,7 @@ class Hub:
         except OSError:
             connection.close()
             return
+        uid = ROOT if uid == self._sees_all else uid
         account = self._subordinates.owner(uid)
         with self._lock:
             same = sum(client.account == account for client in self._clients.values())

@@ -1,4 +1,4 @@
-"""The processes whose screens browsers show: one a browser for a recording, one for all of them live."""
+"""The processes whose screens browsers show, one each, and the one that observes for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -16,8 +16,8 @@ from textual_serve.download_manager import DownloadManager
 SMALLEST, LARGEST = (20, 5), (500, 200)  # columns and lines of a browser's terminal
 PATIENCE_S = 5.0  # for a screen that is told to end, or to take what was typed, and for a browser
 LAST_WORDS_S = 1.0  # from its last output to its end
-# what a terminal is told once, at the start: its other page, no cursor, the mouse, marked pastes
-_PRELUDE = b"\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1003h\x1b[?1015h\x1b[?1006h\x1b[?2004h"
+SOCKET_NAME = "screens.sock"
+MOST_SAID = 4096  # bytes of why it cannot observe
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -91,88 +91,73 @@ class OneScreen(AppService):
         await super().set_terminal_size(columns, lines)
 
 
-class Viewer:
-    """One browser that looks at a shared screen."""
+class Observation:
+    """The one process that observes for all live screens: its probes are there once, whoever looks.
 
-    def __init__(
-        self, write_bytes: Callable[[bytes], Awaitable[None]], close: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Of unknown size."""
-        self.write_bytes, self.close = write_bytes, close
-        self.size = LARGEST
-
-
-class SharedScreen:
-    """One process for all browsers: they see the same, and its probes are there once.
-
-    It is as large as the smallest of them, as tmux does it.
+    It begins with the first browser and ends with the last one.
     """
 
-    def __init__(self, words: Sequence[str], downloads: DownloadManager) -> None:
-        """Start nothing yet."""
-        self._words, self._downloads = words, downloads
-        self._viewers: list[Viewer] = []
-        self._screen: OneScreen | None = None
-        self._short = False
+    def __init__(self, words: Callable[[str], Sequence[str]], folder: str) -> None:
+        """Start nothing yet.
 
-    async def join(self, viewer: Viewer, width: int, height: int) -> None:
-        """Another browser: it is told what was told at the start, and all is drawn anew."""
-        viewer.size = bounded(width, height)
-        self._viewers.append(viewer)
-        if self._screen is None:
-            self._screen = OneScreen(self._words, self._draw, self._ended, self._downloads)
-            await self._screen.start(*viewer.size)
-            return
-        await viewer.write_bytes(_PRELUDE)
-        await self._fit(anew=True)
+        Args:
+            words: The command that observes for those who connect at a path.
+            folder: For that path; nobody else may enter it.
+        """
+        self.path = os.path.join(folder, SOCKET_NAME)
+        self._words = tuple(words(self.path))
+        self._process: Process | None = None
+        self._screens = 0
+        self._turn = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
 
-    async def leave(self, viewer: Viewer) -> None:
-        """A browser has gone; with the last one the process ends."""
-        if viewer in self._viewers:
-            self._viewers.remove(viewer)
-        if not self._viewers:
-            await self.stop()
-        else:
-            await self._fit()
+    async def join(self) -> str:
+        """A screen is to be opened; return "" where it can connect, else why it cannot."""
+        async with self._turn:
+            self._screens += 1
+            if self._process is None or self._process.returncode is not None:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, preexec_fn=_ends_with_us
+                )
+                assert self._process.stdout is not None
+                assert self._process.stderr is not None
+                if not await self._process.stdout.readline():
+                    said = await self._process.stderr.read(MOST_SAID)
+                    await self._process.wait()
+                    return (
+                        said.decode("utf-8", "replace").strip()
+                        or "gputop could not observe: try gputop check"
+                    )
+                self._reading = asyncio.create_task(_drain(self._process))
+        return ""
 
-    async def resize(self, viewer: Viewer, width: int, height: int) -> None:
-        """A browser has another size."""
-        viewer.size = bounded(width, height)
-        await self._fit()
-
-    async def type(self, data: bytes) -> None:
-        """What was typed or clicked in one of them."""
-        if self._screen is not None:
-            await self._screen.send_bytes(data)
+    async def leave(self) -> None:
+        """A screen has ended; with the last one observing does."""
+        async with self._turn:
+            self._screens -= 1
+            if not self._screens:
+                await self._end()
 
     async def stop(self) -> None:
-        """End the process."""
-        screen, self._screen = self._screen, None
-        if screen is not None:
-            await screen.stop()
+        """End it, whoever looks."""
+        async with self._turn:
+            await self._end()
 
-    async def _fit(self, *, anew: bool = False) -> None:
-        """As large as the smallest; all is only drawn anew where the size changes: by a line, if need be."""
-        sizes = [viewer.size for viewer in self._viewers]
-        columns, lines = min(size[0] for size in sizes), min(size[1] for size in sizes)
-        self._short ^= anew  # its page tells its size at once, too: of two sizes only the last one counts
-        if self._screen is not None:
-            await self._screen.set_terminal_size(columns, lines - self._short)
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), PATIENCE_S)
+        except asyncio.TimeoutError:
+            process.kill()
+            await process.wait()
 
-    async def _draw(self, data: bytes) -> None:
-        for viewer in list(self._viewers):
-            try:
-                await asyncio.wait_for(viewer.write_bytes(data), PATIENCE_S)
-            except ConnectionError:  # it has gone, and its own task will say so
-                continue
-            except asyncio.TimeoutError:  # the others see the same screen, and would wait with it
-                self._viewers.remove(viewer)
-                await viewer.close()
 
-    async def _ended(self) -> None:
-        self._screen = None
-        for viewer in list(self._viewers):
-            await viewer.close()
+async def _drain(process: Process) -> None:
+    """Let it say what it wants to: nobody reads that."""
+    await process.communicate()
 
 
 async def _dropped(_text: str) -> None:

@@ -16,7 +16,7 @@ from textual_serve.download_manager import DownloadManager
 
 from gputop.serve.pace import Pace
 from gputop.web.guard import PROTOCOL, Guard
-from gputop.web.screens import PATIENCE_S, OneScreen, SharedScreen, Viewer
+from gputop.web.screens import PATIENCE_S, Observation, OneScreen
 
 _LOG = logging.getLogger(__name__)
 MOST_BROWSERS = 8
@@ -44,17 +44,20 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class WebServer:
     """The screen for at most so many browsers."""
 
-    def __init__(self, words: Sequence[str], guard: Guard, *, shared: bool) -> None:
+    def __init__(
+        self, words: Sequence[str], guard: Guard, observing: Callable[[], Observation] | None = None
+    ) -> None:
         """Serve nothing yet.
 
         Args:
-            words: The command whose screen is shown.
+            words: The command whose screen is shown, one for each browser.
             guard: Who may see it.
-            shared: Whether all browsers see one screen, with one set of probes.
+            observing: Makes what observes for all of them.
         """
         self._words, self._guard = tuple(words), guard
         self._downloads = DownloadManager()  # hands nothing out, but a screen of textual-serve's wants one
-        self._shared = SharedScreen(self._words, self._downloads) if shared else None
+        self._observing = observing
+        self._observation: Observation | None = None
         self._browsers = 0
 
     def serve_on(self, listening: socket.socket) -> None:
@@ -80,12 +83,14 @@ class WebServer:
             ]
         )
         app.on_shutdown.append(self.on_shutdown)
+        if self._observing is not None:
+            self._observation = self._observing()
         return app
 
     async def on_shutdown(self, _app: web.Application) -> None:
         """Ends what was started."""
-        if self._shared is not None:
-            await self._shared.stop()
+        if self._observation is not None:
+            await self._observation.stop()
 
     def _refused(self, request: web.Request) -> web.Response | None:
         """What who may not is told. The page and what draws it hold nothing, and are for all who come."""
@@ -103,7 +108,7 @@ class WebServer:
         size = _number(request.query.get("width"), 80), _number(request.query.get("height"), 24)
         try:
             await websocket.prepare(request)
-            await (self._share if self._shared else self._show)(request, websocket, size)
+            await self._show(request, websocket, size)
         except asyncio.CancelledError:
             await websocket.close()
         except ConnectionError:
@@ -115,7 +120,23 @@ class WebServer:
     async def _show(
         self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
     ) -> None:
-        """A screen of its own."""
+        """A screen of its own, over what is observed for all."""
+        observation = self._observation
+        if observation is None:
+            await self._draw(request, websocket, size)
+            return
+        try:
+            if refused := await observation.join():
+                await websocket.send_bytes(f"{refused}\r\n".encode())
+                await websocket.close()
+            else:
+                await self._draw(request, websocket, size)
+        finally:
+            await asyncio.shield(observation.leave())
+
+    async def _draw(
+        self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
+    ) -> None:
 
         async def close() -> None:
             await websocket.close()
@@ -127,26 +148,6 @@ class WebServer:
         finally:
             with suppress(ConnectionError):
                 await screen.stop()
-
-    async def _share(
-        self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
-    ) -> None:
-        """The screen of all."""
-        shared = self._shared
-        assert shared is not None
-
-        async def close() -> None:
-            await websocket.close()
-
-        viewer = Viewer(websocket.send_bytes, close)
-        await shared.join(viewer, *size)
-        try:
-            await self._listen(
-                request, websocket, shared.type, lambda width, height: shared.resize(viewer, width, height)
-            )
-        finally:
-            with suppress(ConnectionError):
-                await shared.leave(viewer)
 
     async def _listen(
         self,

@@ -29,6 +29,7 @@ ONCE_S = 2.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    parser.add_argument("--title", default="attached to the daemon", help=argparse.SUPPRESS)
     add_looks(parser)
     add_alerts(parser)
     add_filters(parser)
@@ -108,7 +109,7 @@ def _screen(options: argparse.Namespace) -> int:
             asked = Asked(
                 rate_hz=float(source.header.get("rate_hz", 4.0)),
                 ascii=draws_ascii(options, preferred),
-                title="attached to the daemon",
+                title=options.title,
                 preferences=preferred,
                 readonly=True,
                 alerts=(*preferred.alerts, *options.alerts),

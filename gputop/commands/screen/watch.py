@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from replay.writer import SessionWriter
 
 ONCE_S = 2.0
+SHARE = "--share"  # in place of a screen: observe for those who connect there
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add_screen(parser)
     add_duration(parser, 86400, "with --once: seconds to observe (2)")
+    parser.add_argument(SHARE, metavar="PATH", help=argparse.SUPPRESS)  # of gputop web
 
 
 def check(options: argparse.Namespace) -> None:
@@ -53,6 +55,10 @@ def check(options: argparse.Namespace) -> None:
 
 def live(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
+    if options.share:
+        from gputop.commands.screen.share import share
+
+        return share(options)
     return _once(options) if options.once else _screen(options)
 
 
@@ -295,5 +301,5 @@ COMMAND = Command(
     run=live,
     starts=True,
     check=check,
-    has_screen=lambda options: not options.once,
+    has_screen=lambda options: not (options.once or options.share),
 )

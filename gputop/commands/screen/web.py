@@ -6,14 +6,18 @@ import argparse
 import os
 import socket
 import sys
+from functools import partial
+from tempfile import TemporaryDirectory
 
 from gputop.api.reading import open_file
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file
+from gputop.commands.screen.watch import SHARE
 from gputop.commands.words import bounded, pids
 from gputop.errors import CommandError, install_command
 from gputop.process.isolation import isolated
 from gputop.process.say import say
+from gputop.serve.wire import SOCKET
 
 PORT = 8000
 
@@ -24,6 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pid", type=pids, metavar="PID[,PID]", help="live: watch these processes and their descendants"
     )
+    parser.add_argument(
+        "--socket",
+        nargs="?",
+        const=SOCKET,
+        metavar="PATH",
+        help=f"show what the daemon observes, as gputop attach does ({SOCKET})",
+    )
+    parser.add_argument("--simgpu", action="store_true", help="live: use the simulated GPU's NVML")
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
@@ -52,6 +64,10 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.file is not None and options.pid:
         raise CommandError("--pid is for the live screen: leave it or FILE out")
+    if options.file is not None and options.simgpu:
+        raise CommandError("--simgpu is for the live screen: leave it or FILE out")
+    if options.socket is not None and (options.file is not None or options.pid or options.simgpu):
+        raise CommandError("--socket shows what the daemon observes: leave FILE, --pid and --simgpu out")
     if options.host in ("0.0.0.0", "::", ""):
         raise CommandError(f"--host {options.host}: name an address of this machine that browsers can reach")
 
@@ -60,6 +76,7 @@ def web(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     try:
         from gputop.web.guard import Guard, own_host
+        from gputop.web.screens import SOCKET_NAME, Observation
         from gputop.web.web_server import WebServer
     except ImportError as error:
         raise CommandError(f"textual-serve is not installed: {install_command('web')}") from error
@@ -78,10 +95,17 @@ def web(options: argparse.Namespace) -> int:
         ) from error
     with listening:
         guard = Guard(host, listening.getsockname()[1])
-        server = WebServer(_words(options), guard, shared=options.file is None)
         say(f"open {guard.address}")
         say("anyone with this address can view the screen until ^C; it is read-only")
-        server.serve_on(listening)
+        if options.file is not None or options.socket is not None:
+            WebServer(_words(options), guard).serve_on(listening)
+            return 0
+        with TemporaryDirectory(prefix="gputop-web-") as folder:  # which nobody else may enter
+            WebServer(
+                _attached(f"{folder}/{SOCKET_NAME}", "--title", "gputop web"),
+                guard,
+                lambda: Observation(partial(_observing, options), folder),
+            ).serve_on(listening)
     return 0
 
 
@@ -89,8 +113,18 @@ def _words(options: argparse.Namespace) -> list[str]:
     """The command whose screen is shown."""
     if options.file is not None:
         return isolated("gputop", "replay", options.file, name=sys.argv[0])
+    return _attached(options.socket)
+
+
+def _attached(path: str, *more: str) -> list[str]:
+    return isolated("gputop", "attach", "--socket", path, *more, name=sys.argv[0])
+
+
+def _observing(options: argparse.Namespace, path: str) -> list[str]:
+    """The command that observes for all screens."""
     chosen = ["--pid", ",".join(map(str, options.pid))] if options.pid else []
-    return isolated("gputop", "--readonly", *chosen, name=sys.argv[0])
+    simulated = ["--simgpu"] if options.simgpu else []
+    return isolated("gputop", SHARE, path, *simulated, *chosen, name=sys.argv[0])
 
 
 COMMAND = Command(

@@ -1,0 +1,43 @@
+"""Observes without a screen, for the screens of ``gputop web``: one set of probes for all browsers."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+
+from gputop.commands.observation import open_session
+from gputop.commands.screen.looks import RATE_HZ
+from gputop.errors import CommandError
+from gputop.process.interrupts import finishing
+from gputop.process.say import put
+from gputop.serve.listening import listen
+from gputop.serve.sharing import Sharing
+
+READY = "ready"  # the line that says that screens may connect
+
+
+def share(options: argparse.Namespace) -> int:
+    """Observe until a signal; return the exit status."""
+    try:
+        listening = listen(options.share)
+    except OSError as error:
+        raise CommandError(f"no socket can be made at {options.share}: {error.strerror}") from error
+    try:
+        session = open_session(
+            options, record_to=None, output=None, rate_hz=options.rate or RATE_HZ, lines_later=True
+        )
+        sharing = Sharing(session.header, listening.socket)
+        with session.answering():
+            try:
+                sharing.start()
+                session.release_meanwhile(lambda _error: None)  # there is no command that could not start
+                put(f"{READY}\n")
+                for item in session.items():
+                    sharing.take(item)
+            finally:
+                with finishing(), suppress(CommandError):
+                    session.source.abandon()
+                    sharing.close("gputop web has ended")
+        return 0
+    finally:
+        listening.close()

@@ -1,0 +1,55 @@
+"""What one process observes, for several screens of its user: each pauses, scrolls and goes back alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from gputop.serve.hub import Hub
+from gputop.serve.showing import Known, Showing, Tick
+from probes.source import MARK, OTHERS, Item, Sample
+from replay.state_snapshot import FactBook
+
+
+class Sharing:
+    """Takes items in; who follows at the socket is shown all of them, as root is by the daemon."""
+
+    def __init__(self, header: Mapping[str, Any], listener: socket.socket) -> None:
+        """Start nothing yet.
+
+        Args:
+            header: Of the source.
+            listener: A socket that only this user can reach.
+        """
+        self._hub = Hub(listener, lambda _uid: {}, {}, sees_all=os.geteuid())
+        self._showing = Showing(header, self._hub)
+        self._facts = FactBook()
+        self._tick: list[Item] = []
+
+    def start(self) -> None:
+        """Take clients from now on."""
+        self._hub.start()
+        self._showing.start()
+
+    def take(self, item: Item) -> None:
+        """Take one item in; a mark shows what came since the last one."""
+        self._tick.append(item)
+        if not isinstance(item, Sample):
+            return
+        self._facts.take(item)
+        if item.kind != MARK:
+            return
+        known: Known | None = None
+        if self._hub.is_joined():
+            facts = FactBook()
+            facts.absorb(self._facts)  # shown in another thread, while more comes here
+            known = Known(facts, dict(item.data.get("lost", {})))
+        items, self._tick = self._tick, []
+        self._showing.put(Tick(items, Sample(OTHERS, item.time_ns, {"pid": []}), known))
+
+    def close(self, why: str) -> None:
+        """End it; clients are told why."""
+        self._showing.close()
+        self._hub.close(why)
