@@ -176,7 +176,7 @@ def _stacks(text: str) -> str:
 
 def add_screen(parser: ArgumentParser) -> None:
     """Adds what the live screen takes, beside what is observed."""
-    parser.set_defaults(rate=None)  # the preferences may set it
+    parser.set_defaults(rate=None, share=None)  # the preferences may set the rate
     group = parser.add_argument_group("the screen")
     add_looks(group)
     add_alerts(group)
