@@ -158,7 +158,9 @@ def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
 def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Sequence[Removal]) -> float:
     """The share of the time that can be won at most without what goes."""
     length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
-    left = loop.without(gone), loop.busy_without(gone), loop.queued_without(gone)
+    # where threads work side by side, or units differ, kernels may count for longer than the GPU worked
+    busy = min(loop.busy_without(gone), int(_most_work(scene, claim) * part))
+    left = loop.without(gone), busy, loop.queued_without(gone)
     stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
     return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
 
@@ -167,6 +169,14 @@ def _span_ns(scene: AttributionContext, claim: CauseMatch) -> int:
     """The span of a claim's GPU: nothing wins more."""
     device = int(scene.gaps.device[claim.gaps[0]])
     return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
+
+
+def _most_work(scene: AttributionContext, claim: CauseMatch) -> float:
+    """The share of a claim's GPU's span in which it may have worked: what is estimated to be idle is none."""
+    device = int(scene.gaps.device[claim.gaps[0]])
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
+    idle = next((one.idle_ns for one in scene.analysis.estimates if one.device == device), 0)
+    return 1 - (span.empty_ns + idle) / max(span.span_ns, 1)
 
 
 def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:

@@ -184,9 +184,13 @@ class Compared(Generic[One]):
 
     @property
     def gain_ns(self) -> float:
-        """What the change won, over the units of the run before it; ranks win the same time side by side."""
+        """What the change won, over the units of the run before it; ranks win the same time side by side.
+
+        Units of the warm-up count like the others, as far as there was time for them.
+        """
         run = self.before.run
         units = max(clock["units"] + clock["warm_up"] for clock in run.clocks)
+        units = min(units, self.before.answer.span_ns / run.unit_ns)
         return (run.unit_ns - self.after.run.unit_ns) * units
 
 

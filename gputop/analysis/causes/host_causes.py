@@ -239,7 +239,26 @@ KEPT = 0.9  # of the time in which it is held, for which others must wait for it
 def _lock(scene: AttributionContext, free: Mask) -> Mask:
     locked = scene.same_process & (scene.futex != Futex.UNKNOWN)
     behind: Mask = others(scene) & locked & scene.does(State.RUN, State.QUEUED, State.BLOCKED)
-    return free & ((behind & ~crowded_out(scene)) | _keeps_it(scene))
+    return free & ((behind & ~crowded_out(scene)) | _keeps_it(scene) | _at_gil(scene))
+
+
+def _at_gil(scene: AttributionContext) -> Mask:
+    """The submitter's own stays at the GIL: by a time-out as well, and until it has a CPU again.
+
+    Without the threads that hold the GIL it would not have left its CPU. Where it waits for a CPU for longer
+    than for the GIL, threads beside the GIL have it: that is no lock.
+    """
+    at = scene.own & (scene.segments.slice >= 0)
+    at &= scene.locks[np.maximum(scene.segments.slice, 0)] == Futex.GIL if len(scene.locks) else False
+    asleep, queued = at & scene.does(State.BLOCKED), at & scene.does(State.QUEUED)
+    behind = asleep | (others(scene) & scene.same_process & (scene.futex == Futex.GIL))
+    behind &= scene.does(State.RUN, State.BLOCKED)
+    submitter = scene.evidence.threads.pid[scene.gaps.thread[scene.segments.gap]]
+    for pid in np.unique(submitter[queued]).tolist():
+        mine = submitter == pid
+        if scene.ns[queued & mine].sum() < scene.ns[behind & mine].sum():
+            asleep |= queued & mine
+    return asleep
 
 
 def _keeps_it(scene: AttributionContext) -> Mask:
@@ -292,7 +311,7 @@ def _lock_title(claim: CauseMatch) -> str:
 
 def _told(claim: CauseMatch) -> tuple[str, ...]:
     if is_gil(claim):
-        return ("the GIL, by its waits of 5 ms that are taken up again",)
+        return ("the GIL: threads that run Python wait at one condition variable in turn",)
     return ("a lock: those who end a wait for it wait for it at other times",)
 
 

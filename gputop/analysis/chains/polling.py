@@ -14,6 +14,7 @@ from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
 from gputop.analysis.evidence.call_context import text_of
 from gputop.analysis.evidence.columns import Ints, Mask, covered, union
 from gputop.analysis.evidence.evidence import Evidence
+from gputop.engine.calls.stack_table import Line
 from probes.code.source_files import is_library
 from probes.schema import NO_SYSCALL, OffFlag
 
@@ -322,6 +323,10 @@ def _answers(evidence: Evidence, rows: Ints, other: int, begin: Ints, end: Ints)
 INTERVAL_NS = (4_900_000, 6_500_000)  # of the GIL: 5 ms, and a late timer
 LEAST_WAITS = 3  # fewer are chance
 NEAR = 6  # bits: the words of a condition variable lie side by side
+PAIR = 3  # bits: glibc's two groups of waiters have a word each, one beside the other
+# where the words of a condition variable and of its mutex lie, from that pair on: glibc 2.25 to 2.41
+_OF_CONDITION = (-24, 20)
+LEAST_PLACES = 2  # the GIL is waited for wherever Python runs, a barrier at one line
 _TAKES = re.compile(r"^\s*(?:async\s+)?with\b|\.acquire\(")
 _QUEUES = ("/threading.py", "/queue.py", "/concurrent/futures/", "/multiprocessing/", "/asyncio/")
 
@@ -350,6 +355,7 @@ def find_locks(evidence: Evidence) -> Ints:
     near = place >> NEAR
     late, often = np.unique(near[timed], return_counts=True)
     interpreter = np.isin(near, late[often >= LEAST_WAITS]) & _by_turns(evidence, rows, near)
+    interpreter |= _at_condition(evidence, rows, place)
     kinds[rows[held]] = Futex.LOCK
     kinds[rows[interpreter]] = Futex.GIL
     return kinds
@@ -364,6 +370,44 @@ def _by_turns(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
     ended = np.isin(number << 32 | waker, np.unique(number << 32 | tid)) & (waker != tid)
     by_turns: Mask = (np.bincount(number[ended], minlength=len(_places)) >= LEAST_WAITS)[number]
     return by_turns
+
+
+def _at_condition(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
+    """Stays at the GIL, however short: a condition variable for which threads that run Python take turns.
+
+    Both of its words are waited on, most waits come from Python, from several lines, and who ends one waits
+    there at other times. Locks of Python have one word; who waits for a queue of native code never ends the
+    waits of others there.
+    """
+    pair, stacks = place >> PAIR, evidence.slices["stack"][rows]
+    pairs, number = np.unique(pair, return_inverse=True)
+    number = number.reshape(-1)
+    size = len(pairs)
+    lines = _python_lines(evidence, stacks)
+    counts, known = np.bincount(number, minlength=size), np.bincount(number[lines >= 0], minlength=size)
+    places = np.unique(number[lines >= 0] << 32 | lines[lines >= 0]) >> 32
+    both = np.unique(number << 1 | (place >> (PAIR - 1) & 1)) >> 1
+    chosen = (np.bincount(both, minlength=size) == 2) & (2 * known > counts)
+    chosen &= np.bincount(places, minlength=size) >= LEAST_PLACES
+    found = np.unique(pair[chosen[number] & _by_turns(evidence, rows, pair)]) << PAIR
+    after = np.searchsorted(found + _OF_CONDITION[0], place, side="right") - 1
+    at: Mask = (
+        (after >= 0) & (place < found[np.maximum(after, 0)] + _OF_CONDITION[1]) if len(found) else pair < 0
+    )
+    return at
+
+
+def _python_lines(evidence: Evidence, stacks: npt.NDArray[np.uint64]) -> Ints:
+    """A number for the innermost line of Python of each stack; -1 where there is none."""
+    numbers, which = np.unique(stacks, return_inverse=True)
+    lines: dict[Line, int] = {}
+    of_stack = np.full(len(numbers), -1, np.int64)
+    for place, stack in enumerate(numbers.tolist()):
+        frames = evidence.facts.stacks.frames(stack)
+        innermost = next((one for one in frames if one.file and not one.is_native), None)
+        if innermost is not None:
+            of_stack[place] = lines.setdefault(innermost, len(lines))
+    return of_stack[which.reshape(-1)]
 
 
 def _takes_lock(evidence: Evidence, rows: Ints) -> Mask:
