@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gputop.serve.client import asked
+from gputop.serve.clients.client import asked
 from tests.ebpf.recording import TIMEOUT_S
 from tests.gputop_command import GPUTOP, GPUTOP_APART
 from tests.rootless_support import as_nobody, environment

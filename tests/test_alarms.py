@@ -15,8 +15,16 @@ from typing import Any
 import pytest
 
 from gputop.playback.alerts import parse
-from gputop.serve.alarms import AGAIN_S, AN_HOUR, NOBODY, Alarms, Told, command_words, webhook_address
-from gputop.serve.totals import Calls, Totals
+from gputop.serve.metrics.alarms import (
+    AGAIN_S,
+    AN_HOUR,
+    NOBODY,
+    Alarms,
+    Told,
+    command_words,
+    webhook_address,
+)
+from gputop.serve.metrics.daemon_totals import Calls, Totals
 from probes import api
 from probes.source import GPUS, MARK, Sample
 from tests import inside

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gputop.serve.idle import Idle
-from gputop.serve.totals import OTHER, Totals
+from gputop.serve.metrics.daemon_totals import OTHER, Totals
+from gputop.serve.metrics.idle import Idle
 from tests import items as made
 from tests.conftest import needed
 from tests.items import MS, START
@@ -36,7 +36,7 @@ _OTHERS = [one["expr"] for panel in _PANELS for one in panel["targets"] if 'pid=
 def _page() -> Iterator[int]:
     """What gputop tells of process 7, of a pod and a job, and of those beyond --max-series; its port."""
     client = needed("prometheus_client")
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     totals = Totals(START, most_rows=2)
     totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=7, tid=7))
     totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=8, tid=8))

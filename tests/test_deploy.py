@@ -34,8 +34,8 @@ def _promtool(*words: str) -> str:
 
 def _told() -> set[str]:
     """Every metric that /metrics can tell, by the name it has there."""
-    metrics, idle = needed("gputop.serve.metrics"), needed("gputop.serve.idle")
-    totals = needed("gputop.serve.totals")
+    metrics, idle = needed("gputop.serve.metrics.metric_families"), needed("gputop.serve.metrics.idle")
+    totals = needed("gputop.serve.metrics.daemon_totals")
     now = metrics.Now({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {"version": "1"})
     names = set()
     for family in metrics.GputopCollector(totals.Totals(), idle.Idle(), lambda: now).collect():

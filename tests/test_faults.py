@@ -19,8 +19,8 @@ from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.engine.threads.fault_sums import Faults
-from gputop.serve.owners import Owners
-from gputop.serve.view import View
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import View
 from probes.observe.plan import LivePlan
 from probes.observe.procfs_source import ProcfsSource
 from probes.proc.page_faults import LOOK_NS, PageFaults

@@ -13,8 +13,8 @@ import pytest
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
-from gputop.serve.owners import Owners
-from gputop.serve.view import View
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import View
 from gputop.ui.model.gpus.host_line import host_spans
 from gputop.ui.model.look import UNICODE, plain
 from probes.nvml import nvml_processes

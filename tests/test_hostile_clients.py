@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from gputop.errors import CommandError
-from gputop.serve import hub, wire
-from gputop.serve.client import asked
-from gputop.serve.listening import listen
-from gputop.serve.pace import Pace
+from gputop.serve.clients import hub, wire
+from gputop.serve.clients.client import asked
+from gputop.serve.clients.listening import listen
+from gputop.serve.rate_limit import Pace
 from tests.conftest import needed
 from tests.waiting import until_good
 
@@ -174,7 +174,7 @@ def _until(condition: Any) -> None:
 
 @pytest.fixture
 def metrics() -> Iterator[Any]:
-    http = needed("gputop.serve.http")
+    http = needed("gputop.serve.metrics.metrics_http")
     started: list[Any] = []
 
     def make(registry: Any) -> Any:
@@ -232,7 +232,7 @@ class _Costly:
 def test_who_asks_for_metrics_without_end_is_told_the_same_again(
     metrics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, http = needed("prometheus_client"), needed("gputop.serve.http")
+    client, http = needed("prometheus_client"), needed("gputop.serve.metrics.metrics_http")
     monkeypatch.setattr(http, "_MAKING", (0.001, 0.3))
     costly = _Costly()
     registry = client.CollectorRegistry()

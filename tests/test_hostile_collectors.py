@@ -118,7 +118,7 @@ ATTACKS: dict[str, Saying] = {
 
 def sender_to(address: str, told: list[str], collect: Callable[[], Any] = list) -> Any:
     """One that sends at once, and again and again."""
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     return otlp.Sender(otlp.destination(address, 0.05), collect, {"service.name": "gputop"}, told.append)
 
 
@@ -151,7 +151,7 @@ def test_whatever_holds_the_port_one_exchange_ends_in_time_and_leaves_nothing(
 
 def test_addresses_that_take_nothing_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name may have any number of them."""
-    from gputop.serve import post
+    from gputop.serve.metrics import post
 
     with ExitStack() as stack:
         full = stack.enter_context(socket.socket())
@@ -203,7 +203,7 @@ def made_certificate(folder: Path) -> Path:
 def test_a_token_goes_to_nobody_who_may_be_somebody_else(
     variable: str, header: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv(variable, header)
     with pytest.raises(CommandError, match=r"would go to whoever holds .*https://") as refused:
         otlp.destination(address)
@@ -214,7 +214,7 @@ def test_a_token_goes_to_nobody_who_may_be_somebody_else(
 
 
 def test_a_password_in_the_address_is_a_token() -> None:
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     with pytest.raises(CommandError, match="the password in the address"):
         otlp.destination("http://me:secret@127.0.0.1:4318")
 
@@ -222,7 +222,7 @@ def test_a_password_in_the_address_is_a_token() -> None:
 def test_a_port_is_roots_where_the_kernel_keeps_it_for_root(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from gputop.serve import post
+    from gputop.serve.metrics import post
 
     first = tmp_path / "first"
     monkeypatch.setattr(post, "_OWN_PORTS", str(first))

@@ -15,14 +15,15 @@ import pytest
 
 from gputop.analysis.live import LiveExplainer
 from gputop.errors import CommandError
-from gputop.serve import answering, hub, keeper, showing, wire
 from gputop.serve import daemon as daemon_module
-from gputop.serve.client import asked
+from gputop.serve import flight_recorder
+from gputop.serve.clients import answering, hub, showing, wire
+from gputop.serve.clients.client import asked
+from gputop.serve.clients.listening import listen
+from gputop.serve.clients.showing import Known, Showing, Tick
 from gputop.serve.daemon import Daemon
-from gputop.serve.keeper import Keeper, Limits
-from gputop.serve.listening import listen
+from gputop.serve.flight_recorder import Keeper, Limits
 from gputop.serve.service import Service, Settings
-from gputop.serve.showing import Known, Showing, Tick
 from probes.proc.subordinate import Subordinates
 from probes.schema import join
 from probes.source import MARK, OTHERS, Item, Sample
@@ -326,7 +327,7 @@ def _owned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return Subordinates(str(file))
 
     monkeypatch.setattr(hub, "Subordinates", read_it)
-    monkeypatch.setattr(keeper, "Subordinates", read_it)
+    monkeypatch.setattr(flight_recorder, "Subordinates", read_it)
 
 
 def test_ids_for_containers_are_those_of_who_has_them(tmp_path: Path) -> None:

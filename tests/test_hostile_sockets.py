@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gputop.serve.keeper import Keeper, Limits
-from gputop.serve.listening import listen
+from gputop.serve.clients.listening import listen
+from gputop.serve.flight_recorder import Keeper, Limits
 from tests.rootless_support import NOBODY, as_nobody
 
 SECRET = "root's own"

@@ -12,8 +12,8 @@ import pytest
 from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
-from gputop.serve.owners import Owners
-from gputop.serve.view import View
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import View
 from probes.proc.machine_losses import LOOK_NS, MachineEvents
 from probes.source import MACHINE, Item, Sample
 from tests import items

@@ -6,7 +6,7 @@ import typing
 from typing import Any
 
 from gputop.documents.frame_schema import ProcessJson
-from gputop.serve.people import People
+from gputop.serve.metrics.process_info import People
 from probes.source import GPUS, PROCESS, RESIDENT, STALE_NS, Sample
 from tests.conftest import needed
 from tests.items import START
@@ -52,7 +52,7 @@ def test_a_gpu_that_does_not_tell_who_uses_it_gives_no_zero() -> None:
 
 
 def test_each_figure_is_a_field_of_a_frame_and_a_gauge() -> None:
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     assert set(metrics.FIGURES) <= set(typing.get_type_hints(ProcessJson))
     found = people(gpu(0, USE)).figures(START)
     now = metrics.Now({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)

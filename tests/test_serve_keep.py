@@ -15,7 +15,7 @@ from gputop.analysis.answer.report import Level
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict
 from gputop.serve.daemon import Daemon
-from gputop.serve.keeper import Keeper, Limits
+from gputop.serve.flight_recorder import Keeper, Limits
 from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
 from probes.source import MARK, PROCESS, Sample
 from replay.coding.file_format import SessionError

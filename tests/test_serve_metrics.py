@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.commands.daemon.serve import LOOPBACK
-from gputop.serve.idle import Idle
-from gputop.serve.totals import CLASSES, GRACE_NS, OTHER, Totals
+from gputop.serve.metrics.daemon_totals import CLASSES, GRACE_NS, OTHER, Totals
+from gputop.serve.metrics.idle import Idle
 from probes import api
 from probes.schema import Records, join
 from probes.source import MARK, OPEN, Sample
@@ -55,7 +55,7 @@ def _records(rows: list[Any]) -> Records:
 
 
 def _now() -> Any:
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     return metrics.Now(
         {"calls": 3},
         1.5,
@@ -74,7 +74,7 @@ def _now() -> Any:
 def _told(totals: Totals, idle: Idle | None = None) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample as the parser of OpenMetrics reads it."""
     client = needed("prometheus_client")
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -177,14 +177,16 @@ def test_names_of_processes_cannot_break_out_of_their_label() -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    client, http = needed("prometheus_client"), needed("gputop.serve.http")
+    client, http = needed("prometheus_client"), needed("gputop.serve.metrics.metrics_http")
     started: list[Any] = []
 
     def make(**more: Any) -> Any:
         totals = Totals(START)
         totals.take(made.call(START, 5 * MS, pid=9, tid=9))
         registry = client.CollectorRegistry(auto_describe=False)
-        registry.register(needed("gputop.serve.metrics").GputopCollector(totals, Idle(), _now))
+        registry.register(
+            needed("gputop.serve.metrics.metric_families").GputopCollector(totals, Idle(), _now)
+        )
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -272,7 +274,7 @@ def test_connections_that_say_nothing_do_not_keep_others_waiting(server: Any) ->
 def test_who_sends_a_byte_now_and_then_is_cut_off_after_a_while_all_the_same(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    http = needed("gputop.serve.http")
+    http = needed("gputop.serve.metrics.metrics_http")
     monkeypatch.setattr(http, "_PATIENCE_S", 0.5)
     _, port = server()
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(http._AT_ONCE)]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from gputop.errors import CommandError
-from gputop.serve.idle import Idle
-from gputop.serve.totals import Totals
+from gputop.serve.metrics.daemon_totals import Totals
+from gputop.serve.metrics.idle import Idle
 from probes.schema import join
 from tests import items as made
 from tests.collector import receiving
@@ -35,7 +35,7 @@ PATIENCE_S = 120.0
 
 def now() -> Any:
     """What stands beside the counts."""
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     return metrics.Now(
         lost={"calls": 3}, own_cpu_s=1.5, own_bytes=1000, probes=77, kept=1, not_kept=2, clients=3,
         budget_step=0, uuids={0: "GPU-1"}, processes={7: {"pid": 7, "name": 'a"b\n\\', "rank": 3}},
@@ -72,7 +72,7 @@ def explained() -> Idle:
 
 def collector_of(totals: Totals, idle: Idle | None = None) -> Any:
     """What makes the families."""
-    return needed("gputop.serve.metrics").GputopCollector(totals, idle or Idle(), now)
+    return needed("gputop.serve.metrics.metric_families").GputopCollector(totals, idle or Idle(), now)
 
 
 def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -92,7 +92,7 @@ def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], flo
 
 def sender_to(address: str, collect: Callable[[], Any], told: list[str], every_s: float = SOON_S) -> Any:
     """One that says what it says into a list."""
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     who = {"service.name": "gputop", "service.instance.id": "node7"}
     return otlp.Sender(otlp.destination(address, every_s), collect, who, told.append)
 
@@ -105,7 +105,7 @@ def free_port() -> int:
 
 
 def test_every_sample_of_metrics_is_sent_with_its_name_labels_and_value_and_no_other() -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     collector = collector_of(counted(), explained())
     with receiving() as received:
         sender = sender_to(received.address, collector.collect, told := [])
@@ -122,7 +122,7 @@ def test_every_sample_of_metrics_is_sent_with_its_name_labels_and_value_and_no_o
 
 
 def test_values_count_from_one_moment_on_and_are_of_another() -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     with receiving() as received:
         before = time.time_ns()
         sender = sender_to(received.address, collector_of(counted()).collect, [])
@@ -147,7 +147,7 @@ def test_values_count_from_one_moment_on_and_are_of_another() -> None:
 
 @pytest.mark.parametrize("status", [404, 401, 302, 500])
 def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_does_not(status: int) -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     totals = counted()
     with receiving() as received:
         received.status = status
@@ -169,7 +169,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_does_not(sta
 def test_nobody_there_is_one_sentence_and_what_was_counted_meanwhile_comes_later(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # so long one sending is tried
     port = free_port()
     totals = counted()
@@ -189,7 +189,7 @@ def test_nobody_there_is_one_sentence_and_what_was_counted_meanwhile_comes_later
 def test_a_collector_that_never_answers_keeps_neither_counting_nor_the_end_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     monkeypatch.setattr(otlp, "_LAST_S", 0.2)
     totals = counted()
     with receiving() as received:
@@ -215,7 +215,7 @@ def test_a_collector_that_never_answers_keeps_neither_counting_nor_the_end_waiti
 def test_a_request_that_hangs_is_given_up_and_there_is_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with receiving() as received:
         received.status = 0
@@ -231,7 +231,7 @@ def test_a_request_that_hangs_is_given_up_and_there_is_one_at_a_time(
 
 
 def test_series_stay_bounded_however_many_processes_come() -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     totals = Totals(START, most_rows=50)
     with receiving() as received:
         sender = sender_to(received.address, collector_of(totals).collect, [])
@@ -248,7 +248,7 @@ def test_series_stay_bounded_however_many_processes_come() -> None:
 
 
 def test_what_cannot_be_made_is_told_and_the_next_comes() -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     collector = collector_of(counted())
     broken = [True]
 
@@ -271,7 +271,7 @@ def test_a_real_victoriametrics_has_the_names_labels_and_values_of_metrics(tmp_p
     program = cache() / "victoria" / "usr" / "bin" / "victoria-metrics"
     if not program.exists():
         skip_or_fail("no victoria-metrics: make setup")
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     port = free_port()
     collector = collector_of(counted(), explained())
     words = [
@@ -324,7 +324,7 @@ def _answer(port: int, path: str) -> str:
 
 @pytest.mark.parametrize("address", ["localhost:4318", "ftp://host", "http://", "http://host:port"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     with pytest.raises(CommandError, match="is no address"):
         otlp.destination(address)
 
@@ -332,7 +332,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 def test_a_variable_that_makes_no_sense_is_refused_and_a_password_is_not_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    otlp = needed("gputop.serve.otlp")
+    otlp = needed("gputop.serve.metrics.otlp")
     assert otlp.destination("https://me:secret@host/").name == "https://host/v1/metrics"
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "often")
     with pytest.raises(CommandError, match="OTEL_"):
@@ -344,7 +344,7 @@ def test_without_its_packages_one_sentence_says_how_they_are_installed(
 ) -> None:
     from gputop.commands.daemon.serve import _destination
 
-    monkeypatch.setitem(sys.modules, "gputop.serve.otlp", None)
+    monkeypatch.setitem(sys.modules, "gputop.serve.metrics.otlp", None)
     with pytest.raises(CommandError, match=r"pip install .*opentelemetry-exporter-otlp-proto-http"):
         _destination("http://host")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.analysis import live
-from gputop.serve.listening import listen
+from gputop.serve.clients.listening import listen
 from gputop.serve.service import Service, Settings
 from probes.schema import Kind
 from probes.source import MARK, OPEN, PROCESS, Sample

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.analysis.evidence.gatherer import LossFinder, records_before, sample_of
-from gputop.serve.owners import Owners
-from gputop.serve.view import View
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import View
 from probes.schema import Kind, Records, join
 from probes.source import (
     CARRIED,

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.errors import CommandError
-from gputop.serve import hub, wire
-from gputop.serve.client import RemoteSource, asked
-from gputop.serve.listening import listen
+from gputop.serve.clients import hub, wire
+from gputop.serve.clients.client import RemoteSource, asked
+from gputop.serve.clients.listening import listen
 from probes.source import MARK, PROBLEM, Sample
 from replay.coding.chunker import Chunker
 from tests.items import HEADER, START

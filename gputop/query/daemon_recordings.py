@@ -14,7 +14,7 @@ from gputop.engine.frame import GpuRow
 from gputop.errors import CommandError
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.reply import page
-from gputop.serve.client import RemoteSource
+from gputop.serve.clients.client import RemoteSource
 from probes.ebpf.loader import ProbeError
 from probes.source import Item
 from replay.coding.file_format import SessionError

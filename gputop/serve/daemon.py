@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import SLACK_NS, WINDOW_NS
-from gputop.serve.owners import Owners
-from gputop.serve.pace import Pace
-from gputop.serve.showing import Known, Tick
-from gputop.serve.totals import Totals
-from gputop.serve.view import ROOT
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.showing import Known, Tick
+from gputop.serve.clients.user_view import ROOT
+from gputop.serve.metrics.daemon_totals import Totals
+from gputop.serve.rate_limit import Pace
 from probes.source import MARK, Item, Sample
 from replay.past.history import History
 

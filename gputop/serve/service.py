@@ -1,4 +1,4 @@
-"""All parts of the daemon put together: ring, counts, explanation, triggers, kept sessions, socket."""
+"""All parts of the daemon put together: ring, counts, explanation, triggers, sessions, socket, systemd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +19,49 @@ from gputop.analysis.window import Verdict
 from gputop.playback.alerts import Rule
 from gputop.playback.restart import begun_anew
 from gputop.process.say import say
-from gputop.serve.alarms import Alarms, Told
-from gputop.serve.answering import Answering
-from gputop.serve.answers import send_past
 from gputop.serve.budget import Budget
+from gputop.serve.clients.answering import Answering, send_past
+from gputop.serve.clients.hub import Hub
+from gputop.serve.clients.showing import Showing
+from gputop.serve.clients.user_view import ROOT
+from gputop.serve.clients.wire import packed
 from gputop.serve.daemon import Daemon
-from gputop.serve.hub import Hub
-from gputop.serve.idle import Idle
-from gputop.serve.keeper import Keeper, Limits
-from gputop.serve.people import People
-from gputop.serve.showing import Showing
+from gputop.serve.flight_recorder import Keeper, Limits
+from gputop.serve.metrics.alarms import Alarms, Told
+from gputop.serve.metrics.idle import Idle
+from gputop.serve.metrics.process_info import People
 from gputop.serve.triggers import ASKED, Trigger, Triggers
-from gputop.serve.view import ROOT
-from gputop.serve.wire import packed
 from probes.ebpf.degradation import Reach
 from probes.ebpf.loader import ProbeError
 from probes.schema import Kind
 from probes.source import Item, Sample
 from replay.past.history import History
 
-if TYPE_CHECKING:  # prometheus-client and OpenTelemetry are asked for by who wants metrics only
-    from gputop.serve.http import Address, MetricsServer
-    from gputop.serve.metrics import GputopCollector, Now
-    from gputop.serve.otlp import Destination, Sender
+if TYPE_CHECKING:
+    from gputop.serve.metrics.metric_families import GputopCollector, Now
+    from gputop.serve.metrics.metrics_http import Address, MetricsServer
+    from gputop.serve.metrics.otlp import Destination, Sender
+
+
+class Notifier:
+    """Says ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing where nobody listens."""
+
+    def __init__(self) -> None:
+        """Take what systemd said in the environment."""
+        path = os.environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + path[1:] if path.startswith("@") else path
+        self._socket = (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if path else None
+        )
+
+    def tell(self, *lines: str) -> None:
+        """Sends lines such as ``STATUS=…``; one that systemd does not take is no reason to end."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
+
+
+# All parts of the daemon put together: ring, counts, explanation, triggers, kept sessions, socket.
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = "/dev/shm"
@@ -245,14 +266,14 @@ class Service:
     def _metrics_server(self, address: Address) -> MetricsServer:
         from prometheus_client import CollectorRegistry
 
-        from gputop.serve.http import MetricsServer
+        from gputop.serve.metrics.metrics_http import MetricsServer
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self._collector())
         return MetricsServer(address, registry, self._healthy)
 
     def _sender_to(self, to: Destination) -> Sender:
-        from gputop.serve.otlp import Sender
+        from gputop.serve.metrics.otlp import Sender
 
         machine = self.daemon.header.get("machine", {})
         who = {"service.name": "gputop", "service.version": self._settings.version}
@@ -262,7 +283,7 @@ class Service:
         return Sender(to, self._collector().collect, who, say)
 
     def _collector(self) -> GputopCollector:
-        from gputop.serve.metrics import GputopCollector
+        from gputop.serve.metrics.metric_families import GputopCollector
 
         return GputopCollector(self.daemon.totals, self._idle, self._now)
 
@@ -271,7 +292,7 @@ class Service:
         return mark is not None and time.monotonic_ns() - mark.time_ns < HEALTHY_NS
 
     def _now(self) -> Now:
-        from gputop.serve.metrics import Now
+        from gputop.serve.metrics.metric_families import Now
 
         mark = self.daemon.mark.data if self.daemon.mark is not None else {}
         header, keeper = self.daemon.header, self.keeper

@@ -14,7 +14,7 @@ import textual_serve
 from aiohttp import WSMsgType, web
 from textual_serve.download_manager import DownloadManager
 
-from gputop.serve.pace import Pace
+from gputop.serve.rate_limit import Pace
 from gputop.web.guard import PROTOCOL, Guard
 from gputop.web.screens import PATIENCE_S, Observation, OneScreen
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gputop.serve import wire
+from gputop.serve.clients import wire
 from probes.schema import Kind
 from probes.source import PROCESS, Sample
 from replay.reader import SessionReader

@@ -51,7 +51,7 @@ def errors(daemon: Daemon) -> list[str]:
 def test_counts_are_the_programs_own_and_the_last_ones_come_with_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "500")
     with receiving() as received:
         with serving(tmp_path, "--keep-dir", "", "--otlp", received.address) as daemon:
@@ -69,7 +69,7 @@ def test_counts_are_the_programs_own_and_the_last_ones_come_with_the_end(
 def test_without_a_collector_it_says_so_once_observes_and_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed("gputop.serve.otlp")
+    needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
     with receiving() as received:
         address = received.address  # nobody is there any more when the daemon starts

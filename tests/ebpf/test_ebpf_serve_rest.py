@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.serve.listening import listen
+from gputop.serve.clients.listening import listen
 from gputop.serve.service import Service, Settings
 from gputop.simgpu import library_build
 from probes.observe.live_source import LiveSource

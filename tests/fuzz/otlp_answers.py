@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gputop.serve import post
+from gputop.serve.metrics import post
 from tests.conftest import needed
 from tests.fuzz import mutation
 from tests.fuzz.target import Target
@@ -71,7 +71,7 @@ class _Connection:
 
 def _run(data: bytes, _folder: Path) -> None:
     http = needed("opentelemetry.exporter.otlp.common.http")
-    otlp: Any = needed("gputop.serve.otlp")
+    otlp: Any = needed("gputop.serve.metrics.otlp")
     connection = _Connection(data[1:], 1 + 16 * data[0] if data else 1)
     really, post._connected = post._connected, lambda *_: connection  # type: ignore[assignment, return-value]
     session = otlp._Session()

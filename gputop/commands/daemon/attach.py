@@ -21,7 +21,7 @@ from gputop.commands.flags import (
 )
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
-from gputop.serve.wire import SOCKET
+from gputop.serve.clients.wire import SOCKET
 
 ONCE_S = 2.5
 
@@ -56,7 +56,7 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.commands.screen.looks import draws_ascii
     from gputop.commands.screen.watch import print_frame
     from gputop.engine.engine import Engine
-    from gputop.serve.client import RemoteSource
+    from gputop.serve.clients.client import RemoteSource
     from gputop.ui.model.listing.filter import narrowed, parse_filter
     from probes.ebpf.loader import ProbeError
 
@@ -95,7 +95,7 @@ def _screen(options: argparse.Namespace) -> int:
     require_terminal()
     from gputop.commands.screen.looks import draws_ascii, preferences
     from gputop.playback.feeds import LiveFeed
-    from gputop.serve.client import RemoteSource
+    from gputop.serve.clients.client import RemoteSource
     from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
 

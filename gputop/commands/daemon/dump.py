@@ -14,8 +14,8 @@ from gputop.files.output_files import refuse_existing
 from gputop.format import format_bytes, format_count
 from gputop.process.child import behind_sudo
 from gputop.process.say import say
-from gputop.serve import wire
-from gputop.serve.client import Connection
+from gputop.serve.clients import wire
+from gputop.serve.clients.client import Connection
 from probes.ebpf.loader import ProbeError
 from replay.coding.file_format import SessionError
 from replay.writer import SessionWriter

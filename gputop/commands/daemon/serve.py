@@ -20,20 +20,19 @@ from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError, install_command
 from gputop.process.interrupts import heeded
 from gputop.process.say import say
-from gputop.serve.alarms import Told, command_words, webhook_address
-from gputop.serve.client import asked
-from gputop.serve.keeper import Limits
-from gputop.serve.listening import Listening, listen
-from gputop.serve.notify import Notifier
-from gputop.serve.service import Service, Settings
-from gputop.serve.view import ROOT
-from gputop.serve.wire import SOCKET
+from gputop.serve.clients.client import asked
+from gputop.serve.clients.listening import Listening, listen
+from gputop.serve.clients.user_view import ROOT
+from gputop.serve.clients.wire import SOCKET
+from gputop.serve.flight_recorder import Limits
+from gputop.serve.metrics.alarms import Told, command_words, webhook_address
+from gputop.serve.service import Notifier, Service, Settings
 from probes.ebpf import callcost
 from probes.observe.live_source import LiveSource
 
 if TYPE_CHECKING:
-    from gputop.serve.http import Address
-    from gputop.serve.otlp import Destination
+    from gputop.serve.metrics.metrics_http import Address
+    from gputop.serve.metrics.otlp import Destination
 
 _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -238,7 +237,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _destination(endpoint: str) -> Destination:
     """Where metrics are sent; raises CommandError where that cannot be."""
     try:
-        from gputop.serve.otlp import destination
+        from gputop.serve.metrics.otlp import destination
     except ImportError as error:
         raise CommandError(
             f"--otlp needs packages that are not installed: {install_command('otlp')}"
@@ -252,7 +251,7 @@ def _address(options: argparse.Namespace) -> Address | None:
         return None
     if find_spec("prometheus_client") is None:
         raise CommandError(f"--metrics needs a package that is not installed: {install_command('serve')}")
-    from gputop.serve.http import Address
+    from gputop.serve.metrics.metrics_http import Address
 
     token = ""
     if options.token_file:

@@ -18,8 +18,8 @@ from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import Live
 from gputop.query.forked import bound_memory
 from gputop.query.mcp_server import Fleet, server_of
-from gputop.serve.client import asked
-from gputop.serve.wire import SOCKET
+from gputop.serve.clients.client import asked
+from gputop.serve.clients.wire import SOCKET
 
 HOST = "127.0.0.1"
 

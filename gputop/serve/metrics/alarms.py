@@ -23,8 +23,8 @@ from gputop.analysis.window import Verdict
 from gputop.format import NS_PER_S
 from gputop.playback.alerts import ERRORS, SLOWER, Alert, Alerts, Figures, Rule
 from gputop.process.say import say
-from gputop.serve.post import post, trusting
-from gputop.serve.totals import Totals
+from gputop.serve.metrics.daemon_totals import Totals
+from gputop.serve.metrics.post import post, trusting
 from probes import api
 from probes.samples import listed_gpus, lost_until
 from probes.source import GPUS, MARK, Item, Sample

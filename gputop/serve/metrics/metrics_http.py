@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from gputop.serve.pace import Pace, thread_cpu_s
+from gputop.serve.rate_limit import Pace, thread_cpu_s
 
 _PATIENCE_S: Final = 10.0
 _AT_ONCE: Final = 64

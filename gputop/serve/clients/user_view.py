@@ -16,7 +16,7 @@ from gputop.analysis.evidence.columns import union
 from gputop.analysis.evidence.gatherer import records_before, sample_of
 from gputop.engine.calls.histogram import Ints
 from gputop.engine.threads.occupancy import SEGMENT, segments_of, split
-from gputop.serve.owners import Owners
+from gputop.serve.clients.owners import Owners
 from probes.arrays import distinct
 from probes.schema import ALIASED, Kind, Records, select
 from probes.shapes import shapes_in, shapes_sample

@@ -21,8 +21,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gputop.engine.calls.histogram import EXPONENTS
-from gputop.serve.idle import STEP_BOUNDS, Idle
-from gputop.serve.totals import OTHER, Process, Totals
+from gputop.serve.metrics.daemon_totals import OTHER, Process, Totals
+from gputop.serve.metrics.idle import STEP_BOUNDS, Idle
 from probes import api
 from probes.proc.belonging import KEYS
 from probes.samples import ProcessData

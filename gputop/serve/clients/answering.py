@@ -1,11 +1,16 @@
-"""An answer that takes a thread: who reads it slowly waits for nobody's patience but its own."""
+"""An answer takes a thread, so that a slow reader holds up only itself: above all the past as a session."""
 
 from __future__ import annotations
 
 import socket
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+from gputop.serve.clients import wire
+from gputop.serve.clients.user_past import Past
+from gputop.serve.daemon import Daemon
+from replay.coding.chunker import Chunker
 
 WAITS_S: Final = 20.0  # that an answer waits for its reader, all its waits together
 GIVES_WAY_S: Final = 0.5  # of waits: after them it gives way to another question
@@ -52,3 +57,38 @@ class Answering:
         """Ends it: what is being sent fails."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
+
+
+# What the daemon answers to who asks once: the past as a session.
+
+MOST_S = 86400.0
+
+
+def send_past(daemon: Daemon, connection: Answering, uid: int, message: dict[str, Any]) -> None:
+    """Sends what the ring holds of the last seconds, as a user may see it. Raises OSError.
+
+    Args:
+        daemon: Goes on meanwhile.
+        connection: Waits as long as its time-out allows.
+        uid: The user.
+        message: ``seconds``: how far back.
+    """
+    seconds = message.get("seconds")
+    reach = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < MOST_S else MOST_S
+    past = Past(daemon.history, daemon.explainer, uid, time.monotonic_ns() - int(reach * 1e9))
+    chunks: list[bytes] = []
+    chunker = Chunker(lambda kind, first, last, count, chunk: chunks.append(chunk))
+    told = False
+    for item in past.items():
+        if not told:
+            connection.sendall(wire.packed({"k": "header", "data": past.header}))
+            told = True
+        chunker.write(item)
+        if sum(map(len, chunks)) >= wire.CHUNKS:
+            for part in wire.messages_of(chunks):
+                connection.sendall(part)
+            chunks.clear()
+    chunker.flush()
+    for part in wire.messages_of(chunks):
+        connection.sendall(part)
+    connection.sendall(wire.packed({"k": "done"}))

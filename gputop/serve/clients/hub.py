@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gputop.serve import wire
-from gputop.serve.answering import GIVES_WAY_S, Answering
-from gputop.serve.pace import Pace, thread_cpu_s
-from gputop.serve.view import ROOT
+from gputop.serve.clients import wire
+from gputop.serve.clients.answering import GIVES_WAY_S, Answering
+from gputop.serve.clients.user_view import ROOT
+from gputop.serve.rate_limit import Pace, thread_cpu_s
 from probes.proc.subordinate import Subordinates
 
 _LOG = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from gputop.serve import wire
-from gputop.serve.owners import Owners
-from gputop.serve.pace import Pace, thread_cpu_s
-from gputop.serve.view import ROOT, View
+from gputop.serve.clients import wire
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import ROOT, View
+from gputop.serve.rate_limit import Pace, thread_cpu_s
 from probes.source import Item, Sample
 from replay.coding.chunker import Chunker
 from replay.past.history import cut_header

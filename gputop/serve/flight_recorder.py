@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputop.engine.tally import FileSums
+from gputop.serve.clients.owners import NOBODY
+from gputop.serve.clients.user_past import Past
+from gputop.serve.clients.user_view import ROOT
 from gputop.serve.daemon import Daemon
-from gputop.serve.owners import NOBODY
-from gputop.serve.past import Past
 from gputop.serve.triggers import ASKED, Trigger
-from gputop.serve.view import ROOT
 from probes.files.file_trust import others_on
 from probes.proc.subordinate import Subordinates
 from probes.source import MARKER, Sample

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gputop.analysis.live import LiveExplainer
-from gputop.serve.owners import Owners
-from gputop.serve.view import View
+from gputop.serve.clients.owners import Owners
+from gputop.serve.clients.user_view import View
 from probes.source import MARK, Item, Sample
 from replay.items import FACTS
 from replay.past.history import History, cut_header

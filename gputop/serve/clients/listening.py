@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gputop.serve import wire
+from gputop.serve.clients import wire
 from replay.folders import made_folder
 
 _QUEUE: Final = 64

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from gputop.errors import CommandError
-from gputop.serve import wire
+from gputop.serve.clients import wire
 from probes.ebpf.loader import ProbeError
 from probes.samples import process_data
 from probes.source import PROBLEM, Item, Sample

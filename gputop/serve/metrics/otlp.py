@@ -39,7 +39,7 @@ from opentelemetry.util.re import parse_env_headers
 from prometheus_client import Metric as Family
 
 from gputop.errors import USAGE, CommandError
-from gputop.serve.post import is_roots_alone, post, trusting
+from gputop.serve.metrics.post import is_roots_alone, post, trusting
 
 _LOG = logging.getLogger(__name__)
 _PATH: Final = "/v1/metrics"

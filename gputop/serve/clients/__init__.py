@@ -1,0 +1,1 @@
+"""The daemon's socket: what each user may see, and how it is sent."""

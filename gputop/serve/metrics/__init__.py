@@ -1,0 +1,1 @@
+"""Figures of the daemon: counts since its start, /metrics, OpenTelemetry, alerts."""
