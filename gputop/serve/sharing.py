@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from gputop.serve.hub import Hub
-from gputop.serve.showing import Known, Showing, Tick
+from gputop.serve.clients.hub import Hub
+from gputop.serve.clients.showing import Known, Showing, Tick
 from probes.source import MARK, OTHERS, Item, Sample
 from replay.state_snapshot import FactBook
 

@@ -10,7 +10,7 @@ from gputop.commands.screen.looks import RATE_HZ
 from gputop.errors import CommandError
 from gputop.process.interrupts import finishing
 from gputop.process.say import put
-from gputop.serve.listening import listen
+from gputop.serve.clients.listening import listen
 from gputop.serve.sharing import Sharing
 
 READY = "ready"  # the line that says that screens may connect

@@ -17,7 +17,7 @@ from gputop.commands.words import bounded, pids
 from gputop.errors import CommandError, install_command
 from gputop.process.isolation import isolated
 from gputop.process.say import say
-from gputop.serve.wire import SOCKET
+from gputop.serve.clients.wire import SOCKET
 
 PORT = 8000
 
