@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from gputop.engine.facts import Facts
+from gputop.engine.frame import Share
+from gputop.ui.model.look import UNICODE
+from gputop.ui.model.process.call_table import shares_text
 from probes.source import NAMES, PROCESS, Sample
 
 
@@ -18,6 +21,7 @@ def test_a_thread_that_was_over_before_its_name_was_read_has_that_of_its_process
     assert facts().thread_name(4299, 42) == "train.py"
     assert facts().thread_name(9422, 9400) == "cc1plus", "by another thread of the same process"
     assert facts().process_name(9400) == "cc1plus"
+    assert facts().process_title(9400) == "cc1plus (9400)"
 
 
 def test_a_name_that_is_known_stays_and_nothing_is_made_up() -> None:
@@ -25,3 +29,10 @@ def test_a_name_that_is_known_stays_and_nothing_is_made_up() -> None:
     assert facts().thread_name(9422, 9422) == "9422"
     assert facts().thread_name(9422) == "9422"
     assert facts().thread_name(0, 42) == "idle"
+
+
+def test_a_number_stands_for_no_name() -> None:
+    assert facts().process_title(9422) == "an unnamed process (9422)"
+    assert facts().thread_title(9422, 9422) == "an unnamed thread (9422)"
+    shares = tuple(Share(9422, tid, str(tid), 1, 0.2) for tid in (9422, 9423))
+    assert shares_text(shares, UNICODE) == "unnamed x2 40%"

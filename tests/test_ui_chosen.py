@@ -12,10 +12,12 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputop.commands.completion import SHELLS
+from gputop.commands.screen.text import render_text
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import Frame
 from gputop.ui.kept import NotKeptError, keep_columns
@@ -26,7 +28,7 @@ from gputop.ui.model.listing.grouping import GROUPS
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import inside
-from tests.screen_support import Shown
+from tests.screen_support import Shown, running, text_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,6 +108,37 @@ def test_gpus_that_are_not_chosen_are_in_no_part_of_the_frame() -> None:
     assert [gpu.index for gpu in shown.gpus] == [0, 3]
     assert {index for row in shown.processes for index in row.gpus or ()} == {0, 3}
     assert {storm.pid for storm in shown.storms} <= {row.pid for row in shown.processes}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said", "key"),
+    [
+        ({"gpus": frozenset({9})}, "No process matches --gpu 9 (6 hidden).", "without --gpu"),
+        ({"filter": "user:zoe"}, "No process matches filter user:zoe (6 hidden).", "[Esc] all"),
+        (
+            {"filter": "user:zoe", "gpus": frozenset({0})},
+            "matches filter user:zoe and --gpu 0 (6 hidden).",
+            "[Esc] all of these GPUs",
+        ),
+    ],
+)
+async def test_a_filter_that_hides_all_is_named_with_the_key_that_clears_it(
+    chosen: dict[str, Any], said: str, key: str
+) -> None:
+    async with running(job(), (120, 40), **chosen) as (app, _feed, _pilot):
+        shown = " ".join(text_of(app).split())
+        assert said in shown
+        assert key in shown
+        assert "Waiting for a process" not in shown
+        assert "no calls" in shown
+
+
+def test_a_frame_as_text_names_the_flags_that_hide_all() -> None:
+    frame = job()
+    shown = narrowed(frame, parse_filter("user:zoe"))
+    text = render_text(shown, width=100, hidden=len(frame.processes) - len(shown.processes))
+    assert "No process matches (6 hidden): leave out --gpu, --user, --name or --container." in text
+    assert "Waiting" not in text
 
 
 def test_findings_of_processes_on_other_gpus_are_left_out_and_the_verdict_keeps_its_own() -> None:

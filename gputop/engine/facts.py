@@ -100,6 +100,15 @@ class Facts:
         """The process's name, else that of one of its threads, else its number."""
         return self._process_name(pid) or str(pid)
 
+    def process_title(self, pid: int) -> str:
+        """``train.py (4242)``; a number alone is no name."""
+        return f"{self._process_name(pid) or 'an unnamed process'} ({pid})"
+
+    def thread_title(self, tid: int, pid: int = 0) -> str:
+        """The same of a thread."""
+        name = self.thread_name(tid, pid)
+        return f"{name if name != str(tid) else 'an unnamed thread'} ({tid})"
+
     def _process_name(self, pid: int) -> str:
         """What is known of it; a thread that was over before it could be read has the name of its process."""
         if not pid:

@@ -81,7 +81,7 @@ def own_threads(claim: CauseMatch) -> tuple[int, str] | None:
     if sum(own.values()) <= MOSTLY * sum(shares.values()):
         return None
     most = max(own, key=lambda tid: own[tid])
-    return len(own), f"{scene.evidence.facts.thread_name(most)} ({most})"
+    return len(own), scene.evidence.facts.thread_title(most)
 
 
 def _title(claim: CauseMatch) -> str:

@@ -296,9 +296,8 @@ class AttributionContext:
     def _occupant(self, pid: int) -> str:
         if not pid:
             return "idle"
-        known = self.evidence.facts.process_name(pid)
-        name = f"a process without a name ({pid})" if known == str(pid) else f"{known} ({pid})"
-        return f"gputop itself ({pid})" if pid == self.evidence.header.get("own_pid") else name
+        own = pid == self.evidence.header.get("own_pid")
+        return f"gputop itself ({pid})" if own else self.evidence.facts.process_title(pid)
 
     def does(self, *states: State) -> Mask:
         """Leaves in one of these states."""

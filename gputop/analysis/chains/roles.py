@@ -123,7 +123,9 @@ def process_title(scene: AttributionContext, pid: int) -> str:
     facts = scene.evidence.facts
     script = _script(str(facts.processes.get(pid, {}).get("command") or ""))
     name = facts.thread_name(pid)
-    return f"{script or (name if name != str(pid) else facts.process_name(pid))} ({pid})"
+    if script or name != str(pid):
+        return f"{script or name} ({pid})"
+    return facts.process_title(pid)
 
 
 def _script(command: str) -> str:
@@ -145,7 +147,7 @@ def _script(command: str) -> str:
 def thread_title(scene: AttributionContext, thread: int) -> str:
     """``prefetcher (812)``: a thread by its name and number."""
     tid = int(scene.evidence.threads.tid[thread])
-    return f"{scene.evidence.facts.thread_name(tid)} ({tid})"
+    return scene.evidence.facts.thread_title(tid)
 
 
 # Processes that a program starts while its GPU is idle, and how many live at a time.

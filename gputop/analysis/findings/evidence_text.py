@@ -412,4 +412,4 @@ def _times(rows: Table) -> tuple[Ints, Ints]:
 
 
 def _who(evidence: Evidence, pid: int) -> str:
-    return f"{evidence.facts.process_name(pid) or 'process'} ({pid})"
+    return evidence.facts.process_title(pid)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -24,8 +22,7 @@ from gputop.commands.moment import mark_index
 from gputop.commands.screen.looks import draws_ascii, preferences
 from gputop.commands.words import bounded
 from gputop.playback.player import ReplayFeed, frame_at
-from gputop.process.say import put, show
-from gputop.process.terminal import require_terminal, terminal_width
+from gputop.process.terminal import require_terminal
 from replay.reader import SessionReader
 
 # the screen needs nothing of what prints and explains until it is there
@@ -66,20 +63,15 @@ def replay(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
-    from gputop.commands.screen.text import render_text, verdict_json, verdict_text
-    from gputop.engine.frame_json import frame_to_json
+    from gputop.commands.screen.watch import print_frame
     from gputop.ui.model.listing.filter import narrowed, parse_filter
 
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
+    every = len(frame.processes)
     frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
-    if options.json:
-        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-    else:
-        width = terminal_width(sys.stdout)
-        plain = draws_ascii(options)
-        text = render_text(frame, width=width, ascii_only=plain)
-        show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
+    hidden = every - len(frame.processes)
+    print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options), hidden=hidden)
     return 0
 
 

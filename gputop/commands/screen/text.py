@@ -66,6 +66,7 @@ def render_text(
     *,
     width: int | None,
     ascii_only: bool = False,
+    hidden: int = 0,
     outcome: str = "",
     output: Sequence[str] = (),
 ) -> str:
@@ -76,6 +77,7 @@ def render_text(
         width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
             sentences go on in the next line: they may end in a command to type.
         ascii_only: Whether to write ASCII only.
+        hidden: Processes that flags leave out.
         outcome: How the started command has ended, "" while it runs.
         output: Its output.
     """
@@ -83,7 +85,7 @@ def render_text(
     blocks = [
         _top(frame, glyphs, width),
         _gpus(frame, glyphs, width),
-        _processes(frame, glyphs, width, process_table.waiting(frame, outcome, output)),
+        _processes(frame, glyphs, width, process_table.waiting(frame, outcome, output, hidden)),
     ]
     if frame.storms:
         traced = frame.calls_observed

@@ -93,11 +93,20 @@ def _once(options: argparse.Namespace) -> int:
         frame, verdict = engine.frame(), window.verdict() if window is not None else None
         if came:
             frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
+        every = len(frame.processes)
         frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
         outcome = session.child.outcome() if session.child is not None else ""
         lines = log.reader().read().splitlines() if outcome and log is not None else []
         plain = draws_ascii(options)
-        print_frame(frame, verdict, as_json=options.json, plain=plain, outcome=outcome, output=lines)
+        print_frame(
+            frame,
+            verdict,
+            as_json=options.json,
+            plain=plain,
+            hidden=every - len(frame.processes),
+            outcome=outcome,
+            output=lines,
+        )
     _farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
@@ -110,6 +119,7 @@ def print_frame(
     *,
     as_json: bool,
     plain: bool,
+    hidden: int = 0,
     outcome: str = "",
     output: Sequence[str] = (),
 ) -> None:
@@ -120,6 +130,7 @@ def print_frame(
         verdict: Of its moment.
         as_json: As JSON.
         plain: With ASCII only.
+        hidden: Processes that flags leave out.
         outcome: How the started command has ended, "" while it runs.
         output: Its output.
     """
@@ -130,7 +141,7 @@ def print_frame(
         put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         return
     width = terminal_width(sys.stdout)
-    text = render_text(frame, width=width, ascii_only=plain, outcome=outcome, output=output)
+    text = render_text(frame, width=width, ascii_only=plain, hidden=hidden, outcome=outcome, output=output)
     show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
 
 

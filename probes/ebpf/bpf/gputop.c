@@ -147,25 +147,26 @@ static __always_inline void submit(struct record *r)
 }
 
 /* KIND_JOIN, KIND_FORK, KIND_EXEC, KIND_NAME: `bytes` and `stream` hold the thread's name. */
-static __always_inline void tell_name(u32 kind, u64 now, u32 pid, u32 tid, void *task, u32 parent_pid,
+static __always_inline bool tell_name(u32 kind, u64 now, u32 pid, u32 tid, void *task, u32 parent_pid,
 				      u32 parent_tid)
 {
 	struct record *r = begin(kind, LOST_OTHERS, now, pid, tid);
 	if (!r)
-		return;
+		return false;
 	bpf_probe_read_kernel(&r->bytes, 16, (char *)task + TASK_COMM / 8);
 	r->aux = ((u64)parent_tid << 32) | parent_pid;
 	submit(r);
+	return true;
 }
 
-/* Names a thread that other records mention, once. */
+/* Names a thread that other records mention, once; again where the ring had no room for the name. */
 static __always_inline void name_once(u64 now, u32 pid, u32 tid, void *task)
 {
 	u32 one = 1;
 	if (!tid || named.lookup(&tid))
 		return;
-	named.update(&tid, &one);
-	tell_name(KIND_NAME, now, pid, tid, task, 0, 0);
+	if (tell_name(KIND_NAME, now, pid, tid, task, 0, 0))
+		named.update(&tid, &one);
 }
 
 static __always_inline struct thread *new_thread(u32 pid, u32 tid)

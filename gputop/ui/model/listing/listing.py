@@ -173,10 +173,15 @@ class Listing:
 
     def empty(self, frame: Frame) -> tuple[str, ...]:
         """What is said when processes are there and none is listed, else nothing."""
-        if not frame.processes or not self.filtered:
+        if not frame.processes or not (self.filtered or self.only):
             return ()
-        what = f"filter {escape_text(self.filter.text)!s}" if self.filter.text else f"GPU {self.gpu}"
-        return (
-            f"No process matches {what} ({len(frame.processes)} hidden).",
-            "[/] another filter, [Esc] all",
-        )
+        by = [
+            f"filter {escape_text(self.filter.text)}" if self.filter.text else "",
+            f"GPU {self.gpu}" if self.gpu is not None else "",
+            f"--gpu {','.join(map(str, sorted(self.only)))}" if self.only else "",
+        ]
+        said = f"No process matches {' and '.join(filter(None, by))} ({len(frame.processes)} hidden)."
+        if not self.filtered:
+            return said, "Start gputop without --gpu to see them."
+        keys = "[/] another filter, [Esc] all" if self.filter.text else "[g] the next GPU, [Esc] all"
+        return said, keys + (" of these GPUs" if self.only else "")

@@ -65,14 +65,17 @@ def context_of(frame: Frame, glyphs: Glyphs) -> Context:
     return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, storms, traced=frame.calls_observed)
 
 
-def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = ()) -> tuple[str, ...]:
+def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = (), hidden: int = 0) -> tuple[str, ...]:
     """What is said while there is no process.
 
     Args:
         frame: The frame that is shown.
         outcome: How the started command has ended, "" while it runs.
         output: Its output so far.
+        hidden: Processes that flags leave out.
     """
+    if hidden:
+        return (f"No process matches ({hidden} hidden): leave out --gpu, --user, --name or --container.",)
     if outcome:
         return (f"{outcome} without a CUDA call.", *(escape_text(line) for line in output[-_OUTPUT_LINES:]))
     return WAITING if frame.calls_observed else WAITING_UNTRACED
@@ -82,7 +85,9 @@ def unselected(frame: Frame, what: str, outcome: str = "") -> tuple[str, ...]:
     """What the table of a process's calls, or the like, says where none is selected."""
     if outcome and not frame.processes:
         return ("No CUDA call was made.",)
-    return (f"Select a process to see its {what}.",) if frame.processes else waiting(frame)[:1]
+    if not frame.processes:
+        return waiting(frame)[:1]
+    return (f"No process is listed, so there are no {what}.",)
 
 
 def _name(row: ProcessRow, context: Context, width: int) -> Span:

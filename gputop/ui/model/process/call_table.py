@@ -102,6 +102,9 @@ def histogram_scale(context: Context) -> str:
     return f"histogram {format_ns(2**first)} to {format_ns(2**end)}" if end > first else ""
 
 
+UNNAMED = "unnamed"  # threads that ended before their name could be read
+
+
 def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str:
     """Who ran meanwhile: ``pt_data_worker x4 61% · python 22%``; threads of one name are one part.
 
@@ -113,7 +116,8 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
     groups: dict[str, list[float]] = {}
     for share in shares:
         if share.fraction >= LEAST_SHARE:
-            groups.setdefault(share.name, []).append(share.fraction)
+            name = share.name if share.name != str(share.tid) else UNNAMED
+            groups.setdefault(name, []).append(share.fraction)
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1]))
     parts = []
     for name, fractions in ordered[:most]:
