@@ -21,6 +21,7 @@ from gputop.analysis.evidence.power import energy_of
 from gputop.analysis.findings.diagnosis import Ground, ground_of, kinds_of, unasked_of
 from gputop.analysis.findings.diagnosis import rows_of as once_rows
 from gputop.analysis.findings.evidence_text import told_by_rows
+from gputop.analysis.findings.exact_work import exact_work
 from gputop.analysis.findings.findings import Outcome, find
 from gputop.analysis.findings.gap_findings import ranks_of, storms
 from gputop.analysis.findings.kernel_findings import graphs_of, kernels_of
@@ -163,6 +164,7 @@ def ledger_of(
         ),
         memory=memory_of(scene, start, pids),
         kernels=kernels_of(scene, pids, effort, alone) or KernelReport(duration, {}, ()),
+        exact_work=exact_work(scene, pids),
         graphs=graphs_of(scene, pids) or GraphReport(),
         ranks=ranks_of(scene, pids) or RankReport(),
         energy=energy_of(evidence.gpus, *stretch),

@@ -12,6 +12,7 @@ from gputop.analysis.answer.report import Finding, LossKind, Report
 from gputop.analysis.build import examine
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.steps import givers_of
+from gputop.analysis.compare_kernels import KernelChange, kernel_changes
 from gputop.analysis.evidence.columns import Floats, Ints
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import FEWEST, sequence
@@ -144,6 +145,7 @@ class Diff:
     measures: tuple[MeasureChange, ...]
     causes: tuple[CauseChange, ...]
     notes: tuple[str, ...]
+    kernels: tuple[KernelChange, ...] = ()
 
     def measure(self, name: str) -> MeasureChange:
         """One measure by its name."""
@@ -190,6 +192,7 @@ def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
         changes,
         causes,
         tuple(_notes(first, second, changes, ratio)),
+        kernel_changes(first.report.exact, second.report.exact, (first.units, second.units)),
     )
 
 

@@ -9,11 +9,14 @@ from typing import Final
 from gputop.analysis.answer.report_output import range_json
 from gputop.analysis.answer.wording import idle_words
 from gputop.analysis.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.documents.diff_schema import DiffDocument, SideJson, SpreadJson
+from gputop.analysis.compare_kernels import KernelChange, KernelSide
+from gputop.documents.diff_schema import DiffDocument, KernelSideJson, SideJson, SpreadJson
+from gputop.engine.calls.launch_counts import folded
 from gputop.engine.calls.stack_table import line_json
 from gputop.format import brief, escape_text, fit, format_ns
 
 SCHEMA: Final = "gputop.diff/1"
+_TRIFLE, _MOST_KERNELS = 0.01, 10  # of the kernels' time; rows that a text shows
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
 _WORDS = {
     "duration_ns": "duration",
@@ -60,6 +63,15 @@ def diff_to_json(diff: Diff) -> DiffDocument:
             for row in diff.causes
         ],
         "notes": list(diff.notes),
+        "kernels": [
+            {
+                "name": row.name,
+                "change": row.change,
+                "before": _kernel_json(row.before),
+                "after": _kernel_json(row.after),
+            }
+            for row in diff.kernels
+        ],
     }
 
 
@@ -89,6 +101,10 @@ def _spread_json(spread: Spread | None) -> SpreadJson | None:
     }
 
 
+def _kernel_json(side: KernelSide | None) -> KernelSideJson | None:
+    return None if side is None else {"ns": side.ns, "runs": side.runs, "run_ns": side.run_ns}
+
+
 def diff_to_text(diff: Diff, width: int = 100) -> str:
     """The comparison for people."""
     sentence = escape_text(diff.sentence[0].upper() + diff.sentence[1:])
@@ -109,6 +125,9 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
             if row.line is not None:
                 place = f"{row.cause} at {row.line.full_text()}"
                 lines += textwrap.wrap(escape_text(place), width, subsequent_indent="  ")
+    if shown := _kernels_shown(diff):
+        rows = [(f"KERNEL, A {diff.unit.upper()}", "BEFORE", "(runs)", "AFTER", "(runs)", "")]
+        lines += ["", *_table([*rows, *map(_kernel_text, shown)], width)]
     for note in diff.notes:
         lines += textwrap.wrap(escape_text(f"! {note}"), width, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
@@ -148,6 +167,27 @@ def _cause_text(row: CauseChange) -> tuple[str, ...]:
             _spread_text(spread, exact=False)[1] if spread is not None and loss is not None else "",
         ]
     return (f"{row.cause} {row.title}", *cells, str(row.change))
+
+
+def _kernels_shown(diff: Diff) -> list[KernelChange]:
+    """Those that differ by more than a trifle of the kernels' time."""
+    whole = max(
+        sum(side.ns for row in diff.kernels if (side := getattr(row, which)) is not None)
+        for which in ("before", "after")
+    )
+    rows = [row for row in diff.kernels if row.change != "same" and abs(row.moved_ns) > _TRIFLE * whole]
+    return rows[:_MOST_KERNELS]
+
+
+def _kernel_text(row: KernelChange) -> tuple[str, ...]:
+    cells: list[str] = []
+    for side in (row.before, row.after):
+        cells += (
+            ["-", ""]
+            if side is None
+            else [format_ns(side.ns), f"{side.runs:.1f} of {format_ns(side.run_ns)}"]
+        )
+    return (folded(row.name), *cells, row.change)
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:

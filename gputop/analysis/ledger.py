@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gputop.analysis.answer.exact_report import ExactReport
 from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
 from gputop.analysis.answer.memory_report import MemoryReport, added, counted
 from gputop.analysis.answer.picture import RankReport
@@ -244,6 +245,7 @@ class Ledger:
     failures: tuple[Failure, ...]
     memory: MemoryReport | None
     kernels: KernelReport
+    exact_work: ExactReport
     graphs: GraphReport
     ranks: RankReport
     energy: Energy
@@ -298,6 +300,7 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         later.failures,
         later.memory,
         earlier.kernels.joined(later.kernels),
+        earlier.exact_work.joined(later.exact_work),
         earlier.graphs.joined(later.graphs),
         earlier.ranks.joined(later.ranks),
         earlier.energy.joined(later.energy),
@@ -381,6 +384,7 @@ def report_of(
         failures=tuple(one for one in ledger.failures if pids is None or one.pid in pids),
         memory=ledger.memory and ledger.memory.of(pids),
         kernels=ledger.kernels.of(pids),
+        exact=ledger.exact_work.of(pids),
         graphs=ledger.graphs.of(pids),
         ranks=ledger.ranks.of(pids),
         energy=ledger.energy if ledger.energy.gpus else None,

@@ -10,6 +10,7 @@ MEASURES = ("duration_ns", "idle_ns", "calls", "launches", "voluntary_switches",
 MeasureName = Annotated[str, one_of(*MEASURES)]
 Unit = Annotated[str, one_of("step", "batch", "launch", "second")]
 Became = Annotated[str, one_of("gone", "new", "less", "more", "same")]
+KernelBecame = Annotated[str, one_of("gone", "new", "slower", "faster", "more", "fewer", "same")]
 Bound = Annotated[str, one_of("lower", "upper")]
 
 
@@ -68,6 +69,23 @@ class CauseChangeJson(TypedDict):
     line: LineJson | None
 
 
+class KernelSideJson(TypedDict):
+    """A kernel in one recording: GPU time and runs by unit of work, and how long one takes."""
+
+    ns: float
+    runs: float
+    run_ns: float
+
+
+class KernelChangeJson(TypedDict):
+    """The kernels of one name before and after; None where there are none."""
+
+    name: str
+    change: KernelBecame
+    before: KernelSideJson | None
+    after: KernelSideJson | None
+
+
 class DiffDocument(TypedDict):
     """Whether a change helped."""
 
@@ -80,3 +98,4 @@ class DiffDocument(TypedDict):
     measures: list[MeasureJson]
     causes: list[CauseChangeJson]
     notes: list[str]
+    kernels: list[KernelChangeJson]

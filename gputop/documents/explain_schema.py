@@ -280,12 +280,53 @@ class EnergyJson(TypedDict):
     saved_joules: list[float]
 
 
+class ExactGpuJson(TypedDict):
+    """A GPU; what is exposed ran while nothing else did."""
+
+    label: str
+    busy_ns: int
+    copies_ns: int
+    exposed_copies_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+
+
+class ExactLineJson(LineJson):
+    """A line, and the GPU time of what it launched."""
+
+    ns: int
+
+
+class ExactKernelJson(TypedDict):
+    """The runs of kernels of one name; delays are of the linked ones, whose launch is known."""
+
+    pid: int
+    name: str
+    runs: int
+    ns: int
+    longest_ns: int
+    linked: int
+    delay_ns: int
+    longest_delay_ns: int
+    ahead: int
+    lines: list[ExactLineJson]
+
+
+class ExactJson(TypedDict):
+    """What GPUs did by their own clock, which may be ``error_ns`` off; None: not known."""
+
+    error_ns: int | None
+    gpus: list[ExactGpuJson]
+    kernels: list[ExactKernelJson]
+
+
 class _Rare(TypedDict, total=False):
     """What is there where there is something to tell."""
 
     failures: list[FailureJson]
     memory: MemoryJson
     kernels: list[LaunchedKernelJson]
+    exact: ExactJson
     graphs: GraphsJson
     ranks: list[RankJson]
     energy: EnergyJson

@@ -65,6 +65,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "activities": {
         "what": TEXT, "name": TEXT, "start_ns": INT, "end_ns": INT, "pid": INT, "tid": INT, "device": INT,
         "stream": INT, "bytes": INT, "detail": TEXT, "direction": INT, "memory": INT, "graph": INT,
+        "call_tid": INT, "call_start_ns": INT, "queue_ns": INT,
     },
     "findings": {
         "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT, "loss_lower_ns": INT,
@@ -74,7 +75,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 
-_ACTIVITY_NUMBERS = ("pid", "tid", "device", "stream", "bytes", "direction", "memory", "graph")
+_ACTIVITY_NUMBERS = ("pid", "tid", "device", "stream", "bytes", "direction", "memory", "graph", "call_tid")
 
 Batch = Mapping[str, Any]  # column -> values, all equally long
 
@@ -293,11 +294,14 @@ class _Items:
 
     def _activities(self, data: ActivityData) -> Rows:
         rows, texts = activity_rows(data)
+        linked = rows["call_tid"] >= 0
         columns = {
             **{key: [texts[number] for number in rows[key].tolist()] for key in TEXTS},
             "start_ns": (rows["begin"] - self._start).tolist(),
             "end_ns": (rows["end"] - self._start).tolist(),
             **{key: _known(rows[key].tolist()) for key in _ACTIVITY_NUMBERS},
+            "call_start_ns": _where(linked, rows["call_begin"] - self._start),
+            "queue_ns": _where(linked, rows["begin"] - rows["call_begin"]),
         }
         return Rows("activities", columns)
 
@@ -317,6 +321,10 @@ class _Items:
 
 def _known(values: Sequence[int]) -> list[int | None]:
     return [value if value >= 0 else None for value in values]
+
+
+def _where(known: Any, values: Any) -> list[int | None]:
+    return [value if one else None for one, value in zip(known.tolist(), values.tolist(), strict=True)]
 
 
 def _plain(records: Records, *names: str) -> dict[str, Any]:

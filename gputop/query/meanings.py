@@ -14,7 +14,7 @@ ROWS: dict[str, str] = {
     "stacks": "each frame of a stack",
     "gpu_samples": "each GPU at each sample of NVML",
     "gaps": "each piece of idle time of a GPU",
-    "activities": "each thing that another tool measured, in a file that was imported",
+    "activities": "each thing that a GPU did, each range and operator, with --inside or imported",
     "findings": "each finding, as gputop.explain/1",
 }
 
@@ -63,6 +63,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "direction": "of a copy: cudaMemcpyKind",
         "memory": "of the host, in a copy: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed",
         "graph": "CUDA graph that ran it",
+        "call_start_ns": "of the call that gave it to the GPU, on thread call_tid: start_ns in calls",
+        "queue_ns": "from there to its own begin",
     },
 }
 

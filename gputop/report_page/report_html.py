@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from gputop.analysis.answer.exact_report import exact_texts
 from gputop.analysis.answer.kernel_report import kernel_texts
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Report
@@ -77,6 +78,7 @@ def _listed(report: Report) -> Iterable[tuple[str, str]]:
     for head, texts in (
         ("Ranks", rank_texts(report.ranks) if report.ranks is not None else []),
         ("Kernels", kernel_texts(report.kernels) if report.kernels is not None else []),
+        ("On the GPU", exact_texts(report.exact) if report.exact is not None else []),
     ):
         if texts:
             yield head, f"<p>{sentence(texts[0])}</p>{items((one.strip() for one in texts[1:]), 'listed')}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
+from gputop.analysis.answer.exact_report import ExactReport
 from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
 from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport
@@ -391,6 +392,7 @@ class Report:
     failures: tuple[Failure, ...] = ()
     memory: MemoryReport | None = None
     kernels: KernelReport | None = None
+    exact: ExactReport | None = None
     graphs: GraphReport | None = None
     ranks: RankReport | None = None
     energy: Energy | None = None

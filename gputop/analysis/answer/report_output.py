@@ -7,6 +7,7 @@ import textwrap
 from typing import Final
 
 from gputop.analysis.answer.energy_output import energy_json, energy_text
+from gputop.analysis.answer.exact_report import exact_json, exact_texts
 from gputop.analysis.answer.kernel_report import graph_texts, graphs_json, kernel_texts, kernels_json
 from gputop.analysis.answer.memory_report import leak_line, memory_json, shortage_lines
 from gputop.analysis.answer.picture import rank_texts, ranks_json
@@ -123,6 +124,8 @@ def report_to_json(report: Report) -> ExplainDocument:
         made["memory"] = memory_json(report.memory)
     if report.kernels is not None:
         made["kernels"] = kernels_json(report.kernels)
+    if report.exact is not None:
+        made["exact"] = exact_json(report.exact)
     if report.graphs is not None:
         made["graphs"] = graphs_json(report.graphs)
     if report.ranks is not None:
@@ -254,6 +257,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
     listed = ["", *rank_texts(report.ranks)] if report.ranks is not None else []
     if report.kernels is not None:
         listed += ["", *kernel_texts(report.kernels)]
+    if report.exact is not None:
+        listed += ["", *exact_texts(report.exact)]
     if report.graphs is not None:
         listed += ["", *graph_texts(report.graphs)]
     if listed:

@@ -294,14 +294,20 @@ def work_ended(evidence: Evidence, calls: Ints) -> Ints:
 
 def _linked(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
     """(what the GPU did, the row of the call that gave it), where that is in the file."""
+    rows, call = work_given(evidence, *what)
+    known = call >= 0
+    return rows[known], call[known]
+
+
+def work_given(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
+    """(what the GPU did, the row of the call that gave it; -1: not in the file)."""
     calls = evidence.calls
     rows = evidence.activities.of(*what)
-    rows = rows[rows["call_tid"] >= 0]
     if not len(rows) or not len(calls):
-        return rows[:0], np.zeros(0, np.int64)
+        return rows, np.full(len(rows), -1, np.int64)
     thread = evidence.threads.row(rows["call_tid"])
     keys = evidence.key(calls["row"], calls["begin"])
     wanted = evidence.key(np.maximum(thread, 0), rows["call_begin"])
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    known = (thread >= 0) & (keys[place] == wanted)
-    return rows[known], place[known]
+    known = (rows["call_tid"] >= 0) & (thread >= 0) & (keys[place] == wanted)
+    return rows, np.where(known, place, -1)

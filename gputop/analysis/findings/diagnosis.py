@@ -27,9 +27,9 @@ from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.roles import loader_helpers
 from gputop.analysis.chains.thread_places import end_line, hot_line, in_words, waiting_line
 from gputop.analysis.evidence.columns import Ints, length
+from gputop.analysis.findings.exact_work import BusyTime, busy_time
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import of_lateness
-from gputop.analysis.findings.kernel_findings import BusyTime, busy_time
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.analysis.proofs.nvml_witness import UTILIZATION_KEY, readings
 from gputop.engine.calls.frameworks import Framework

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from gputop.analysis.answer.exact_report import delay_text
+from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import State
@@ -22,8 +24,8 @@ from gputop.analysis.chains.thread_places import (
 from gputop.analysis.evidence.api_classes import OFF_CPU, OVERHEAD
 from gputop.analysis.evidence.columns import Ints, intersect, length, union
 from gputop.analysis.evidence.evidence import Column, Evidence
+from gputop.analysis.findings.exact_work import exact_work
 from gputop.analysis.proofs.gaps import KernelTime
-from gputop.engine.calls.kernel_names import short_names
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_bytes, format_count, format_ns, format_percent
 from probes.activities import Table
@@ -90,6 +92,7 @@ def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) ->
         *_at_lines(cause, claim),
         *_within(claim),
         *_waited_for(claim),
+        *_queue_delay(cause, claim),
         *cause.told(claim),
     )
 
@@ -131,6 +134,14 @@ def _within(claim: CauseMatch) -> tuple[str, ...]:
     """The operators and ranges of an imported file in which it lies."""
     told = in_words(claim.scene, np.flatnonzero(claim.segments))
     return (f"the thread was {told}",) if told else ()
+
+
+def _queue_delay(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
+    """Whether the host is ahead of the GPU, by the GPU's own clock: of causes that blame launches."""
+    if cause.kind is not DiagnosisKind.LAUNCH:
+        return ()
+    said = delay_text(exact_work(claim.scene, frozenset({claim.pid})).kernels)
+    return (said,) if said else ()
 
 
 def _at_lines(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
@@ -201,7 +212,6 @@ def told_by_rows(scene: AttributionContext) -> list[str]:
     if evidence.header.get("source", "gputop") == "gputop":
         return []
     return [
-        *_kernels(evidence),
         *_in_gaps(scene),
         *_unlinked(scene),
         *_first_calls(evidence),
@@ -211,24 +221,6 @@ def told_by_rows(scene: AttributionContext) -> list[str]:
         *_only_totals(evidence),
         *(str(note) for note in evidence.facts.notes()),
     ]
-
-
-def _kernels(evidence: Evidence) -> Iterator[str]:
-    """What the GPU ran, where the trace holds it."""
-    rows = evidence.activities.of("kernel")
-    if not len(rows):
-        return
-    spent = np.bincount(rows["name"], weights=rows["end"] - rows["begin"])
-    whole = float(spent.sum())
-    best = np.argsort(-spent, kind="stable")[:_SHOWN]
-    names = [evidence.activities.texts[name] for name in np.flatnonzero(spent).tolist()]
-    short = dict(zip(names, short_names(names), strict=True))
-    parts = [
-        f"{short[evidence.activities.texts[name]]} {format_percent(100 * spent[name] / whole)} %"
-        for name in best.tolist()
-        if spent[name] > 0
-    ]
-    yield f"{format_count(len(rows))} kernels ran for {format_ns(whole)}: {', '.join(parts)}"
 
 
 def _in_gaps(scene: AttributionContext) -> Iterator[str]:

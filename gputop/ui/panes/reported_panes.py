@@ -104,14 +104,17 @@ class Kernels(Reported):
 
     def known(self, row: ProcessRow, report: Report | None) -> bool:
         """Whether some kernel of the process has a name."""
-        return bool(row.kernels)
+        exact = report.exact if report is not None else None
+        return bool(row.kernels) or (exact is not None and any(one.pid == row.pid for one in exact.kernels))
 
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """Most launches first."""
-        from gputop.ui.model.process.reported import kernel_lines
+        """By the GPU's own clock, where that is known, then what was launched, most first."""
+        from gputop.ui.model.process.reported import exact_lines, kernel_lines
 
-        frame = self.view.frame
-        return kernel_lines(frame, row, width, self.view.glyphs, report) if frame else ()
+        frame, glyphs = self.view.frame, self.view.glyphs
+        exact = exact_lines(report, row.pid, width, glyphs)
+        launched = kernel_lines(frame, row, width, glyphs, report) if frame and row.kernels else ()
+        return [*exact, *launched]
 
 
 class Ranks(Reported):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from gputop.analysis.answer.exact_report import ExactKernel, exact_texts, longest_first
 from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, per_step_text
 from gputop.analysis.answer.memory_report import BEFORE, KINDS, counted, leak_line, shortage_lines
 from gputop.analysis.answer.picture import RankTimes
@@ -65,6 +66,38 @@ def kernel_lines(
             (several + at, "dim"),
         ]
         lines.append(fit_line(spans, width, ellipsis=glyphs.ellipsis))
+    return lines
+
+
+def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """What the process's kernels took by the GPU's own clock, most time first; none where that is not known.
+
+    ``DELAY`` is the mean time from launch to begin; ``AHEAD%`` the share launched while the GPU was busy.
+    """
+    exact = report.exact if report is not None else None
+    rows = [one for one in exact.kernels if one.pid == pid] if exact is not None else []
+    if exact is None or report is None or not rows:
+        return []
+    head = f" {'RUNS':>8} {'GPU%':>6} {'LONGEST':>8} {'DELAY':>8} {'AHEAD%':>6}  KERNEL, BY THE GPU'S CLOCK"
+    lines: list[Line] = [((head, "head"),)]
+    alike: dict[str, ExactKernel] = {}
+    for one in rows:
+        name = folded(one.name)
+        alike[name] = alike[name].joined(one) if name in alike else one
+    for one in longest_first(alike.values()):
+        delay, ahead = "-", "-"
+        if (usual := one.usual_delay_ns) is not None:
+            delay, ahead = format_ns(usual), format_percent(100 * one.ahead / one.linked)
+        share = format_percent(100 * one.ns / max(report.duration_ns, 1))
+        lead = (
+            f" {format_count(one.runs):>8} {share:>6} {format_ns(one.longest_ns):>8} {delay:>8} {ahead:>6}  "
+        )
+        line = next((line for line, _ns in one.first_lines), None)
+        at = f"  {escape_text(line.brief, ascii_only=glyphs.ascii)}" if line is not None else ""
+        name = escape_text(folded(one.name), ascii_only=glyphs.ascii)
+        lines.append(fit_line([(lead, "value"), (name, ""), (at, "dim")], width, ellipsis=glyphs.ellipsis))
+    said = exact_texts(exact)[1 : 2 + len(exact.gpus)]
+    lines += [fit_line([(f" {text.strip()}", "dim")], width, ellipsis=glyphs.ellipsis) for text in said]
     return lines
 
 
