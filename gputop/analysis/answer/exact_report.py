@@ -189,8 +189,8 @@ def delay_text(kernels: Iterable[ExactKernel]) -> str:
         else ""
     )
     return (
-        f"queue delay {usual} on average; {format_percent(100 * share)} % of {format_count(linked)} launches met "
-        f"a busy GPU{said}"
+        f"queue delay {usual} on average; {format_percent(100 * share)} % of {format_count(linked)} launches "
+        f"met a busy GPU{said}"
     )
 
 
