@@ -32,7 +32,7 @@ from replay.coding import file_format as fmt
 from replay.coding.decoding import decode_records
 from replay.coding.file_format import RECORDS, SNAPSHOT, TOTALS
 from replay.read_limits import Allowance
-from replay.scan import File
+from replay.scan import ScannedFile
 
 # Facts hold until they are replaced, so a seek needs all of them from the start.
 FACTS: Final = frozenset({PROCESS, CLIENT, NAMES, FILES, FRAMES, SHAPES, APIS, PROBLEM, NOTE})
@@ -43,7 +43,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ChunkTable:
     """The chunks in order, in columns.
 
     Attributes:
@@ -78,7 +78,7 @@ class ItemReader:
     header: dict[str, Any]
     marks: Ints
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: ScannedFile) -> None:
         """Start without a table.
 
         Args:
@@ -89,7 +89,7 @@ class ItemReader:
         self._closed = False
         self._damaged: set[int] = set()
 
-    def _use(self, table: Table) -> None:
+    def _use(self, table: ChunkTable) -> None:
         """Take a table, of which a former one was the beginning."""
         self._table = table
         self.marks = table.marks

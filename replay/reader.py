@@ -19,10 +19,10 @@ from replay.coding.file_format import (
     NewerError,
     SessionError,
 )
-from replay.items import ItemReader, Table, mark_rows_of
+from replay.items import ChunkTable, ItemReader, mark_rows_of
 from replay.ownership import is_session
 from replay.read_limits import Allowance
-from replay.scan import File, Scan, index_of, pieces_of
+from replay.scan import Scan, ScannedFile, index_of, pieces_of
 
 
 class SessionReader(ItemReader):
@@ -41,7 +41,7 @@ class SessionReader(ItemReader):
         self.path = os.fspath(path)
         self._descriptor = _open(self.path, follow=follow)
         try:
-            super().__init__(File(self._descriptor))
+            super().__init__(ScannedFile(self._descriptor))
             self.header, start, damaged = _header(self.path, self._file)
             if damaged:
                 self._problem("the header is damaged; its copy was used and nothing is missing")
@@ -68,11 +68,11 @@ class SessionReader(ItemReader):
             self._report(scan)
         kind, last = np.array(entries.kind, np.int64), np.array(entries.t_last, np.int64)
         rows = mark_rows_of(entries.kinds, kind)
-        self._use(Table(entries.kinds, kind, last, entries.offset, rows))
+        self._use(ChunkTable(entries.kinds, kind, last, entries.offset, rows))
         # A seek must end with its mark, so a damaged one does not count (6 µs each to find out).
         allowance = Allowance(self._file.size)
         intact = [row for row in rows.tolist() if self._item(row, allowance) is not None]
-        self._use(Table(entries.kinds, kind, last, entries.offset, np.array(intact, np.int64)))
+        self._use(ChunkTable(entries.kinds, kind, last, entries.offset, np.array(intact, np.int64)))
 
     def _report(self, scan: Scan) -> None:
         size = self._file.size
@@ -119,7 +119,7 @@ def _open(path: str, *, follow: bool) -> int:
     return descriptor
 
 
-def _header(path: str, file: File) -> tuple[dict[str, Any], int, bool]:
+def _header(path: str, file: ScannedFile) -> tuple[dict[str, Any], int, bool]:
     """The header, the offset of the first byte after it, and whether its first copy is damaged."""
     data = file.read(0, fmt.MAX_HEADER_BYTES + fmt.MAX_PREFIX_BYTES)
     if not is_session(data[:64]):
@@ -137,7 +137,7 @@ def _header(path: str, file: File) -> tuple[dict[str, Any], int, bool]:
     return header, start, damaged
 
 
-def _header_copy(file: File, data: bytes) -> tuple[dict[str, Any], int, bool] | None:
+def _header_copy(file: ScannedFile, data: bytes) -> tuple[dict[str, Any], int, bool] | None:
     """The copy with a checksum, which is the first chunk."""
     place = data.find(fmt.MARKER)
     chunk = file.chunk_at(place) if place >= 0 else None

@@ -26,7 +26,7 @@ _MOST_TRIES: Final = 1 << 14  # chunks that are looked at for one
 _PIECE_WITHIN: Final = 64 << 20  # of the end: writers add a piece of the index far more often
 
 
-class File:
+class ScannedFile:
     """Reads an open file by offset; it may shrink meanwhile, so nothing is mapped."""
 
     def __init__(self, descriptor: int) -> None:
@@ -48,7 +48,7 @@ class File:
         return body if zlib.crc32(body) == chunk.crc and len(body) == chunk.body_bytes else None
 
 
-def index_of(file: File, start: int) -> Entries | None:
+def index_of(file: ScannedFile, start: int) -> Entries | None:
     """The index that was written on close; None when there is none to rely on.
 
     Args:
@@ -73,7 +73,7 @@ def index_of(file: File, start: int) -> Entries | None:
     return entries
 
 
-def pieces_of(file: File, start: int) -> tuple[Entries, int]:
+def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
     """What the newest intact piece of the index and those before it tell of a file without an end.
 
     Args:
@@ -89,7 +89,7 @@ def pieces_of(file: File, start: int) -> tuple[Entries, int]:
     return (Entries(), start) if newest is None or whole is None else (whole, newest.end)
 
 
-def pieces_from(file: File, start: int, newest: int) -> Entries | None:
+def pieces_from(file: ScannedFile, start: int, newest: int) -> Entries | None:
     """What a piece of the index and those before it tell; None where one of them is missing or damaged.
 
     Args:
@@ -117,7 +117,7 @@ def pieces_from(file: File, start: int, newest: int) -> Entries | None:
     return None
 
 
-def _newest_piece(file: File, start: int) -> Chunk | None:
+def _newest_piece(file: ScannedFile, start: int) -> Chunk | None:
     """The last piece of the index: there is one within the last so many bytes, or there is none."""
     high, least = file.size, max(start, file.size - _PIECE_WITHIN)
     tries = _MOST_TRIES
@@ -135,7 +135,7 @@ def _newest_piece(file: File, start: int) -> Chunk | None:
     return None
 
 
-def _piece_at(file: File, offset: int) -> Chunk | None:
+def _piece_at(file: ScannedFile, offset: int) -> Chunk | None:
     chunk = file.chunk_at(offset)
     if chunk is None or chunk.kind != INDEX or chunk.count * SMALLEST_CHUNK > offset:
         return None
@@ -151,7 +151,7 @@ class Scan:
         closed: the file ends with a trailer.
     """
 
-    def __init__(self, file: File, start: int, known: Entries | None = None) -> None:
+    def __init__(self, file: ScannedFile, start: int, known: Entries | None = None) -> None:
         self.entries = known if known is not None else Entries()
         self.gaps: list[tuple[int, int]] = []
         self.closed = False

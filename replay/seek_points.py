@@ -36,7 +36,7 @@ class Spacing:
 USUAL: Final = Spacing()
 
 
-class Facts:
+class SnapshotSchedule:
     """Follows the facts that are written, and says when what is known is to be written anew."""
 
     def __init__(self, every: int) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 from probes.samples import lost_until
 from probes.source import MARK, Item, Sample
 from replay.coding.file_format import DamagedError, SessionError
-from replay.items import ItemReader, Table, mark_rows_of
+from replay.items import ChunkTable, ItemReader, mark_rows_of
 from replay.ownership import make_folder, remove_session
 from replay.past.history import cut_header
 from replay.private import Disguise
 from replay.reader import SessionReader
-from replay.scan import File
+from replay.scan import ScannedFile
 from replay.state_snapshot import FactBook
 from replay.writer import SessionWriter, Sums
 
@@ -28,7 +28,7 @@ MOST: Final = 512  # segments of one recording that are read together: each is a
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SegmentLimits:
     """When a segment ends, at the next mark: at so many bytes, or after so many ns; None: never for that.
 
     Attributes:
@@ -57,7 +57,7 @@ class SegmentWriter:
         self,
         path: str,
         header: Mapping[str, Any],
-        limits: Limits,
+        limits: SegmentLimits,
         *,
         owner: tuple[int, int] | None = None,
         private: bool = False,
@@ -268,7 +268,7 @@ class SegmentsReader(SessionReader):
         kind_column = np.concatenate(kind)
         self._file.size = base
         self._use(
-            Table(
+            ChunkTable(
                 kinds,
                 kind_column,
                 np.concatenate(last),
@@ -278,7 +278,7 @@ class SegmentsReader(SessionReader):
         )
 
 
-class _Joined(File):
+class _Joined(ScannedFile):
     """The segments as one file of chunks."""
 
     def __init__(self, segments: list[SessionReader]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from replay.coding.file_format import HEADER, MARKER, MAX_HEADER_BYTES, MAX_PREFIX_BYTES, RECORDS
 from replay.folders import opened
-from replay.scan import File, Scan, index_of
+from replay.scan import Scan, ScannedFile, index_of
 from replay.segments import segment_names
 
 
@@ -70,7 +70,7 @@ def census(path: str) -> Census:
 def _of_file(path: str, *, follow: bool = True) -> Census:
     descriptor = opened(path, follow=follow)
     try:
-        return _count(File(descriptor))
+        return _count(ScannedFile(descriptor))
     finally:
         os.close(descriptor)
 
@@ -92,7 +92,7 @@ def _largest_first(sums: dict[str, tuple[int, int, int]]) -> tuple[KindSize, ...
     return tuple(KindSize(kind, *row) for kind, row in sorted(sums.items(), key=lambda one: -one[1][2]))
 
 
-def _count(file: File) -> Census:
+def _count(file: ScannedFile) -> Census:
     place = max(file.read(0, MAX_HEADER_BYTES + MAX_PREFIX_BYTES).find(MARKER), 0)
     first = file.chunk_at(place)
     start = first.end if first is not None and first.kind == HEADER else place

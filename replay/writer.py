@@ -18,7 +18,7 @@ from replay.items import unpack_item
 from replay.ownership import open_for_writing
 from replay.past.growing_index import GrowingIndex
 from replay.private import Disguise, private_header
-from replay.seek_points import USUAL, Facts, Spacing
+from replay.seek_points import USUAL, SnapshotSchedule, Spacing
 
 FLUSH_NS: Final = 500_000_000
 SYNC_NS: Final = 5_000_000_000
@@ -92,7 +92,7 @@ class SessionWriter:
         if len(data) > fmt.MAX_HEADER_BYTES:
             raise SessionError(f"the session header is too large to be stored ({len(data)} bytes)")
         self._index = GrowingIndex(spacing)
-        self._facts = Facts(spacing.facts)
+        self._facts = SnapshotSchedule(spacing.facts)
         self._sums = sums
         self._size = 0
         self._failure: SessionError | None = None

@@ -1,7 +1,7 @@
 """Checks the layout of the code: ``python -m scripts.layout`` lists offences; exit status 1 if there is any.
 
-Imports have no circles, also within a package and for types alone, and a file has at most 600 lines. With
-``--names`` also: a basename and a public class's name stand for one thing, a folder has at most 15 modules.
+Imports have no circles, also within a package and for types alone; a file has at most 600 lines and a folder
+at most 15 modules; a basename and a public class's name stand for one thing.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return found
 
 
-def offences(root: Path, *, named: bool) -> Iterator[str]:
-    """What is wrong, a sentence each; ``named``: also of names and folders."""
+def offences(root: Path) -> Iterator[str]:
+    """Each offence as a sentence."""
     files = modules(root)
     trees = {name: ast.parse(path.read_text()) for name, path in files.items()}
     edges = {name: sorted(set(imported(tree, files)) - {name}) for name, tree in trees.items()}
@@ -91,8 +91,6 @@ def offences(root: Path, *, named: bool) -> Iterator[str]:
         for node in trees[name].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[f"class {node.name}"].append(shown)
-    if not named:
-        return
     for what, where in places.items():
         if len(where) > 1:
             yield f"{what} is there {len(where)} times: {', '.join(where)}"
@@ -103,8 +101,8 @@ def offences(root: Path, *, named: bool) -> Iterator[str]:
 
 def main() -> int:
     """Prints the offences; returns the exit status."""
-    found = list(offences(ROOT, named="--names" in sys.argv))
-    print("\n".join(found) or "layout: no circles")
+    found = list(offences(ROOT))
+    print("\n".join(found) or "layout: no circles, no name for two things")
     return 1 if found else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Style, types, the direction of imports, the length of files. Runs all of them, then says whether one failed.
+# Style, types, the direction of imports, layout and names. Runs all of them, then says whether one failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 export PATH="$PWD/.venv/bin:$PATH"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputop.checks import check_kernel
-from gputop.checks.check_libraries import Library, SelfHit, Symbol
+from gputop.checks.check_libraries import LibraryCheck, SelfHit, Symbol
 from gputop.checks.distribution import Distribution
 from gputop.checks.fact import Section
 from probes import api
@@ -14,7 +14,7 @@ from probes.code.libraries import Target
 from probes.ebpf.rights import Rights
 
 DEBIAN = Distribution("Debian", "apt-get install python3-bpfcc", "apt-get install nvidia-driver")
-NEW_KERNEL = check_kernel.Kernel(
+NEW_KERNEL = check_kernel.KernelCheck(
     release="6.18.0",
     architecture="x86_64",
     path=check_kernel.MULTI,
@@ -52,7 +52,7 @@ NO_RIGHTS = replace(
     cap_sys_ptrace=False,
     effective=0,
 )
-CUDART = Library(
+CUDART = LibraryCheck(
     target=Target(Path("/opt/libcudart.so.12"), "/opt/libcudart.so.12", (0xFE00, 7), api.RUNTIME, 12),
     pids=(4, 5),
     build_id="0123456789abcdef",

@@ -14,7 +14,7 @@ class _Deadly:
     def __init__(self) -> None:
         self._look_at = explain_task.look_at
 
-    def __call__(self, task: explain_task.Task) -> explain_task.Outcome:
+    def __call__(self, task: explain_task.Task) -> explain_task.ExplainOutcome:
         if "deadly" in task.path:
             os.kill(os.getpid(), signal.SIGKILL)
         return self._look_at(task)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, Lost, ProcessRow, Share, Storm, ThreadRow
-from gputop.engine.host import HostRow
+from gputop.engine.host_figures import HostRow
 from gputop.playback.bookmarks import Landmark, Landmarks
-from gputop.playback.feed import Explained, Recorder, RecordingState, Transport
+from gputop.playback.feed import Explained, RecorderControls, RecordingState, Transport
 from gputop.playback.rewind import Rewind
 from probes.source import Sample
 
@@ -266,7 +266,7 @@ class FakeFeed:
         self.newest = newest
         self.why = Explained()
         self.marked: list[Sample] = []
-        self.recorder: Recorder | None = None
+        self.recorder: RecorderControls | None = None
         self._rewind = Rewind(
             None,
             lambda: self.newest,

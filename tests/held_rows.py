@@ -10,7 +10,7 @@ from gputop.analysis.build import explain
 from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.evidence.memory_ledger import Held
-from gputop.recording.adaptive import Detail
+from gputop.recording.adaptive import RecordingDetail
 from probes.source import FRAMES, GPUS, Item, Sample
 from tests import items
 from tests.items import HEADER, MS, START
@@ -51,7 +51,7 @@ def nvml(at_ms: int, used: int, holders: dict[int, int], total: int = 80 * GIB) 
     return Sample(GPUS, START + at_ms * MS, {"driver": "1", "gpus": [{**row, **listed}], "error": ""})
 
 
-def report_of(*stream: Item, ticks: int = 8, detail: Detail | None = None, **header: Any) -> Report:
+def report_of(*stream: Item, ticks: int = 8, detail: RecordingDetail | None = None, **header: Any) -> Report:
     gatherer = Gatherer({**HEADER, "addresses": True, **header})
     end = max([int(one["t_end"].max()) for one in stream if not isinstance(one, Sample)])
     for item in (items.apis(), items.process(10, name="train"), items.process(77, name="notebook"), stacks()):

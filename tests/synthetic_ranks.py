@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.fleet.ranks.alignment import UNKNOWN
-from gputop.fleet.ranks.lateness import Meetings
+from gputop.fleet.ranks.lateness import CollectiveTimes
 
 MS = 1_000_000
 STEP_MS, READY_MS = 20.0, 4.0  # what every rank does in a step, and for how long its GPU is idle for that
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 class Job:
     """One job as its hosts saw it; ``ahead`` is by how much each rank's clock truly is ahead of the first."""
 
-    meetings: Meetings
+    meetings: CollectiveTimes
     ahead: Ints
 
 
@@ -77,5 +77,5 @@ def job(
     end[chance.random(end.shape) >= waits] = UNKNOWN
     period = float(np.median(np.diff(begin[:, 0])))
     slack = np.full(begin.shape, 10_000)
-    made = Meetings(begin, end, slack, idle, np.zeros(begin.shape, np.bool_), host, period)
+    made = CollectiveTimes(begin, end, slack, idle, np.zeros(begin.shape, np.bool_), host, period)
     return Job(made, ahead - ahead[:, :1])

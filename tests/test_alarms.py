@@ -24,7 +24,7 @@ from gputop.serve.metrics.alarms import (
     command_words,
     webhook_address,
 )
-from gputop.serve.metrics.daemon_totals import Calls, Totals
+from gputop.serve.metrics.daemon_totals import DaemonTotals, FunctionCalls
 from probes import api
 from probes.source import GPUS, MARK, Sample
 from tests import inside
@@ -57,11 +57,11 @@ def said_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    totals, steps = Totals(), [0]
+    totals, steps = DaemonTotals(), [0]
     rules = [parse(text) for text in ("errors > 0.5", "mem > 90", "power > 100", "lost > 3", "reduced > 0")]
     alarms = Alarms(rules, Told(), totals, reduced=lambda: steps[0])
     alarms.take(mark(1))
-    calls = totals._of(42).calls.setdefault(0, Calls())
+    calls = totals._of(42).calls.setdefault(0, FunctionCalls())
     for second in range(2, 12):
         calls.count, calls.errors = 10 * second, 2 * second if second > 5 else 0
         steps[0] = int(second > 8)
@@ -79,7 +79,7 @@ def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(
 
 def told_of(tmp_path: Path, told: Told, texts: list[str], clock: Clock | None = None) -> Alarms:
     """Alarms whose rules fire in turn, with a GPU for each."""
-    alarms = Alarms([parse("util > 0")], told, Totals(), host="n1", clock=clock or Clock())
+    alarms = Alarms([parse("util > 0")], told, DaemonTotals(), host="n1", clock=clock or Clock())
     alarms.start()
     for place, _text in enumerate(texts):
         row = {"index": place, "utilization_percent": 63}

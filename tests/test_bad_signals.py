@@ -113,14 +113,14 @@ def test_an_interrupt_while_the_command_is_let_go_completes_the_recording(tmp_pa
     done = python(f"""
 import os, signal, sys
 from gputop.__main__ import main
-from gputop.commands.observation import Session
+from gputop.commands.observation import ObservedRun
 from gputop.process import isolation
 isolation.isolate = lambda: None  # would start anew, without what is changed here
-release = Session.release
+release = ObservedRun.release
 def interrupted(session):
     release(session)
     os.kill(os.getpid(), signal.SIGINT)
-Session.release = interrupted
+ObservedRun.release = interrupted
 sys.argv[1:] = ["--once", "--lines", "off", "--record", {str(file)!r}, "--", "sleep", "61"]
 sys.exit(main())
 """)

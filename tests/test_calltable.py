@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from gputop.engine.calls.calltable import CallTable, CallWindow, Totals
+from gputop.engine.calls.calltable import CallTable, CallWindow, RowSums
 from probes.schema import CallFlag, Kind, Records, empty, select
 
 
@@ -46,7 +46,7 @@ def by_hand(records: Records) -> dict[tuple[int, int, bool], tuple[int, int, int
     }
 
 
-def as_dict(table: CallTable, totals: Totals) -> dict[tuple[int, int, bool], tuple[int, int, int, int, int]]:
+def as_dict(table: CallTable, totals: RowSums) -> dict[tuple[int, int, bool], tuple[int, int, int, int, int]]:
     totals.grow(table.rows)
     return {
         key: tuple(
@@ -59,7 +59,7 @@ def as_dict(table: CallTable, totals: Totals) -> dict[tuple[int, int, bool], tup
 
 
 def test_totals_equal_a_count_by_hand() -> None:
-    table, totals = CallTable(), Totals.zeros(0)
+    table, totals = CallTable(), RowSums.zeros(0)
     batches = [batch(seed, 700) for seed in range(4)]
     for records in batches:
         table.add(calls_of(records), totals)
@@ -67,7 +67,7 @@ def test_totals_equal_a_count_by_hand() -> None:
 
 
 def test_histogram_rows_hold_every_call_once() -> None:
-    table, totals = CallTable(), Totals.zeros(0)
+    table, totals = CallTable(), RowSums.zeros(0)
     records = batch(1, 1000)
     table.add(calls_of(records), totals)
     counts = Counter({key: values[0] for key, values in by_hand(records).items()})

@@ -304,7 +304,7 @@ def test_nvml_that_is_missing_does_not_stop_live_tracing() -> None:
 
 
 def test_figures_that_are_not_to_be_had_are_named_with_the_reason() -> None:
-    gpu = check_nvml.Gpu(
+    gpu = check_nvml.GpuCheck(
         0, "H100", "GPU-1", {"fan_percent": "not offered", "power_milliwatts": "not offered"}
     )
     section = check_nvml.nvml_section(check_nvml.Nvml("/lib/x", "580.1", (gpu,), ""), DEBIAN)
@@ -312,7 +312,7 @@ def test_figures_that_are_not_to_be_had_are_named_with_the_reason() -> None:
 
 
 def test_a_lost_gpu_is_one_line() -> None:
-    gpu = check_nvml.Gpu(1, "H100", "GPU-1", {"fan_percent": "the GPU is lost"}, "the GPU is lost")
+    gpu = check_nvml.GpuCheck(1, "H100", "GPU-1", {"fan_percent": "the GPU is lost"}, "the GPU is lost")
     section = check_nvml.nvml_section(
         check_nvml.Nvml("/lib/x", "580.1", (gpu,), "GPU 1: the GPU is lost"), DEBIAN
     )
@@ -321,8 +321,8 @@ def test_a_lost_gpu_is_one_line() -> None:
     assert "GPU 1: the GPU is lost" in texts(section, MISSING)
 
 
-def a_report(*facts: Fact) -> check_report.Report:
-    return check_report.Report(
+def a_report(*facts: Fact) -> check_report.CheckReport:
+    return check_report.CheckReport(
         DEBIAN, (Section("kernel", facts, {}), check_libraries.libraries_section([CUDART]))
     )
 

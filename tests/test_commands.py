@@ -19,7 +19,7 @@ import pytest
 from gputop.commands import cli, progress
 from gputop.commands.cli import parse
 from gputop.commands.completion import SHELLS
-from gputop.commands.overview import GROUPS, LIVE, TABLE, Row, listing
+from gputop.commands.overview import GROUPS, LIVE, TABLE, CommandRow, listing
 from gputop.errors import CommandError, GputopError
 from tests import inside
 from tests.cli_support import assert_one_sentence, on_terminal, run
@@ -51,7 +51,7 @@ def throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command more: its file, and its row."""
     (tmp_path / "gputop_throwaway.py").write_text(THROWAWAY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    row = Row("greet", "a word of greeting", "gputop_throwaway")
+    row = CommandRow("greet", "a word of greeting", "gputop_throwaway")
     monkeypatch.setitem(TABLE, "greet", row)
     monkeypatch.setitem(GROUPS, "politeness", (row,))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gputop.serve.metrics.daemon_totals import OTHER, Totals
+from gputop.serve.metrics.daemon_totals import OTHER, DaemonTotals
 from gputop.serve.metrics.idle import Idle
 from tests import items as made
 from tests.conftest import needed
@@ -37,7 +37,7 @@ def _page() -> Iterator[int]:
     """What gputop tells of process 7, of a pod and a job, and of those beyond --max-series; its port."""
     client = needed("prometheus_client")
     metrics = needed("gputop.serve.metrics.metric_families")
-    totals = Totals(START, most_rows=2)
+    totals = DaemonTotals(START, most_rows=2)
     totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=7, tid=7))
     totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=8, tid=8))
     assert OTHER in totals.processes
@@ -49,7 +49,7 @@ def _page() -> Iterator[int]:
         "job_id": "4711",
         "rank": 3,
     }
-    now = metrics.Now({"calls": 0}, 0.0, 0, 0, 0, 0, 0, 0, {}, {7: facts}, {"version": "1"})
+    now = metrics.CurrentFigures({"calls": 0}, 0.0, 0, 0, 0, 0, 0, 0, {}, {7: facts}, {"version": "1"})
     registry = client.CollectorRegistry(auto_describe=False)
     registry.register(metrics.GputopCollector(totals, Idle(), lambda: now))
     port = free_port()

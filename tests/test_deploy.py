@@ -36,9 +36,9 @@ def _told() -> set[str]:
     """Every metric that /metrics can tell, by the name it has there."""
     metrics, idle = needed("gputop.serve.metrics.metric_families"), needed("gputop.serve.metrics.idle")
     totals = needed("gputop.serve.metrics.daemon_totals")
-    now = metrics.Now({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {"version": "1"})
+    now = metrics.CurrentFigures({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {"version": "1"})
     names = set()
-    for family in metrics.GputopCollector(totals.Totals(), idle.Idle(), lambda: now).collect():
+    for family in metrics.GputopCollector(totals.DaemonTotals(), idle.Idle(), lambda: now).collect():
         names |= {
             family.name + ending
             for ending in {"counter": ["_total"], "info": ["_info"]}.get(family.type, [""])

@@ -18,7 +18,7 @@ from gputop.analysis.proofs.gaps import GpuTime
 from gputop.api.recording_evidence import evidence_of
 from gputop.engine.tally import Tally
 from gputop.recording import adaptive
-from gputop.recording.adaptive import Adaptive, Detail, Summary
+from gputop.recording.adaptive import Adaptive, RecordingDetail, SumsOnly
 from probes import api
 from probes.schema import Kind
 from probes.source import MARK, SUMS, Item, Sample
@@ -48,7 +48,7 @@ def long(name: str, seconds: int = 30) -> tuple[dict[str, Any], list[Item]]:
     return dict(rounds.header), told
 
 
-def through(detail: Detail, told: Iterable[Item]) -> Iterator[Item]:
+def through(detail: RecordingDetail, told: Iterable[Item]) -> Iterator[Item]:
     """What is written of some items."""
     for item in told:
         yield from detail.take(item)
@@ -106,7 +106,7 @@ def test_totals_are_those_of_all_records(name: str, kind: str, tmp_path: Path, *
     header, told = long(name)
     full = write(tmp_path / "full", header, told)
     start = int(header["start_ns"])
-    detail: Detail = Summary(start) if kind == "summary" else Adaptive(start)
+    detail: RecordingDetail = SumsOnly(start) if kind == "summary" else Adaptive(start)
     less = write(tmp_path / "less", header, through(detail, told), sums=sums)
     assert totals(less) == totals(full)
     with gputop.open_session(less) as session:
@@ -124,7 +124,7 @@ def test_frames_have_the_calls_and_threads_of_all_records(name: str) -> None:
     frames = [engines[0].frame() for item in told if engines[0].feed(item)]
     less = [
         engines[1].frame()
-        for item in through(Summary(int(header["start_ns"])), told)
+        for item in through(SumsOnly(int(header["start_ns"])), told)
         if engines[1].feed(item)
     ]
     assert len(less) == len(frames)
@@ -219,7 +219,7 @@ def test_what_is_not_kept_is_said_wherever_the_recording_is_shown(around: tuple[
 
 def test_of_sums_only_there_are_totals_and_no_explanation(tmp_path: Path) -> None:
     header, told = long("dataloader-fixed", 3)
-    path = write(tmp_path / "sums", header, through(Summary(int(header["start_ns"])), told))
+    path = write(tmp_path / "sums", header, through(SumsOnly(int(header["start_ns"])), told))
     assert "no call of this time was kept" in run("explain", str(path)).stderr
     assert "no call of one of the recordings" in run("diff", str(path), str(path)).stderr
     assert run("stats", str(path)).returncode == 0

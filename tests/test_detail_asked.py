@@ -17,7 +17,7 @@ from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.lanes import lanes_of
 from gputop.exchange.stacks import stack_times
-from gputop.recording.adaptive import Summary
+from gputop.recording.adaptive import SumsOnly
 from gputop.recording.tick_sums import Reducer
 from probes.source import MARK, Item, Sample
 from replay.writer import SessionWriter
@@ -33,7 +33,7 @@ SAID = "not kept: calls of"
 def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The storm, of which only sums were kept."""
     header, told = read(STORM)
-    detail = Summary(int(header["start_ns"]))
+    detail = SumsOnly(int(header["start_ns"]))
     writer = SessionWriter(tmp_path_factory.mktemp("sums") / "sums.msgpack", header)
     for one in (*(one for item in told for one in detail.take(item)), *detail.finish()):
         writer.write(one)

@@ -9,7 +9,7 @@ from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.engine.tally import Tally
-from gputop.recording.adaptive import Summary
+from gputop.recording.adaptive import SumsOnly
 from gputop.recording.tick_sums import Reducer
 from probes import api
 from probes.schema import Kind
@@ -28,7 +28,7 @@ def chosen(at_ms: int, device: int, tid: int = 10, **more: int) -> Item:
 
 def written(*rows: Item) -> list[tuple[int, int]]:
     """(ms, GPU) of the choices that a recording of sums holds; a mark behind every third row."""
-    detail = Summary(START)
+    detail = SumsOnly(START)
     told: list[Item] = [items.apis()]
     for place, row in enumerate(rows):
         told.append(row)
@@ -106,7 +106,7 @@ def test_behind_sums_a_wait_proves_as_before_where_choices_were_kept(choices: bo
 
 
 def test_a_reset_behind_sums_gives_back_what_lies_on_its_gpu() -> None:
-    detail, gatherer = Summary(START), Gatherer({**items.HEADER, "addresses": True})
+    detail, gatherer = SumsOnly(START), Gatherer({**items.HEADER, "addresses": True})
     rows = (took(2, 0x1000, MIB), chosen(3, 1), took(4, 0x2000, 2 * MIB), chosen(5, 1))
     first = [items.apis(), items.event(Kind.EXEC, START + MS), *rows, items.mark(1, START + 10 * MS)]
     reset = items.call(START + 20 * MS, 1000, "cudaDeviceReset")

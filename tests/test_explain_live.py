@@ -12,7 +12,7 @@ import pytest
 
 from gputop.analysis import live
 from gputop.analysis.build import ledger_of
-from gputop.analysis.incremental import Fresh, Looks, Pace, Whole
+from gputop.analysis.incremental import ExplainSchedule, Fresh, Looks, Whole
 from gputop.analysis.live import LiveExplainer, ReplayExplainer
 from gputop.analysis.report_update import Counted
 from gputop.analysis.window import WINDOW_NS, Verdict, Window
@@ -117,7 +117,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def test_cheap_explanations_come_more_often_than_once_a_second(clock: dict[str, float]) -> None:
-    pace = Pace()
+    pace = ExplainSchedule()
     pace.explain(costing(clock, 0.0))
     assert not pace.due
     clock["wall"] = 100.99
@@ -125,7 +125,7 @@ def test_cheap_explanations_come_more_often_than_once_a_second(clock: dict[str, 
 
 
 def test_a_costly_explanation_comes_less_often(clock: dict[str, float]) -> None:
-    pace = Pace()
+    pace = ExplainSchedule()
     assert pace.due
     pace.explain(costing(clock, 0.05))
     clock["wall"] = 102.4
@@ -135,7 +135,7 @@ def test_a_costly_explanation_comes_less_often(clock: dict[str, float]) -> None:
 
 
 def test_it_comes_sooner_while_what_is_seen_contradicts_it(clock: dict[str, float]) -> None:
-    pace = Pace()
+    pace = ExplainSchedule()
     pace.explain(costing(clock, 0.4))
     clock["wall"] = 104.9
     assert not pace.due_at_once

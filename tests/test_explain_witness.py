@@ -13,7 +13,7 @@ from gputop.analysis.proofs.nvml_witness import (
     MANY,
     ROUNDED,
     SHORTEST_NS,
-    Work,
+    ModelledWork,
     misfit,
     witness,
 )
@@ -58,12 +58,12 @@ def changing(window_s: float, lag_s: float) -> Machine:
     return machine
 
 
-def work(machine: Machine, scale: float = 1.0) -> Work:
+def work(machine: Machine, scale: float = 1.0) -> ModelledWork:
     """A model that knows when kernels ran, or takes them for longer."""
     rows = np.array(machine.kernels, np.int64)
     begin = START + rows[:, 0] * US
     end = begin + ((rows[:, 1] - rows[:, 0]) * US * scale).astype(np.int64)
-    return Work((begin, end), np.zeros(0, np.int64), np.zeros(0))
+    return ModelledWork((begin, end), np.zeros(0, np.int64), np.zeros(0))
 
 
 def test_gpm_counts_exactly_between_two_readings() -> None:
@@ -183,9 +183,9 @@ def test_a_right_model_is_nearer_to_nvml_than_the_mean_of_what_it_says() -> None
     assert found[1] < mean.error
 
 
-def no_work() -> Work:
+def no_work() -> ModelledWork:
     """A model that knows of nothing."""
-    return Work((np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64), np.zeros(0))
+    return ModelledWork((np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64), np.zeros(0))
 
 
 @pytest.mark.parametrize("count", [MANY - 1, MANY])
@@ -197,7 +197,7 @@ def test_few_readings_say_nothing_of_the_window(count: int) -> None:
 
 def test_copies_are_no_kernels() -> None:
     busy = np.array([0, 1_000], np.int64), np.array([500, 2_000], np.int64)
-    made = Work(busy, np.array([100, 1_200], np.int64), np.array([200.0, 5_000.0]))
+    made = ModelledWork(busy, np.array([100, 1_200], np.int64), np.array([200.0, 5_000.0]))
     begin, end = np.array([0, 1_000, 0]), np.array([500, 2_000, 50])
     assert made.kernels(begin, end).tolist() == [300.0, 0.0, 50.0], "never less than none"
 
@@ -249,7 +249,7 @@ def test_where_nvml_looks_at_a_window_that_is_known_a_right_model_is_never_off(
 ) -> None:
     random = np.random.default_rng(5)
     edges = START + np.cumsum(random.integers(20_000_000, 300_000_000, 60)).astype(np.int64)
-    model = Work((edges[::2], edges[1::2]), np.zeros(0, np.int64), np.zeros(0))
+    model = ModelledWork((edges[::2], edges[1::2]), np.zeros(0, np.int64), np.zeros(0))
     time = START + np.arange(1, 8 * SPAN + 1) * SECOND // 8
     end = time - int(late * window)
     share = model.kernels(end - window, end) / window

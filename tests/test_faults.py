@@ -20,7 +20,7 @@ from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.engine.threads.fault_sums import Faults
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import View
+from gputop.serve.clients.user_view import UserView
 from probes.observe.plan import LivePlan
 from probes.observe.procfs_source import ProcfsSource
 from probes.proc.page_faults import LOOK_NS, PageFaults
@@ -118,7 +118,7 @@ def test_a_user_is_told_of_own_processes_only() -> None:
     owners = Owners()
     owners.take(items.process(10, uid=1000))
     owners.take(items.process(11, uid=1001))
-    (shown,) = View(1000, owners).sample(faults(START, (10, 0, 7, 1), (11, 0, 9, 2)))
+    (shown,) = UserView(1000, owners).sample(faults(START, (10, 0, 7, 1), (11, 0, 9, 2)))
     assert shown.data == {"pid": [10], "tid": [0], "minor": [7], "major": [1]}
 
 

@@ -18,7 +18,7 @@ from gputop.files.whole import repair, verify
 from probes.source import CARRIED, MARK, Sample
 from replay.coding.file_format import MARKER
 from replay.reader import SessionReader
-from replay.segments import Limits, SegmentWriter
+from replay.segments import SegmentLimits, SegmentWriter
 from replay.size_breakdown import census
 from replay.writer import SessionWriter
 from tests import items, session_data
@@ -105,7 +105,7 @@ def test_a_folder_of_segments_is_inspected_as_one_recording(tmp_path: Path) -> N
     reader.close()
     now = [0]
     folder = tmp_path / "cut"
-    writer = SegmentWriter(str(folder), header, Limits(span_ns=4), clock=lambda: now[0])
+    writer = SegmentWriter(str(folder), header, SegmentLimits(span_ns=4), clock=lambda: now[0])
     for item in told:
         now[0] += isinstance(item, Sample) and item.kind == MARK
         writer.write(item)

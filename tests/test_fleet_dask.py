@@ -18,7 +18,7 @@ import pytest
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.fleet import on_dask
-from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task
+from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task
 from gputop.fleet.ingest import ingest
 from gputop.fleet.on_dask import ADDRESS, dask
 from gputop.fleet.workers import Engine, _begin
@@ -59,7 +59,9 @@ def pool(sessions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def after_one(engine: Engine, do: Callable[[], None]) -> Engine:
     """The same, but something is done when the first recording is explained."""
 
-    def outcomes(tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[tuple[Task, Outcome | None]]:
+    def outcomes(
+        tasks: Sequence[Task], stopped: Callable[[], bool]
+    ) -> Iterator[tuple[Task, ExplainOutcome | None]]:
         for number, found in enumerate(engine(tasks, stopped)):
             if number == 0:
                 do()

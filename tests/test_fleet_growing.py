@@ -9,7 +9,7 @@ import pytest
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake_tables import COLUMNS
 from probes.source import MARK, Item, Sample
-from replay.segments import Limits, SegmentWriter
+from replay.segments import SegmentLimits, SegmentWriter
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record
 from tests.fleet_lakes import asked, content
@@ -48,7 +48,7 @@ def begin_of(path: Path, share: float) -> None:
 def in_segments(folder: Path, header: dict[str, object], items: list[Item]) -> list[Path]:
     """The same recording in segments of three marks."""
     now = [0]
-    writer = SegmentWriter(str(folder), header, Limits(span_ns=3), clock=lambda: now[0])
+    writer = SegmentWriter(str(folder), header, SegmentLimits(span_ns=3), clock=lambda: now[0])
     for item in items:
         now[0] += isinstance(item, Sample) and item.kind == MARK
         writer.write(item)

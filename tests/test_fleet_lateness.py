@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN, Alignment, align
-from gputop.fleet.ranks.lateness import Meetings, behind, blamed, judge
+from gputop.fleet.ranks.lateness import CollectiveTimes, behind, blamed, judge
 from tests.synthetic_ranks import MS, job
 
 JOBS, LATE = 125, 40
@@ -132,7 +132,7 @@ def test_collectives_of_two_jobs_that_are_no_pair_are_refused() -> None:
     one, other = job(1, hosts=2, ranks=4).meetings, job(2, hosts=2, ranks=4, meetings=80).meetings
     begin = np.hstack([one.begin, np.roll(other.begin, 1, axis=0) + 3 * MS])
     end = np.hstack([one.end, other.end])
-    mixed = Meetings(
+    mixed = CollectiveTimes(
         begin,
         end,
         np.hstack([one.slack, other.slack]),

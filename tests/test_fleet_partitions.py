@@ -16,7 +16,7 @@ from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake import add_piece, adding_to, open_lake
 from gputop.fleet.lake.lake_tables import COLUMNS
-from gputop.fleet.lake.pieces import NONE, Part
+from gputop.fleet.lake.pieces import NONE, LakeSelection
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
@@ -54,7 +54,7 @@ def lake(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "lake"))
 
 
-def of_part(lake: Path, part: Part) -> dict[str, list[tuple[Any, ...]]]:
+def of_part(lake: Path, part: LakeSelection) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables of a part."""
     database = open_lake(str(lake), tuple(COLUMNS), part)
     try:
@@ -89,9 +89,9 @@ def test_a_question_about_a_job_reads_its_files_alone(job: int, lake: Path) -> N
     for file in lake.rglob("*.parquet"):
         if f"job=job-{job}" not in file.parts:
             file.write_bytes(b"whoever reads this fails")
-    assert of_part(lake, Part(f"job-{job}")) == wanted
+    assert of_part(lake, LakeSelection(f"job-{job}")) == wanted
     with pytest.raises(GputopError):
-        of_part(lake, Part())
+        of_part(lake, LakeSelection())
 
 
 def test_a_question_about_days_reads_their_files_alone(lake: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_question_about_days_reads_their_files_alone(lake: Path) -> None:
         file.write_bytes(b"whoever reads this fails")
     words = ["--date", "2024-10-05..2024-10-06", "--csv"]
     assert cli.run(["fleet", "sql", str(lake), "SELECT count(*) FROM sessions", *words]) == 0
-    assert of_part(lake, Part(since=date(2024, 10, 5), until=date(2024, 10, 6))) == wanted
+    assert of_part(lake, LakeSelection(since=date(2024, 10, 5), until=date(2024, 10, 6))) == wanted
 
 
 def test_the_hours_of_the_jobs_are_those_of_all(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_the_hours_of_the_jobs_are_those_of_all(lake: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize(("job", "rank"), LATE.items())
 def test_the_late_rank_of_a_job_is_found_in_its_part(job: str, rank: int, lake: Path) -> None:
-    database = open_lake(str(lake), TABLES, Part(job))
+    database = open_lake(str(lake), TABLES, LakeSelection(job))
     try:
         found = stragglers(database, 60, rest=True, limit=10)
     finally:
@@ -158,7 +158,7 @@ def test_a_job_may_be_called_as_it_likes_and_stays_inside(tmp_path: Path) -> Non
         add_piece(str(lake), {"sessions": [session(1, session_job=ROUGH)], "findings": [finding(1, ROUGH)]})
     (name,) = {file.parent.name for file in lake.rglob("*.parquet")}
     assert {len(file.relative_to(lake).parts) for file in lake.rglob("*.parquet")} == {4}
-    assert len(of_part(lake, Part(ROUGH))["findings"]) == 1
+    assert len(of_part(lake, LakeSelection(ROUGH))["findings"]) == 1
     text = f"SELECT job FROM read_parquet('{lake}/findings/*/{name}/*.parquet', hive_partitioning=true)"
     assert duckdb.sql(text).fetchall() == [(ROUGH,)]
 
@@ -172,8 +172,8 @@ def test_a_session_of_two_jobs_is_in_the_part_of_each(tmp_path: Path) -> None:
     }
     with adding_to(str(lake)):
         add_piece(str(lake), rows)
-    assert [len(of_part(lake, Part(job))["sessions"]) for job in ("a", "b", "c")] == [1, 2, 0]
-    assert [len(of_part(lake, Part(job))["findings"]) for job in ("a", "b", "c")] == [1, 1, 0]
+    assert [len(of_part(lake, LakeSelection(job))["sessions"]) for job in ("a", "b", "c")] == [1, 2, 0]
+    assert [len(of_part(lake, LakeSelection(job))["findings"]) for job in ("a", "b", "c")] == [1, 1, 0]
 
 
 def test_a_class_by_its_former_name_is_read_by_its_present_one(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_an_older_lake_stays_readable_and_may_grow(whole: Path, ranks: Path, tmp
     (extra,) = record(tmp_path, Job(9, ranks=1))
     assert ingest([str(extra)], str(old), 1).explained == 1
     assert len(content(old)["sessions"]) == len(now["sessions"]) + 1
-    assert [len(of_part(old, Part(job))["communicators"]) for job in ("job-1", "job-9")] == [3, 1]
+    assert [len(of_part(old, LakeSelection(job))["communicators"]) for job in ("job-1", "job-9")] == [3, 1]
 
 
 def test_a_list_of_a_newer_gputop_and_one_that_leads_elsewhere_are_refused(lake: Path) -> None:

@@ -13,9 +13,9 @@ from gputop.engine.tally import Tally
 from gputop.fleet.explain_task import content_hash, look_at
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake_sources import sources
-from gputop.recording.adaptive import Summary
+from gputop.recording.adaptive import SumsOnly
 from probes.source import MARK, Sample
-from replay.segments import Limits, SegmentWriter
+from replay.segments import SegmentLimits, SegmentWriter
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record
 from tests.fleet_lakes import asked
@@ -37,7 +37,7 @@ def segmented(file: Path, folder: Path) -> Path:
     """The same recording in segments."""
     header, items = read(file)
     now = [0]
-    limits = Limits(span_ns=EVERY)
+    limits = SegmentLimits(span_ns=EVERY)
     writer = SegmentWriter(str(folder), header, limits, sums=Tally, clock=lambda: now[0])
     for item in items:
         now[0] += isinstance(item, Sample) and item.kind == MARK
@@ -50,7 +50,7 @@ def segmented(file: Path, folder: Path) -> Path:
 def summed(file: Path, path: Path) -> Path:
     """The same recording with sums only."""
     header, items = read(file)
-    detail = Summary(header)
+    detail = SumsOnly(header)
     return write(path, header, [*(one for item in items for one in detail.take(item)), *detail.finish()])
 
 

@@ -17,7 +17,7 @@ from gputop.fleet.ingest import ingest
 from gputop.fleet.lake import urls
 from gputop.fleet.lake.lake import add_piece, adding_to, open_lake
 from gputop.fleet.lake.lake_tables import COLUMNS
-from gputop.fleet.lake.pieces import Part, Piece
+from gputop.fleet.lake.pieces import LakeSelection, Piece
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, Job, record
 from tests.fleet_lakes import asked, content
@@ -195,7 +195,7 @@ def test_a_question_about_a_job_fetches_its_files_alone(
         return await get(self, path, *rest, **more)
 
     monkeypatch.setattr(storage, "_get_file", counted)
-    database = open_lake(lake, ("findings",), Part("job-1"))
+    database = open_lake(lake, ("findings",), LakeSelection("job-1"))
     try:
         found = database.query("SELECT DISTINCT job FROM findings", 10, 60).rows
     finally:

@@ -13,7 +13,7 @@ from gputop.analysis.answer.report_output import report_to_json, report_to_text
 from gputop.analysis.evidence.memory_ledger import Held
 from gputop.analysis.findings.memory_findings import LEAST_NS, growth_of
 from gputop.playback.feed import Explained
-from gputop.recording.adaptive import Summary
+from gputop.recording.adaptive import SumsOnly
 from probes.schema import ExitFlag, Kind
 from probes.source import Item
 from tests import fake_frames as fake
@@ -185,7 +185,7 @@ def test_what_is_held_and_what_failed_is_told_where_only_sums_are_recorded() -> 
     rows += [took(5, 0xF000_0000, 400 * MIB, B), took(11_900, 0, 90 * GIB, C, ret=2)]
     rows += [items.call(START + at * MS, 1000, "cudaLaunchKernel") for at in range(3, 11_900, 7)]
     whole = report_of(*rows, ticks=60)
-    sums = report_of(*rows, ticks=60, detail=Summary(START))
+    sums = report_of(*rows, ticks=60, detail=SumsOnly(START))
     assert whole.memory is not None
     (leak,) = whole.memory.leaks
     assert whole.memory.shortages

@@ -22,7 +22,7 @@ from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.past.history import PARTS, History
 from replay.past.history_reader import HistoryReader
-from replay.past.keep_history import Kept
+from replay.past.keep_history import HistoryCopy
 from replay.reader import SessionReader
 from replay.state_snapshot import FactBook
 from replay.writer import SessionWriter
@@ -137,7 +137,7 @@ def test_a_full_disk_costs_the_oldest_and_then_all_of_it_but_not_the_session(
 
 def kept(history: History, path: Path, *, whole: bool = True, private: bool = False) -> SessionWriter:
     """A recording that goes on beside the history."""
-    copy = Kept(history, whole=whole)
+    copy = HistoryCopy(history, whole=whole)
     writer = SessionWriter(path, copy.header, private=private)
     copy.copy_into(writer, private=private)
     return writer
@@ -197,7 +197,7 @@ def test_what_is_recorded_beside_the_history_ends_with_its_totals(
     items = list(session(200, lost=5))
     for item in items[:late]:
         history.write(item)
-    copy = Kept(history, whole=whole)
+    copy = HistoryCopy(history, whole=whole)
     writer = SessionWriter(tmp_path / "kept", copy.header, private=private, sums=Tally())
     copy.copy_into(writer, private=private)
     for item in items[late:-3]:

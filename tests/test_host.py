@@ -14,7 +14,7 @@ from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import View
+from gputop.serve.clients.user_view import UserView
 from gputop.ui.model.gpus.host_line import host_spans
 from gputop.ui.model.look import UNICODE, plain
 from probes.nvml import nvml_processes
@@ -139,7 +139,7 @@ def test_users_of_a_daemon_see_the_memory_of_their_own_processes_only() -> None:
     owners = Owners()
     for pid, uid in ((7, 1000), (8, 1001)):
         owners.take(Sample(PROCESS, START, {"pid": pid, "uid": uid, "watched": True, "start_ns": 1}))
-    view = View(1000, owners)
+    view = UserView(1000, owners)
     (shown,) = view.sample(Sample(RESIDENT, START, {"pid": [7, 8], "rss_bytes": [1, 2]}))
     assert shown.data == {"pid": [7], "rss_bytes": [1]}
     (host,) = view.sample(Sample(HOST, START, {"load": [1.0]}))

@@ -17,7 +17,7 @@ from gputop.errors import CommandError
 from gputop.serve.clients import hub, wire
 from gputop.serve.clients.client import asked
 from gputop.serve.clients.listening import listen
-from gputop.serve.rate_limit import Pace
+from gputop.serve.rate_limit import RateLimiter
 from tests.conftest import needed
 from tests.waiting import until_good
 
@@ -36,7 +36,7 @@ class _Clock:
 
 def test_a_first_lot_is_there_at_once_and_then_so_much_a_second() -> None:
     clock = _Clock()
-    pace = Pace(10.0, 5.0, clock)
+    pace = RateLimiter(10.0, 5.0, clock)
     assert [pace.spend() for _ in range(5)] == [0.0] * 5
     assert pace.spend(2.0) == pytest.approx(0.2)
     clock.now += 0.1

@@ -154,7 +154,7 @@ def test_one_file_that_two_mounts_show_is_known_again(tmp_path: Path) -> None:
     for path in paths:  # as overlayfs shows it: under the device of its mount
         with untrusted_files.opened(path) as file:
             device, inode = file.identity
-            facts = untrusted_files.Facts((device + 1, inode), file.size, file.owner)
+            facts = untrusted_files.FileIdentity((device + 1, inode), file.size, file.owner)
             known.append(pages.known(untrusted_files.File(os.dup(file.descriptor), facts)))
     pages.close()
     assert known == [False, False, False, False, True, True]

@@ -20,9 +20,9 @@ from gputop.serve import flight_recorder
 from gputop.serve.clients import answering, hub, showing, wire
 from gputop.serve.clients.client import asked
 from gputop.serve.clients.listening import listen
-from gputop.serve.clients.showing import Known, Showing, Tick
+from gputop.serve.clients.showing import KnownAtMark, Showing, ShownTick
 from gputop.serve.daemon import Daemon
-from gputop.serve.flight_recorder import Keeper, Limits
+from gputop.serve.flight_recorder import Keeper, KeepLimits
 from gputop.serve.service import Service, Settings
 from probes.proc.subordinate import Subordinates
 from probes.schema import join
@@ -170,10 +170,10 @@ class _Hub:
         self.left_out.append(uid)
 
 
-def _handed_over(number: int) -> Tick:
+def _handed_over(number: int) -> ShownTick:
     items = list(_tick(number))
     sums = Sample(OTHERS, items[-1].time_ns if isinstance(items[-1], Sample) else 0, {"pid": []})
-    return Tick(items, sums, Known(FactBook(), {}))
+    return ShownTick(items, sums, KnownAtMark(FactBook(), {}))
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_what_is_known_is_looked_up_once_a_tick_and_seldom_where_that_costs_much
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(daemon_module, "LOOKING_UP", (0.001, 0.3))
-    ticks: list[Tick] = []
+    ticks: list[ShownTick] = []
     history = History(HEADER)
     daemon = Daemon(HEADER, history, LiveExplainer(HEADER), joining=lambda: True, put=ticks.append)
     really = history.facts
@@ -401,7 +401,7 @@ def test_sessions_of_ids_for_containers_do_not_drive_out_those_of_another_user(
 ) -> None:
     """Each of them held one, and the oldest of who holds most went: the victim's, who held two."""
     _owned(monkeypatch, tmp_path)
-    kept = Keeper(_NO_DAEMON, str(tmp_path / "kept"), Limits(most_bytes=5000))
+    kept = Keeper(_NO_DAEMON, str(tmp_path / "kept"), KeepLimits(most_bytes=5000))
     for number, uid in enumerate([2000, 2000, 100_001, 100_002, 100_003]):
         path = tmp_path / "kept" / f"20260101-00000{number}-slow-step-{uid}.msgpack"
         path.write_bytes(bytes(1000))

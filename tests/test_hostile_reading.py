@@ -20,7 +20,7 @@ from gputop.checks import check_libraries as checked
 from gputop.checks import check_native as programs
 from gputop.checks import check_python as pythons
 from gputop.checks import selfhit
-from gputop.engine.calls.source_text import Source, read_source
+from gputop.engine.calls.source_text import SourceFile, read_source
 from gputop.engine.calls.stack_table import Line
 from gputop.simgpu import ensure_built
 from probes.code import elf, libraries, parsing
@@ -322,7 +322,7 @@ def test_who_keeps_the_functions_of_a_file_has_no_rights_and_ends_with_its_file(
 
 def test_after_somebody_has_ended_the_child_a_file_is_read_by_the_next_one(child: file_reader.Reader) -> None:
     os.kill(child.pid, 9)
-    assert isinstance(source_of_the_screen(Path(__file__)), Source)
+    assert isinstance(source_of_the_screen(Path(__file__)), SourceFile)
     assert parsing_works()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from gputop.commands.cli import run
 from gputop.engine.calls import calltable
-from gputop.engine.calls.calltable import CallTable, CallWindow, Totals, left_out
+from gputop.engine.calls.calltable import CallTable, CallWindow, RowSums, left_out
 from probes.schema import Kind, empty
 from replay.coding import file_format as fmt
 from replay.reader import SessionReader
@@ -217,7 +217,7 @@ def test_a_mark_takes_the_same_however_many_there_are(command: tuple[str, ...], 
 def test_sums_over_a_window_are_those_of_its_ticks_also_where_calls_come_rarely() -> None:
     """They are added and taken out, not added up anew; the longest call goes with its tick."""
     window, random = CallWindow(), np.random.default_rng(3)
-    ticks: list[Totals] = []
+    ticks: list[RowSums] = []
     for number in range(60):
         calls = empty(int(random.integers(0, 3)) * int(random.integers(0, 20)))
         calls["pid"], calls["kind"] = random.integers(1, 2 + number, len(calls)), Kind.CALL
@@ -225,7 +225,7 @@ def test_sums_over_a_window_are_those_of_its_ticks_also_where_calls_come_rarely(
         window.add(calls)
         ticks.append(window._now.totals)
         window.close_tick(5)
-        found, wanted = window.totals(), Totals.zeros(window.table.rows)
+        found, wanted = window.totals(), RowSums.zeros(window.table.rows)
         for tick in ticks[-5:]:
             wanted.add(tick)
         for name in ("count", "errors", "bytes", "sum_ns", "max_ns"):
@@ -264,7 +264,7 @@ def test_a_sample_full_of_empty_lists_is_damage_and_one_of_numbers_is_not() -> N
 def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calltable, "MOST_ROWS", 128)
     monkeypatch.setattr(calltable, "_MAX_PROCESSES", 100)
-    table, totals = CallTable(), Totals.zeros(0)
+    table, totals = CallTable(), RowSums.zeros(0)
     for first in (0, 50):
         calls = empty(60)
         calls["pid"], calls["op"], calls["kind"] = 1000 + first + np.arange(60), 3, Kind.CALL
@@ -273,7 +273,7 @@ def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pyte
     assert int(totals.count.sum()) == 240
     (sentence,) = left_out(totals)
     assert sentence.startswith("22 calls are not listed")
-    assert left_out(Totals.zeros(0)) == ()
+    assert left_out(RowSums.zeros(0)) == ()
 
 
 @pytest.mark.parametrize("command", [("stats",), ("explain",), ("replay", "--once"), ("stream", "--jsonl")])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gputop.serve.clients.listening import listen
-from gputop.serve.flight_recorder import Keeper, Limits
+from gputop.serve.flight_recorder import Keeper, KeepLimits
 from tests.rootless_support import NOBODY, as_nobody
 
 SECRET = "root's own"
@@ -124,7 +124,7 @@ def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path) -> None
     with pytest.raises(PermissionError, match="link of another user"):
         listen(str(tmp_path / "link" / "new" / "s"))
     with pytest.raises(PermissionError, match="link of another user"):
-        Keeper(_Daemon, str(tmp_path / "link" / "new"), Limits())
+        Keeper(_Daemon, str(tmp_path / "link" / "new"), KeepLimits())
     assert os.listdir(tmp_path / "root") == []
 
 
@@ -165,7 +165,7 @@ def test_kept_sessions_lie_where_nobody_else_can_put_another_folder(tmp_path: Pa
     theirs.mkdir()
     os.chown(theirs, NOBODY, NOBODY)
     with pytest.raises(PermissionError, match=rf"other users can write to it: .*user {NOBODY}"):
-        Keeper(_Daemon, str(theirs / "kept"), Limits())
+        Keeper(_Daemon, str(theirs / "kept"), KeepLimits())
 
 
 def test_the_mask_is_as_it_was_and_no_descriptor_stays_when_it_cannot_be(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.engine.calls.source_text import Source, read_source
+from gputop.engine.calls.source_text import SourceFile, read_source
 from gputop.engine.calls.stack_table import Line
 from probes.code import parsing
 from probes.code.interpreter import Interpreter
@@ -70,7 +70,7 @@ def test_a_source_that_is_no_text_is_told_in_a_sentence(
     make: Callable[[Path], Path], said: str, tmp_path: Path
 ) -> None:
     source = in_time(lambda: read_source(Line(str(make(tmp_path / "train.py")), 1, "step"), ME))
-    assert isinstance(source, Source)
+    assert isinstance(source, SourceFile)
     assert source.lines == ()
     assert said in source.problem
 

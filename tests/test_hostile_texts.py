@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.observation import Session
+from gputop.commands.observation import ObservedRun
 from gputop.commands.screen.watch import _farewell
 from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
@@ -216,7 +216,7 @@ class _GoesOn(_Ended):
 def test_the_farewell_is_harmless(child: Any, capsys: pytest.CaptureFixture[str]) -> None:
     log = OutputFile()
     os.write(log.descriptor, b"said")
-    _farewell(Session(None, "", child, None, {}, None), log)  # type: ignore[arg-type]
+    _farewell(ObservedRun(None, "", child, None, {}, None), log)  # type: ignore[arg-type]
     log.remove()
     said = capsys.readouterr().err
     assert_harmless(said, lines=1)

@@ -15,7 +15,7 @@ from probes.ebpf.attacher import Attached
 from probes.files import shared_pages, untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.files.shared_pages import SharedPages
-from probes.files.untrusted_files import Facts, File
+from probes.files.untrusted_files import File, FileIdentity
 from probes.observe.fair_queue import MOST_WAITING, Turns
 from probes.observe.scanner import AT_ONCE, MOST_OF_ONE_USER, Scanner
 from probes.process import users
@@ -170,7 +170,7 @@ def opened(path: Path, device: int, content: bytes) -> File:
     """A file that says to be of a device."""
     path.write_bytes(content)
     status = path.stat()
-    facts = Facts((device, status.st_ino), status.st_size, status.st_uid)
+    facts = FileIdentity((device, status.st_ino), status.st_size, status.st_uid)
     return File(os.open(path, os.O_RDONLY), facts)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gputop.errors import GputopError
-from gputop.fleet.explain_task import Outcome, Task
+from gputop.fleet.explain_task import ExplainOutcome, Task
 from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.fleet.on_dask import _Dask
 from gputop.fleet.worker_answers import checked
@@ -17,9 +17,9 @@ _ROW = made_lake.sessions(1)["sessions"][0]
 _LISTED = {"recording": "r", "until_ns": 5, "duration_ns": 5}
 
 
-def _outcome(table: str = "sessions", **changed: Any) -> Outcome:
+def _outcome(table: str = "sessions", **changed: Any) -> ExplainOutcome:
     rows: dict[str, Any] = {**dict.fromkeys(COLUMNS, ()), table: ({**_ROW, **changed},)}
-    return Outcome(rows, "0" * 64)
+    return ExplainOutcome(rows, "0" * 64)
 
 
 class _Client:
@@ -51,13 +51,13 @@ class _Client:
         [],
         [_outcome(), _outcome()],
         ["x"],
-        [Outcome([], "x")],  # type: ignore[arg-type]
-        [Outcome({}, 7)],  # type: ignore[arg-type]
-        [Outcome({"sqlite_master": ()}, "x")],
-        [Outcome({"sessions": 7}, "x")],  # type: ignore[dict-item]
-        [Outcome({"sessions": ("x",)}, "x")],  # type: ignore[dict-item]
-        [Outcome({"findings": ({"number": 1},)}, "x")],
-        [Outcome({"problems": ({},) * (1 << 19)}, "x")],
+        [ExplainOutcome([], "x")],  # type: ignore[arg-type]
+        [ExplainOutcome({}, 7)],  # type: ignore[arg-type]
+        [ExplainOutcome({"sqlite_master": ()}, "x")],
+        [ExplainOutcome({"sessions": 7}, "x")],  # type: ignore[dict-item]
+        [ExplainOutcome({"sessions": ("x",)}, "x")],  # type: ignore[dict-item]
+        [ExplainOutcome({"findings": ({"number": 1},)}, "x")],
+        [ExplainOutcome({"problems": ({},) * (1 << 19)}, "x")],
         [_outcome(session_id=None)],
         [_outcome(duration_ns=1 << 63)],
         [_outcome(duration_ns=True)],

@@ -16,7 +16,7 @@ import pytest
 
 import gputop
 from gputop.imports import spool
-from replay.scan import File
+from replay.scan import ScannedFile
 from tests import made_traces
 from tests.conftest import needed
 from tests.import_rows import COMMS, event, evidence, imported, kineto, texts
@@ -341,7 +341,7 @@ def test_a_damaged_chunk_of_kernels_voids_what_it_would_have_proved(tmp_path: Pa
     whole = gputop.explain(path)
     data = bytearray(path.read_bytes())
     with path.open("rb") as file:
-        chunks = _chunks(File(file.fileno()), "activity")
+        chunks = _chunks(ScannedFile(file.fileno()), "activity")
     offset, end = chunks[len(chunks) // 2]
     data[(offset + end) // 2] ^= 0xFF
     path.write_bytes(data)
@@ -354,7 +354,7 @@ def test_a_damaged_chunk_of_kernels_voids_what_it_would_have_proved(tmp_path: Pa
     assert report.idle.lower <= whole.idle.lower <= report.idle.upper
 
 
-def _chunks(file: File, kind: str) -> list[tuple[int, int]]:
+def _chunks(file: ScannedFile, kind: str) -> list[tuple[int, int]]:
     """(offset, end) of the chunks of a kind, one after the other."""
     found, place = [], 0
     data = file.read(0, file.size)

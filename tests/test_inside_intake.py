@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from probes import api, schema
 from probes.activities import activity_rows
 from probes.inside.intake import Inside
-from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
+from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, InsideState, Message, What
 from probes.source import PROBLEM, Sample
 
 NOW, PID, TID = 10_000_000_000, 40, 41
@@ -135,7 +135,7 @@ def test_rows_that_did_not_come_are_told_to_the_mark() -> None:
 def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
     said: list[Sample] = []
     inside = Inside(said.append)
-    inside.hear(message(Message.STATE, b"no libcupti.so was found", 24, State.REFUSED))
+    inside.hear(message(Message.STATE, b"no libcupti.so was found", 24, InsideState.REFUSED))
     (problem,) = [sample.data["text"] for sample in said if sample.kind == PROBLEM]
     assert problem == "process 40 starts without --inside's exact kernels: no libcupti.so was found"
 
@@ -143,7 +143,7 @@ def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
 def test_launches_of_which_cupti_tells_nothing_mean_that_another_client_has_it() -> None:
     said: list[Sample] = []
     inside = Inside(said.append)
-    inside.hear(message(Message.STATE, b"26", 2, State.ON))
+    inside.hear(message(Message.STATE, b"26", 2, InsideState.ON))
     launch = [row.argument for row in api.BY_OP].index("kernel")
     for number in range(8):
         records = call(NOW + 1000 * number + 100, NOW + 1000 * number + 600)

@@ -101,7 +101,7 @@ def test_the_first_interrupt_ends_the_reading_and_the_second_the_command(
     ended: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: ended.append(number))
     try:
-        with bars.Progress("reading", partial=True) as progress:
+        with bars.ProgressBar("reading", partial=True) as progress:
             taken = 0
             for _item in progress.through(part(15), 15):
                 taken += 1
@@ -119,7 +119,7 @@ def test_an_interrupt_of_what_is_short_ends_the_command_at_once() -> None:
     ended: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: ended.append(number))
     try:
-        with bars.Progress("reading", partial=True) as progress:
+        with bars.ProgressBar("reading", partial=True) as progress:
             for _item in progress.through(part(1), 1):
                 os.kill(os.getpid(), signal.SIGINT)
                 break

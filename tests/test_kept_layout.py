@@ -21,7 +21,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     whole = btf.read_layout
 
-    def read(path: Path = btf.VMLINUX) -> btf.Layout:
+    def read(path: Path = btf.VMLINUX) -> btf.KernelLayout:
         found.append(path)
         return whole(path)
 

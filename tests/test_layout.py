@@ -19,26 +19,26 @@ def written(root: Path, **files: str) -> Path:
 def test_a_circle_is_found_also_within_a_package_and_for_types(tmp_path: Path) -> None:
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gputop.a.c import x\n"
     root = written(tmp_path, a__b=typed, a__c="from gputop.a import b\n", a__d="from gputop.a.b import y\n")
-    assert list(offences(root, named=False)) == ["modules that import each other: gputop.a.b, gputop.a.c"]
+    assert list(offences(root)) == ["modules that import each other: gputop.a.b, gputop.a.c"]
 
 
 def test_an_import_when_it_is_needed_closes_no_circle(tmp_path: Path) -> None:
     later = "def f() -> None:\n    from gputop.a.c import x\n"
-    assert list(offences(written(tmp_path, a__b=later, a__c="from gputop.a import b\n"), named=True)) == []
+    assert list(offences(written(tmp_path, a__b=later, a__c="from gputop.a import b\n"))) == []
 
 
 def test_long_files_are_found_in_the_tests_too(tmp_path: Path) -> None:
     root = written(tmp_path, a__b="\n" * (MOST_LINES + 1))
     (root / "tests").mkdir()
     (root / "tests" / "test_x.py").write_text("\n" * (MOST_LINES + 1))
-    assert len(list(offences(root, named=False))) == 2
+    assert len(list(offences(root))) == 2
 
 
 def test_names_that_stand_for_two_things_and_large_folders_are_found(tmp_path: Path) -> None:
     root = written(tmp_path, a__b="class X:\n    pass\n", c__b="class X:\n    pass\n")
-    assert [said.split(":")[0] for said in offences(root, named=True)] == [
+    assert [said.split(":")[0] for said in offences(root)] == [
         "file b.py is there 2 times",
         "class X is there 2 times",
     ]
     many = written(tmp_path / "more", **{f"a__m{number}": "" for number in range(MOST_MODULES + 1)})
-    assert list(offences(many, named=True)) == ["gputop/a has 16 modules, more than 15"]
+    assert list(offences(many)) == ["gputop/a has 16 modules, more than 15"]

@@ -13,7 +13,7 @@ from gputop.api import looking, stretches
 from gputop.api.functions import explain
 from gputop.api.looking import Pictured, pictured
 from gputop.api.session import open_session
-from gputop.exchange.explained import Explained, explained
+from gputop.exchange.explained import ExplainedRecording, explained
 from gputop.report_page.report_html import report_page
 
 FOLDER = Path(__file__).parent.parent / "recordings"
@@ -40,13 +40,13 @@ def picture() -> tuple[Report, Pictured]:
         return pictured(session)
 
 
-def pieces() -> Explained:
+def pieces() -> ExplainedRecording:
     with open_session(STORM) as session:
         return explained(session)
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Pictured, Explained]:
+def whole() -> tuple[Pictured, ExplainedRecording]:
     """With all the memory there is."""
     return picture()[1], pieces()
 
@@ -54,7 +54,7 @@ def whole() -> tuple[Pictured, Explained]:
 @pytest.mark.long
 @pytest.mark.slow
 def test_lanes_of_parts_are_those_of_the_whole_but_for_the_columns_at_their_borders(
-    whole: tuple[Pictured, Explained], little_memory: list[int]
+    whole: tuple[Pictured, ExplainedRecording], little_memory: list[int]
 ) -> None:
     in_one, _ = whole
     report, found = picture()
@@ -80,7 +80,7 @@ def test_lanes_of_parts_are_those_of_the_whole_but_for_the_columns_at_their_bord
 
 
 def test_idle_pieces_of_parts_are_the_same_time_by_the_same_causes(
-    whole: tuple[Pictured, Explained], little_memory: list[int]
+    whole: tuple[Pictured, ExplainedRecording], little_memory: list[int]
 ) -> None:
     found, expected = pieces().idle, whole[1].idle
     assert little_memory[0] > 2

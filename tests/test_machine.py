@@ -13,7 +13,7 @@ from gputop.engine.session_totals import collect
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import Tally, tally
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import View
+from gputop.serve.clients.user_view import UserView
 from probes.proc.machine_losses import LOOK_NS, MachineEvents
 from probes.source import MACHINE, Item, Sample
 from tests import items
@@ -140,4 +140,4 @@ def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_told() -> N
 
 def test_every_user_may_know_it_as_proc_tells_it() -> None:
     sample = Sample(MACHINE, START, {"steal_ns": 1})
-    assert list(View(1000, Owners()).sample(sample)) == [sample]
+    assert list(UserView(1000, Owners()).sample(sample)) == [sample]

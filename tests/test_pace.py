@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from probes.observe import ring_polling
-from probes.observe.ring_polling import Pace
+from probes.observe.ring_polling import PollInterval
 
 POLL_S = 0.05
 
@@ -17,14 +17,16 @@ class Clock:
         self.now = 100.0
         monkeypatch.setattr(ring_polling.time, "monotonic", lambda: self.now)
 
-    def waited(self, one: Pace, mark: float, fill: float = 0.0) -> float:
+    def waited(self, one: PollInterval, mark: float, fill: float = 0.0) -> float:
         """The seconds to the next read."""
         begin = self.now
         for pause in one.pauses(mark, lambda: fill):
             self.now += pause + 1e-6  # a wait is never shorter, and a clock goes on
         return self.now - begin
 
-    def reads(self, one: Pace, births: int, seconds: float, fill: float = 0.0, mark_s: float = 0.25) -> int:
+    def reads(
+        self, one: PollInterval, births: int, seconds: float, fill: float = 0.0, mark_s: float = 0.25
+    ) -> int:
         """How often the ring is read while so many processes begin each second."""
         end, born, reads = self.now + seconds, 0.0, 0
         mark, since = self.now + mark_s, self.now
@@ -46,20 +48,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_ring_is_read_twenty_times_a_second(clock: Clock) -> None:
-    assert 20 <= clock.reads(Pace(POLL_S), births=0, seconds=10) / 10 <= 25
-    assert 20 <= clock.reads(Pace(POLL_S), births=20, seconds=10) / 10 <= 25
+    assert 20 <= clock.reads(PollInterval(POLL_S), births=0, seconds=10) / 10 <= 25
+    assert 20 <= clock.reads(PollInterval(POLL_S), births=20, seconds=10) / 10 <= 25
 
 
 def test_while_hundreds_of_processes_begin_it_is_read_at_each_mark(clock: Clock) -> None:
-    assert 4 <= clock.reads(Pace(POLL_S), births=240, seconds=10) / 10 <= 5
+    assert 4 <= clock.reads(PollInterval(POLL_S), births=240, seconds=10) / 10 <= 5
 
 
 def test_a_daemon_whose_marks_are_far_apart_reads_four_times_a_second(clock: Clock) -> None:
-    assert 3 <= clock.reads(Pace(POLL_S), births=240, seconds=10, mark_s=1.0) / 10 <= 5
+    assert 3 <= clock.reads(PollInterval(POLL_S), births=240, seconds=10, mark_s=1.0) / 10 <= 5
 
 
 def test_a_crowd_is_over_when_no_more_begin(clock: Clock) -> None:
-    one = Pace(POLL_S)
+    one = PollInterval(POLL_S)
     clock.reads(one, births=240, seconds=2)
     assert one.crowded
     clock.now += 0.25
@@ -70,15 +72,15 @@ def test_a_crowd_is_over_when_no_more_begin(clock: Clock) -> None:
 
 
 def test_a_ring_that_fills_is_not_left_alone(clock: Clock) -> None:
-    assert clock.reads(Pace(POLL_S), births=240, seconds=10, fill=0.1) / 10 >= 20
+    assert clock.reads(PollInterval(POLL_S), births=240, seconds=10, fill=0.1) / 10 >= 20
 
 
 def test_a_full_ring_is_read_without_a_pause(clock: Clock) -> None:
-    assert clock.waited(Pace(POLL_S), clock.now + 1, fill=0.3) == 0
+    assert clock.waited(PollInterval(POLL_S), clock.now + 1, fill=0.3) == 0
 
 
 def test_a_mark_is_not_put_off(clock: Clock) -> None:
-    one = Pace(POLL_S)
+    one = PollInterval(POLL_S)
     clock.reads(one, births=240, seconds=2)
     assert one.crowded
     assert clock.waited(one, clock.now + 0.01) == pytest.approx(0.01, abs=1e-4)

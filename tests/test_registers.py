@@ -318,7 +318,7 @@ def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
     assert loader.typed(layout, as_old=False) == {}, "one of them alone is not worth a way of its own"
 
 
-def interrupt_macros(layout: btf.Layout) -> set[str]:
+def interrupt_macros(layout: btf.KernelLayout) -> set[str]:
     text = loader.source_text(loader.Options(True, 1 << 20, 1), layout)
     return {name for name in ("TASK_PREEMPT", "RUNQUEUE_TO_PREEMPT") if f"#define {name} " in text}
 
@@ -329,9 +329,12 @@ def test_where_interrupts_are_counted_follows_from_the_kernels_types() -> None:
     path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
     offsets |= {step: offsets.get(step, 64) for step in path}
     offsets.pop("thread_info.preempt_count", None)
-    arm = btf.Layout(offsets | {"thread_info.preempt_count": 128}, switch_tells_state=True)
+    arm = btf.KernelLayout(offsets | {"thread_info.preempt_count": 128}, switch_tells_state=True)
     assert interrupt_macros(arm) == {"TASK_PREEMPT"}
     for variable in ("__preempt_count", "pcpu_hot"):
-        told = btf.Layout(offsets, switch_tells_state=True, per_cpu={"runqueues": 4096, variable: 16})
+        told = btf.KernelLayout(offsets, switch_tells_state=True, per_cpu={"runqueues": 4096, variable: 16})
         assert interrupt_macros(told) == {"RUNQUEUE_TO_PREEMPT"}
-    assert interrupt_macros(btf.Layout(offsets, switch_tells_state=True, per_cpu={"runqueues": 0})) == set()
+    assert (
+        interrupt_macros(btf.KernelLayout(offsets, switch_tells_state=True, per_cpu={"runqueues": 0}))
+        == set()
+    )

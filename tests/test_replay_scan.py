@@ -12,11 +12,11 @@ import pytest
 from replay import scan
 from replay.coding import file_format as fmt
 from replay.index import Entries
-from replay.scan import File, Scan, index_of, pieces_of
+from replay.scan import Scan, ScannedFile, index_of, pieces_of
 
 HEAD = b"the header"
 START = len(HEAD)
-Open = Callable[[bytes], File]
+Open = Callable[[bytes], ScannedFile]
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     """Opens files with some content behind the header."""
     descriptors: list[int] = []
 
-    def file(content: bytes) -> File:
+    def file(content: bytes) -> ScannedFile:
         path = tmp_path / "file"
         path.write_bytes(HEAD + content)
         descriptors.append(os.open(path, os.O_RDONLY))
-        return File(descriptors[-1])
+        return ScannedFile(descriptors[-1])
 
     yield file
     for descriptor in descriptors:

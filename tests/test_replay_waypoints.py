@@ -18,7 +18,7 @@ from replay.coding import file_format as fmt
 from replay.index import Entries
 from replay.past.growing_index import GrowingIndex
 from replay.reader import SessionReader
-from replay.scan import File, Scan, index_of
+from replay.scan import Scan, ScannedFile, index_of
 from replay.seek_points import Spacing
 from replay.writer import SessionWriter
 from tests.session_data import HEADER, flat, realistic, session
@@ -107,13 +107,13 @@ def test_a_killed_recorders_file_is_opened_from_its_newest_piece_of_the_index(
     data = unfinished(dense.read_bytes())
     (tmp_path / "killed").write_bytes(data)
     bodies: list[int] = []
-    body = File.body
+    body = ScannedFile.body
 
-    def counted(self: File, chunk: fmt.Chunk) -> bytes | None:
+    def counted(self: ScannedFile, chunk: fmt.Chunk) -> bytes | None:
         bodies.append(chunk.offset)
         return body(self, chunk)
 
-    monkeypatch.setattr(File, "body", counted)
+    monkeypatch.setattr(ScannedFile, "body", counted)
     reader = SessionReader(tmp_path / "killed")
     marks, pieces = len(reader.marks), kinds_in(data).count(fmt.INDEX)
     assert pieces >= 3
@@ -256,7 +256,7 @@ def test_a_clock_that_steps_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_closed_file_names_every_chunk_that_is_in_it(dense: Path) -> None:
-    file = File(os.open(dense, os.O_RDONLY))
+    file = ScannedFile(os.open(dense, os.O_RDONLY))
     try:
         header = file.chunk_at(Scan(file, 0).entries.offset[0])
         assert header is not None

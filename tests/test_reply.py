@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.query.reply import BEGIN, END, MOST_BYTES, Own, marked, page, whole, with_units
+from gputop.query.reply import BEGIN, END, MOST_BYTES, OwnText, marked, page, whole, with_units
 
 TEXT = st.one_of(st.text(max_size=40), st.text(min_size=1, max_size=3).map(lambda text: text * 500))
 LEAF: Any = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT)
@@ -86,7 +86,7 @@ def test_units_are_in_the_keys_and_bounds_are_called_what_they_are() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["cudaLaunchKernel", Own("a sentence of gputop")])
+@pytest.mark.parametrize("text", ["cudaLaunchKernel", OwnText("a sentence of gputop")])
 def test_what_is_gputops_own_is_not_marked(text: str) -> None:
     assert json.loads(whole({"api": text})) == {"api": text}
 

@@ -18,7 +18,7 @@ from probes.source import MARK, Item, Sample
 from replay.coding.file_format import SessionError
 from replay.items import FACTS
 from replay.reader import SessionReader
-from replay.segments import Limits, SegmentsReader, SegmentWriter, segment_names
+from replay.segments import SegmentLimits, SegmentsReader, SegmentWriter, segment_names
 from tests.session_data import flat
 
 FOLDER = Path(__file__).parent.parent / "recordings"
@@ -38,7 +38,7 @@ def cut(name: str, path: Path, *, marks: int = 3, private: bool = False) -> list
     """Writes a recording in segments of so many marks; returns its items."""
     header, items = loaded(name)
     now = [0]
-    limits = Limits(span_ns=marks)
+    limits = SegmentLimits(span_ns=marks)
     writer = SegmentWriter(str(path), header, limits, private=private, sums=Tally, clock=lambda: now[0])
     for item in items:
         now[0] += isinstance(item, Sample) and item.kind == MARK
@@ -150,7 +150,7 @@ def test_a_segment_that_is_missing_or_damaged_is_told(tmp_path: Path) -> None:
 def test_only_the_newest_segments_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
     header, items = loaded("dataloader")
     now = [0]
-    limits = Limits(span_ns=2, keep=3)
+    limits = SegmentLimits(span_ns=2, keep=3)
     writer = SegmentWriter(str(tmp_path / "cut"), header, limits, clock=lambda: now[0])
     for item in items:
         now[0] += isinstance(item, Sample) and item.kind == MARK
@@ -184,10 +184,10 @@ def test_private_names_are_the_same_in_all_segments(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     cut("dataloader", tmp_path / "cut")
     with pytest.raises(SessionError, match="holds something already"):
-        SegmentWriter(str(tmp_path / "cut"), {}, Limits(size=1 << 20))
+        SegmentWriter(str(tmp_path / "cut"), {}, SegmentLimits(size=1 << 20))
     (tmp_path / "file").write_text("a file")
     with pytest.raises(SessionError, match="is a file, and segments need a folder"):
-        SegmentWriter(str(tmp_path / "file"), {}, Limits(size=1 << 20))
+        SegmentWriter(str(tmp_path / "file"), {}, SegmentLimits(size=1 << 20))
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_folder_without_segments_and_one_of_two_recordings_are_refused(tmp_pat
 
 def test_a_segment_ends_at_the_first_mark_at_its_size(tmp_path: Path) -> None:
     header, items = loaded("storm")
-    writer = SegmentWriter(str(tmp_path / "cut"), header, Limits(size=200_000))
+    writer = SegmentWriter(str(tmp_path / "cut"), header, SegmentLimits(size=200_000))
     for item in items:
         writer.write(item)
     writer.close()

@@ -55,7 +55,7 @@ def test_each_figure_is_a_field_of_a_frame_and_a_gauge() -> None:
     metrics = needed("gputop.serve.metrics.metric_families")
     assert set(metrics.FIGURES) <= set(typing.get_type_hints(ProcessJson))
     found = people(gpu(0, USE)).figures(START)
-    now = metrics.Now({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)
+    now = metrics.CurrentFigures({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)
     told = {
         (sample.name, sample.labels["pid"]): sample.value
         for family in metrics._of_figures(now)

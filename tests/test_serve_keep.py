@@ -15,7 +15,7 @@ from gputop.analysis.answer.report import Level
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict
 from gputop.serve.daemon import Daemon
-from gputop.serve.flight_recorder import Keeper, Limits
+from gputop.serve.flight_recorder import Keeper, KeepLimits
 from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
 from probes.source import MARK, PROCESS, Sample
 from replay.coding.file_format import SessionError
@@ -123,7 +123,7 @@ class _Kept:
         self.now = 0.0
         history = History(header)
         self.daemon = Daemon(header, history, LiveExplainer(header))
-        self.keeper = Keeper(self.daemon, str(folder), Limits(**limits), clock=lambda: self.now)
+        self.keeper = Keeper(self.daemon, str(folder), KeepLimits(**limits), clock=lambda: self.now)
         self.second = 0
         self.tick()
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.commands.daemon.serve import LOOPBACK
-from gputop.serve.metrics.daemon_totals import CLASSES, GRACE_NS, OTHER, Totals
+from gputop.serve.metrics.daemon_totals import CLASSES, GRACE_NS, OTHER, DaemonTotals
 from gputop.serve.metrics.idle import Idle
 from probes import api
 from probes.schema import Records, join
@@ -56,7 +56,7 @@ def _records(rows: list[Any]) -> Records:
 
 def _now() -> Any:
     metrics = needed("gputop.serve.metrics.metric_families")
-    return metrics.Now(
+    return metrics.CurrentFigures(
         {"calls": 3},
         1.5,
         1000,
@@ -71,7 +71,9 @@ def _now() -> Any:
     )
 
 
-def _told(totals: Totals, idle: Idle | None = None) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def _told(
+    totals: DaemonTotals, idle: Idle | None = None
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample as the parser of OpenMetrics reads it."""
     client = needed("prometheus_client")
     metrics = needed("gputop.serve.metrics.metric_families")
@@ -92,7 +94,7 @@ def _told(totals: Totals, idle: Idle | None = None) -> dict[tuple[str, tuple[tup
 def test_counts_sums_and_histograms_are_those_of_the_records_counted_one_by_one(
     rows: list[Any], batch: int
 ) -> None:
-    totals = Totals(START)
+    totals = DaemonTotals(START)
     for first in range(0, len(rows), batch):
         totals.take(_records(rows[first : first + batch]))
     told = _told(totals)
@@ -126,7 +128,7 @@ def test_counts_sums_and_histograms_are_those_of_the_records_counted_one_by_one(
     assert counted == set(expected)
 
 
-def _mark(totals: Totals, at_ns: int, *pids: int) -> None:
+def _mark(totals: DaemonTotals, at_ns: int, *pids: int) -> None:
     columns = {"pid": list(pids), "tid": list(pids)}
     zeros = {name: [0] * len(pids) for name in ("off_since", "queued_since", "op", "call_since")}
     totals.take(Sample(OPEN, at_ns, columns | zeros))
@@ -134,7 +136,7 @@ def _mark(totals: Totals, at_ns: int, *pids: int) -> None:
 
 
 def test_an_ended_process_is_told_for_a_while_and_then_no_more_and_rows_stay_bounded() -> None:
-    totals = Totals(START)
+    totals = DaemonTotals(START)
     for generation in range(50):
         pid = 100 + generation
         now = START + generation * GRACE_NS
@@ -147,7 +149,7 @@ def test_an_ended_process_is_told_for_a_while_and_then_no_more_and_rows_stay_bou
 
 
 def test_beyond_the_most_rows_processes_share_one_whose_sums_only_grow() -> None:
-    totals = Totals(START, most_rows=12)
+    totals = DaemonTotals(START, most_rows=12)
     before = 0
     for pid in range(1, 60):
         totals.take(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES[:3]]))
@@ -161,7 +163,7 @@ def test_beyond_the_most_rows_processes_share_one_whose_sums_only_grow() -> None
 
 
 def test_calls_of_days_are_added_up_exactly() -> None:
-    totals = Totals(START)
+    totals = DaemonTotals(START)
     long = (1 << 53) - 1
     for _ in range(3):
         totals.take(join([made.call(START, long), made.call(START, 1)]))
@@ -171,7 +173,7 @@ def test_calls_of_days_are_added_up_exactly() -> None:
 
 
 def test_names_of_processes_cannot_break_out_of_their_label() -> None:
-    told = _told(Totals(START))
+    told = _told(DaemonTotals(START))
     assert told["gputop_process_info", (("name", 'a"b\n\\'), ("pid", "7"))] == 1
 
 
@@ -181,7 +183,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
     started: list[Any] = []
 
     def make(**more: Any) -> Any:
-        totals = Totals(START)
+        totals = DaemonTotals(START)
         totals.take(made.call(START, 5 * MS, pid=9, tid=9))
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(

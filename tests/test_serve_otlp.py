@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from gputop.errors import CommandError
-from gputop.serve.metrics.daemon_totals import Totals
+from gputop.serve.metrics.daemon_totals import DaemonTotals
 from gputop.serve.metrics.idle import Idle
 from probes.schema import join
 from tests import items as made
@@ -36,16 +36,16 @@ PATIENCE_S = 120.0
 def now() -> Any:
     """What stands beside the counts."""
     metrics = needed("gputop.serve.metrics.metric_families")
-    return metrics.Now(
+    return metrics.CurrentFigures(
         lost={"calls": 3}, own_cpu_s=1.5, own_bytes=1000, probes=77, kept=1, not_kept=2, clients=3,
         budget_step=0, uuids={0: "GPU-1"}, processes={7: {"pid": 7, "name": 'a"b\n\\', "rank": 3}},
         build={"version": "1"}, sent=(4, 5),
     )  # fmt: skip
 
 
-def counted(processes: int = 3) -> Totals:
+def counted(processes: int = 3) -> DaemonTotals:
     """Calls of all lengths by some processes."""
-    totals = Totals(START)
+    totals = DaemonTotals(START)
     for pid in range(1, processes + 1):
         rows = [
             made.call(
@@ -70,7 +70,7 @@ def explained() -> Idle:
     return idle
 
 
-def collector_of(totals: Totals, idle: Idle | None = None) -> Any:
+def collector_of(totals: DaemonTotals, idle: Idle | None = None) -> Any:
     """What makes the families."""
     return needed("gputop.serve.metrics.metric_families").GputopCollector(totals, idle or Idle(), now)
 
@@ -232,7 +232,7 @@ def test_a_request_that_hangs_is_given_up_and_there_is_one_at_a_time(
 
 def test_series_stay_bounded_however_many_processes_come() -> None:
     needed("gputop.serve.metrics.otlp")
-    totals = Totals(START, most_rows=50)
+    totals = DaemonTotals(START, most_rows=50)
     with receiving() as received:
         sender = sender_to(received.address, collector_of(totals).collect, [])
         for pid in range(1, 2_000):

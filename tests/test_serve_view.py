@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gputop.analysis.evidence.gatherer import LossFinder, records_before, sample_of
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import View
+from gputop.serve.clients.user_view import UserView
 from probes.schema import Kind, Records, join
 from probes.source import (
     CARRIED,
@@ -43,7 +43,7 @@ def _owners() -> Owners:
 def _shown(owners: Owners, *tick: Item) -> list[Item]:
     for item in tick:
         owners.take(item)
-    return list(View(ME, owners).items(tick))
+    return list(UserView(ME, owners).items(tick))
 
 
 def _numbered(*rows: tuple[int, int, int]) -> Records:
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_no_loss_and_what_was_lost_stays_one(
             counted += lost[cpu] if begun[cpu] else 0
             lost[cpu], begun[cpu] = 0, True
     owners = _owners()
-    view, finder = View(ME, owners), LossFinder(START, cut=True)
+    view, finder = UserView(ME, owners), LossFinder(START, cut=True)
     for first in range(0, len(numbered), batch):
         for item in view.items([_numbered(*numbered[first : first + batch])]):
             assert not isinstance(item, Sample)
@@ -87,7 +87,7 @@ def test_what_is_left_out_is_no_loss_and_what_was_lost_stays_one(
 def test_root_sees_every_item_as_it_is() -> None:
     owners = _owners()
     tick: list[Item] = [_numbered((OTHERS, 0, 1)), Sample(NOTE, START, {"text": "/home/x"})]
-    assert list(View(0, owners).items(tick)) == tick
+    assert list(UserView(0, owners).items(tick)) == tick
 
 
 def test_of_anothers_process_only_numbers_and_times_are_told() -> None:
@@ -133,7 +133,7 @@ def test_of_the_shapes_of_launches_a_user_is_told_their_own_and_each_once() -> N
     owners = _owners()
     everybodys = Sample(SHAPES, START, {"shape": [1, 2, 3], "sizes": [_sizes(one) for one in (1, 2, 3)]})
     owners.take(everybodys)
-    view = View(ME, owners)
+    view = UserView(ME, owners)
     ticks: list[list[Item]] = [
         [everybodys, _launches((OTHERS, 1), (MINE, 2))],
         [_launches((MINE, 2), (MINE, 3), (OTHERS, 1), (MINE, 0))],
@@ -148,7 +148,7 @@ def test_shapes_of_calls_from_before_a_recording_are_told_with_the_calls() -> No
     owners = _owners()
     owners.take(Sample(SHAPES, START, {"shape": [1, 2], "sizes": [_sizes(1), _sizes(2)]}))
     before = sample_of(_launches((OTHERS, 1), (MINE, 2)), [], START)
-    shapes, calls = View(ME, owners).sample(before)
+    shapes, calls = UserView(ME, owners).sample(before)
     assert shapes.data == {"shape": [2], "sizes": [_sizes(2)]}
     assert records_before(calls.data)[0]["pid"].tolist() == [MINE]
 

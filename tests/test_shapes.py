@@ -11,7 +11,7 @@ from gputop.engine.gpus.nvml_rows import UNKNOWN, fill_of, smaller
 from gputop.engine.session_totals import collect, finish
 from gputop.engine.tally import Tally, tally
 from gputop.merging.clocks import Clock
-from gputop.merging.numbering import Apis, Numbering, Place
+from gputop.merging.numbering import Apis, Numbering, PartOffset
 from probes.proc.roster import Roster
 from probes.samples import told
 from probes.schema import MAX_SHAPES, Kind, Records
@@ -126,7 +126,7 @@ def test_who_begins_in_the_middle_is_told_all_shapes() -> None:
 def test_parts_of_a_merged_recording_keep_their_shapes_apart() -> None:
     known, numbers = Shapes(), []
     for part, shape in enumerate((SMALL, LARGE)):
-        numbering = Numbering(Place(part, 2, 0, Clock(0, 0, "same", "")), Apis())
+        numbering = Numbering(PartOffset(part, 2, 0, Clock(0, 0, "same", "")), Apis())
         (sample,) = notice_shapes(shape_record(7, shape))
         told_sample = numbering.item(sample)
         assert isinstance(told_sample, Sample)

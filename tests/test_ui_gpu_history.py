@@ -21,7 +21,7 @@ from gputop.ui.model.gpus.gpu_history import (
     span_text,
 )
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
-from gputop.ui.model.time.history_ring import BIN_NS, Ring
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing
 from tests import fake_frames as fake
 from tests import told_recordings as recordings
 from tests.screen_support import running
@@ -80,7 +80,7 @@ def test_without_unicode_a_column_is_as_high_as_the_higher_of_its_values() -> No
 @pytest.mark.parametrize("seed", range(8))
 def test_cells_are_the_means_of_what_was_said_whatever_jumps_there_were(seed: int) -> None:
     chance = random.Random(seed)
-    ring, said, now, last = Ring(1, KEPT), {}, 1_000 * BIN_NS, -1
+    ring, said, now, last = HistoryRing(1, KEPT), {}, 1_000 * BIN_NS, -1
     for _ in range(200):
         jump = chance.random() < 0.1
         now += chance.randrange(-30, 30) * BIN_NS if jump else chance.randrange(0, 6) * BIN_NS
@@ -99,14 +99,14 @@ def test_cells_are_the_means_of_what_was_said_whatever_jumps_there_were(seed: in
 
 
 def test_nothing_is_drawn_of_what_comes_after_the_moment() -> None:
-    ring = Ring(1, KEPT)
+    ring = HistoryRing(1, KEPT)
     for tick in range(40):
         ring.put(tick * BIN_NS, [tick], HOLD)
     assert ring.cells(20 * BIN_NS, 4, BIN_NS)[0].tolist() == [17, 18, 19, 20]
 
 
 def test_a_gap_in_what_was_seen_stays_a_gap() -> None:
-    ring = Ring(1, KEPT)
+    ring = HistoryRing(1, KEPT)
     ring.put(10 * BIN_NS, [1.0], HOLD)
     ring.put(30 * BIN_NS, [1.0], HOLD, 10 * BIN_NS)
     assert np.isnan(ring.cells(30 * BIN_NS, 20, BIN_NS)[0][:-1]).all()

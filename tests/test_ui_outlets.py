@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
-from gputop.process.signals import OFFERED, Aim, SignalError, Target
+from gputop.process.signals import OFFERED, Aim, SignalError, SignalTarget
 from gputop.ui.app import GputopApp
 from gputop.ui.exports import ExportError, save, stamped
 from gputop.ui.main_screen import MainScreen
@@ -67,9 +67,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def target(pid: int, seen_ns: int | None = None) -> Target:
+def target(pid: int, seen_ns: int | None = None) -> SignalTarget:
     """A process that was seen, now or then."""
-    return Target(pid, "sleep", "root", time.monotonic_ns() if seen_ns is None else seen_ns)
+    return SignalTarget(pid, "sleep", "root", time.monotonic_ns() if seen_ns is None else seen_ns)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def test_only_signals_that_one_may_send() -> None:
     # who may not is asked in a process of its own: a thread cannot give its rights up alone
     code = (
         "import os, sys, time; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from gputop.process.signals import OFFERED, Aim, Target\n"
-        "try: Aim(Target(int(sys.argv[1]), 'init', 'root', time.monotonic_ns()))\n"
+        "from gputop.process.signals import OFFERED, Aim, SignalTarget\n"
+        "try: Aim(SignalTarget(int(sys.argv[1]), 'init', 'root', time.monotonic_ns()))\n"
         "except Exception as error: print(error)"
     )
     script = f"import gputop.process.signals, pwd\n{code}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.ui.panes.process_pane import Processes
-from gputop.ui.panes.table_panes import Calls, Lines
+from gputop.ui.panes.table_panes import CallsPane, LinesPane
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of, until
@@ -14,14 +14,14 @@ async def test_a_zoomed_table_stands_below_the_verdict_with_its_tabs() -> None:
         await pilot.press("tab", "tab", "tab")
         row = app.view.selected
         assert row is not None
-        assert isinstance(app.focused, Calls)
+        assert isinstance(app.focused, CallsPane)
         await pilot.press("z")
         await pilot.pause()
         text = text_of(app)
         assert "Processes" not in text
         assert text.index("LIVE") < text.index("WHY") < text.index(f"Flame  of {row.pid}")
         await pilot.press("tab")
-        assert isinstance(app.focused, Lines), "the tabs work there"
+        assert isinstance(app.focused, LinesPane), "the tabs work there"
         await pilot.press("z", "shift+tab", "shift+tab", "z")
         await pilot.pause()
         text = text_of(app)
@@ -33,7 +33,7 @@ async def test_a_zoomed_table_stands_below_the_verdict_with_its_tabs() -> None:
 async def test_a_small_screen_draws_no_box_around_the_calls_that_have_the_keys() -> None:
     async with running(fake.frame(), (80, 24)) as (app, _, pilot):
         await pilot.press("tab", "tab", "tab")
-        assert isinstance(app.focused, Calls)
+        assert isinstance(app.focused, CallsPane)
         assert "╭" not in text_of(app)
 
 

@@ -14,7 +14,7 @@ from gputop.ui.page_screens import HelpPage, WhyPage
 from gputop.ui.panes.flame_pane import FlamePane
 from gputop.ui.panes.pane import key_at
 from gputop.ui.panes.process_pane import Processes
-from gputop.ui.panes.table_panes import Calls, Lines
+from gputop.ui.panes.table_panes import CallsPane, LinesPane
 from gputop.ui.panes.timeline_pane import TimelinePane
 from tests import fake_frames as fake
 from tests import fake_reports as why
@@ -30,11 +30,11 @@ def place_of(text: str, part: str) -> tuple[int, int]:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
 async def test_a_click_on_a_tab_opens_it(size: tuple[int, int]) -> None:
     async with running(fake.frame(), size) as (app, _, pilot):
-        assert app.screen.query_one(Calls).display
+        assert app.screen.query_one(CallsPane).display
         await pilot.click(offset=place_of(text_of(app), "Lines  "))
         await pilot.pause()
-        assert app.screen.query_one(Lines).display
-        assert not app.screen.query_one(Calls).display
+        assert app.screen.query_one(LinesPane).display
+        assert not app.screen.query_one(CallsPane).display
 
 
 @pytest.mark.parametrize(("key", "page"), [("question_mark", HelpPage), ("w", WhyPage)])
@@ -136,6 +136,6 @@ async def test_a_calm_program_has_two_lines_and_an_idle_one_five() -> None:
             feed.why = told
             app.poll()
             await pilot.pause()
-            heights.append(app.screen.query_one("Why").outer_size.height)
+            heights.append(app.screen.query_one("WhyPane").outer_size.height)
         assert heights[0] > heights[1]
         assert heights[0] <= 6

@@ -11,9 +11,9 @@ import pytest
 from gputop.analysis.answer.picture import COLUMN_NS, GPU_ROWS, GpuLane
 from gputop.playback.feed import Explained
 from gputop.ui.model.time.lanehistory import KEPT, MARKS, LaneHistory
-from gputop.ui.panes.table_panes import Threads
+from gputop.ui.panes.table_panes import ThreadsPane
 from gputop.ui.panes.timeline_pane import TimelinePane
-from gputop.ui.panes.why_pane import Why
+from gputop.ui.panes.why_pane import WhyPane
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
@@ -115,7 +115,7 @@ async def test_its_thread_is_the_one_that_the_cursor_was_put_on() -> None:
         assert process is not None
         assert f"{process.pid} python  " in text_of(app).split("Timeline")[1]
         await pilot.press("tab", "tab", "tab", "tab", "tab", "down")
-        assert isinstance(app.focused, Threads)
+        assert isinstance(app.focused, ThreadsPane)
         thread = app.view.threads.selected_row
         assert thread is not None
         assert f"{thread.tid} " in text_of(app).split("Timeline")[1]
@@ -151,7 +151,7 @@ async def test_tab_reaches_it_and_comma_and_full_stop_choose_its_time() -> None:
         assert re.search(r"Timeline  last 1[0-9.]+ s", text_of(app))
         assert "Processes" not in text_of(app)
         await pilot.press("escape", "t")
-        assert isinstance(app.focused, Why)
+        assert isinstance(app.focused, WhyPane)
 
 
 async def test_at_200x50_the_chain_of_the_selected_finding_is_open() -> None:

@@ -20,7 +20,7 @@ from gputop.ui.model.answer.why import why_of
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.look import Line as LookLine
 from gputop.ui.panes.process_pane import Processes
-from gputop.ui.panes.why_pane import Why
+from gputop.ui.panes.why_pane import WhyPane
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
@@ -278,7 +278,7 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
         assert "idle 48–49 %: device-to-host" in text_of(app).splitlines()[1], "the verdict stays"
         await pilot.press("escape")
         assert "Processes" in text_of(app)
-        assert isinstance(app.focused, Why)
+        assert isinstance(app.focused, WhyPane)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -21,7 +21,7 @@ from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.step_findings import (
     Measures,
     Pieces,
-    Taken,
+    PieceTimes,
     Unit,
     by_batch,
     by_launch,
@@ -167,7 +167,7 @@ def compare(before: Evidence, after: Evidence) -> Diff:
     return difference(unit, ratio, first, second)
 
 
-def side(report: Report, taken: Taken, times: float) -> Side:
+def side(report: Report, taken: PieceTimes, times: float) -> Side:
     """One recording, whose unit is the work of ``times`` units."""
     return Side(report, measures(taken, times), max(taken.count * times, 1e-9))
 

@@ -15,7 +15,7 @@ from gputop.analysis.compare import Diff, difference, side, work_of
 from gputop.analysis.evidence.repetition import FEWEST
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.step_findings import (
-    Taken,
+    PieceTimes,
     Unit,
     by_batch,
     by_second,
@@ -39,13 +39,13 @@ _SAME_WORK = 0.1  # the same of the launches of a step
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class ComparedLoop:
     """The steps of one thread, all of the same work."""
 
     pid: int
     tid: int
     profile: Profile
-    taken: Taken
+    taken: PieceTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Input:
 
     size: float
     volume: float
-    taken: Taken
+    taken: PieceTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,19 @@ class Seen:
     """
 
     explained: Ledger
-    loops: tuple[Loop, ...]
+    loops: tuple[ComparedLoop, ...]
     inputs: tuple[Input, ...]
-    windows: Taken
+    windows: PieceTimes
 
 
 def seen(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Seen:
     """What one part says."""
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[ComparedLoop, ...] = ()
     if scene.steps is not None:
         threads, steps = scene.evidence.threads, scene.steps
         pid, tid = int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
         work = profile(scene.evidence, steps.main())
-        loops = (Loop(pid, tid, work, take(scene, outcome, by_step(steps))),)
+        loops = (ComparedLoop(pid, tid, work, take(scene, outcome, by_step(steps))),)
     windows = take(scene, outcome, by_second(scene))
     return Seen(explained, loops, _inputs(scene, outcome), windows)
 
@@ -130,7 +130,7 @@ def merge(earlier: Seen, later: Seen) -> Seen:
     )
 
 
-def _alike(one: Loop, other: Loop) -> bool:
+def _alike(one: ComparedLoop, other: ComparedLoop) -> bool:
     """Whether the steps of two parts are the same work of the same thread."""
     launches = sorted((one.profile.launches, other.profile.launches))
     same = launches[1] - launches[0] <= _SAME_WORK * launches[1]
@@ -164,7 +164,7 @@ def finish(before: Seen, after: Seen) -> Diff:
     return replace(found, notes=(*notes, *found.notes))
 
 
-def _main(loops: Sequence[Loop]) -> Loop | None:
+def _main(loops: Sequence[ComparedLoop]) -> ComparedLoop | None:
     """The one that takes most of the time."""
     return max(loops, key=lambda one: int((one.taken.until - one.taken.begin).sum()), default=None)
 

@@ -136,7 +136,7 @@ LONGEST_S = 0.7  # between two of them, so that a mark comes within a second
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 
 
-class Pace:
+class ExplainSchedule:
     """Says when the next whole explanation is due."""
 
     def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:

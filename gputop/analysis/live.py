@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from gputop.analysis.evidence.columns import FOREVER, LIVE, WHOLE
-from gputop.analysis.incremental import SHARE, Fresh, Looks, Pace, Whole, explained
+from gputop.analysis.incremental import SHARE, ExplainSchedule, Fresh, Looks, Whole, explained
 from gputop.analysis.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from gputop.engine.fork_state import apart
 from gputop.engine.malloc_tuning import give_back
@@ -66,9 +66,9 @@ class LiveExplainer:
         self._told = told
         self.resting = False  # while nothing is to be explained
         self._unseen = unseen
-        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
+        self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()
         if unseen:
-            self._pace = Pace(UNSEEN_SHARE, WINDOW_NS / 1e9 - UNSEEN_SPARE_S)
+            self._pace = ExplainSchedule(UNSEEN_SHARE, WINDOW_NS / 1e9 - UNSEEN_SPARE_S)
         self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS
@@ -221,7 +221,7 @@ class ReplayExplainer:
             checkpoints: Marks in order of time and windows to go on from, as a ``LiveExplainer`` left them.
         """
         self._reader = reader
-        self._pace, self._looks, self._fresh = Pace(), Looks(), Fresh()
+        self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()
         self._window, self._index = Window(reader.header), -1
         self._checkpoints: list[tuple[int, Window]] = [(-1, self._window.compact())]
         self._checkpoints += [(self._at(ns), window) for ns, window in checkpoints if self._at(ns) >= 0]

@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class View(Generic[Found]):
+class ReportExtras(Generic[Found]):
     """What of an explanation is wanted beside its report; by functions of modules, for other processes.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Looking(Generic[Found]):
     """Explains a recording part by part (``gputop.parts.mapreduce.ChainedWork``)."""
 
     work: Explaining
-    view: View[Found]
+    view: ReportExtras[Found]
 
     def begin(self) -> Carried:
         """Nothing is known before the recording."""
@@ -79,7 +79,9 @@ class _Looking(Generic[Found]):
         return report, whole and whole[1]
 
 
-def looked_at(session: Session, view: View[Found], progress: Progress | None = None) -> tuple[Report, Found]:
+def looked_at(
+    session: Session, view: ReportExtras[Found], progress: Progress | None = None
+) -> tuple[Report, Found]:
     """Explains a recording, in parts where it does not fit into ``MEMORY``.
 
     Args:
@@ -118,7 +120,7 @@ def pictured(session: Session, progress: Progress | None = None) -> tuple[Report
     Raises:
         GputopError: As of ``looked_at``.
     """
-    report, found = looked_at(session, View(_picture, _joined), progress)
+    report, found = looked_at(session, ReportExtras(_picture, _joined), progress)
     # a part marks its own worst moments, not those of the whole
     return report, replace(found, lanes=marked(found.lanes, report, report.start_ns))
 

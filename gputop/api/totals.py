@@ -21,7 +21,7 @@ FOREVER = 1 << 62  # ns
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartTotals:
     """The sums of a part of a recording, and what of that part is damaged."""
 
     sums: Tally
@@ -40,21 +40,21 @@ class Totals:
     header: Mapping[str, Any]
     known: Tally
 
-    def map(self, segment: Segment) -> Part:
+    def map(self, segment: Segment) -> PartTotals:
         """The sums of one segment."""
         reader = _opened(segment.path)
         # what functions are called by number stands at the beginning
         names = (sample for sample in reader.facts() if sample.kind == APIS)
         # one item at a time: a segment's records take forty times the memory that they take in the file
         sums = tally(chain(names, reader.items_between(segment.after_mark, segment.until_mark)))
-        return Part(sums, tuple(reader.problems))
+        return PartTotals(sums, tuple(reader.problems))
 
-    def merge(self, earlier: Part, later: Part) -> Part:
+    def merge(self, earlier: PartTotals, later: PartTotals) -> PartTotals:
         """Those of two segments together."""
         earlier.sums.merge(later.sums.told())
-        return Part(earlier.sums, (*earlier.problems, *later.problems))
+        return PartTotals(earlier.sums, (*earlier.problems, *later.problems))
 
-    def finish(self, whole: Part) -> Stats:
+    def finish(self, whole: PartTotals) -> Stats:
         """What they say, by name."""
         self.known.merge(whole.sums.told())
         return finish(self.header, self.known)

@@ -18,7 +18,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelCheck:
     """What was found.
 
     Attributes:
@@ -75,12 +75,12 @@ def _tracefs() -> str:
     return min(places, key=len, default="")
 
 
-def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
+def read_kernel(environment: Mapping[str, str] | None = None) -> KernelCheck:
     """What this machine's kernel offers."""
     environment = os.environ if environment is None else environment
     release = platform.release()
     path, problem = _attach_path(release, environment)
-    return Kernel(
+    return KernelCheck(
         release=release,
         architecture=platform.machine(),
         path=path,
@@ -93,7 +93,7 @@ def read_kernel(environment: Mapping[str, str] | None = None) -> Kernel:
     )
 
 
-def _release_fact(kernel: Kernel) -> Fact:
+def _release_fact(kernel: KernelCheck) -> Fact:
     why = f", because {loader.ATTACH_VARIABLE}={kernel.forced}" if kernel.forced else ""
     if kernel.path == NONE:
         fix = (
@@ -114,7 +114,7 @@ def _release_fact(kernel: Kernel) -> Fact:
     return note(text, "" if kernel.forced else "Linux 6.6 or newer traces all calls")
 
 
-def _architecture_fact(kernel: Kernel) -> Fact:
+def _architecture_fact(kernel: KernelCheck) -> Fact:
     if kernel.architecture == "x86_64":
         return ok("x86-64")
     if kernel.architecture == "aarch64":
@@ -122,7 +122,7 @@ def _architecture_fact(kernel: Kernel) -> Fact:
     return missing(f"{kernel.architecture}: registers not known", "x86-64, or arm64 (untested)")
 
 
-def _btf_fact(kernel: Kernel) -> Fact:
+def _btf_fact(kernel: KernelCheck) -> Fact:
     if not kernel.btf_error:
         return ok(f"type information (BTF): {kernel.btf}")
     if kernel.sys_masked:
@@ -136,7 +136,7 @@ def _btf_fact(kernel: Kernel) -> Fact:
     )
 
 
-def kernel_section(kernel: Kernel) -> Section:
+def kernel_section(kernel: KernelCheck) -> Section:
     """The lines about the kernel."""
     tracefs = f"tracefs on {kernel.tracefs}" if kernel.tracefs else "tracefs is not mounted"
     facts = (

@@ -67,7 +67,7 @@ class SelfHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryCheck:
     """A library file.
 
     Attributes:
@@ -97,7 +97,7 @@ class Library:
 
 def find(
     pids: Iterable[int] | None, environment: Mapping[str, str], interpreters: Iterable[Path] = ()
-) -> list[Library]:
+) -> list[LibraryCheck]:
     """Every library that these processes have mapped; for None all processes', and all installed ones."""
     mapped_by: dict[tuple[int, int], set[int]] = {}
     targets: dict[tuple[int, int], libraries.Target] = {}
@@ -120,7 +120,7 @@ def find(
     return found + _linked_in(users)
 
 
-def _linked_in(pids: Iterable[int]) -> list[Library]:
+def _linked_in(pids: Iterable[int]) -> list[LibraryCheck]:
     """The runtime within the executables of these processes."""
     users: dict[tuple[int, int], set[int]] = {}
     targets: dict[tuple[int, int], libraries.Target] = {}
@@ -135,21 +135,21 @@ def _linked_in(pids: Iterable[int]) -> list[Library]:
         if runtime is libraries.Runtime.VISIBLE:
             found.append(look(target, tuple(sorted(users[identity]))))
         elif runtime is libraries.Runtime.STRIPPED:
-            found.append(Library(target, tuple(sorted(users[identity])), linkage=STRIPPED))
+            found.append(LibraryCheck(target, tuple(sorted(users[identity])), linkage=STRIPPED))
     return found
 
 
-def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> Library:
+def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> LibraryCheck:
     """Reads one library file."""
     called = selfhit.SYMBOLS[target.layer]
     try:
         with untrusted_files.opened(target.path, target.identity) as file:
             probes, build_id, soname, begin = parsing.library_in(target, file, called)
     except (OSError, elf.ElfError) as error:
-        return Library(
+        return LibraryCheck(
             target, pids, error=(error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         )
-    return Library(
+    return LibraryCheck(
         target=target,
         pids=pids,
         build_id=build_id,
@@ -168,7 +168,7 @@ def witness_at(symbol: str, begin: int | None) -> Symbol | None:
     return None if begin is None else Symbol(symbol, begin, cheap=False)
 
 
-def _as_data(library: Library) -> dict[str, Any]:
+def _as_data(library: LibraryCheck) -> dict[str, Any]:
     device, inode = library.target.identity
     hit = library.self_hit
     return {
@@ -196,7 +196,7 @@ def _site(symbol: Symbol) -> str:
     return "cheap" if symbol.cheap else "single-stepped"
 
 
-def _identity_facts(library: Library) -> list[Fact]:
+def _identity_facts(library: LibraryCheck) -> list[Fact]:
     device, inode = library.target.identity
     if library.error:
         what = f"{library.target.shown}: {library.error}"
@@ -209,7 +209,7 @@ def _identity_facts(library: Library) -> list[Fact]:
     return [ok(f"{library.target.shown}: {what}"), note(f"{where}, {build}, {mapped}")]
 
 
-def _symbols_fact(library: Library) -> Fact:
+def _symbols_fact(library: LibraryCheck) -> Fact:
     if library.linkage == STRIPPED:
         return note(
             "runtime layer blind: the CUDA runtime is linked in and its symbols are removed; "
@@ -245,7 +245,7 @@ def _self_fact(hit: SelfHit, *, others_work: bool) -> Fact:
     )
 
 
-def _details(library: Library) -> list[str]:
+def _details(library: LibraryCheck) -> list[str]:
     lines = [library.target.shown]
     for symbol in library.symbols:
         hits = "" if symbol.hits is None else f"{symbol.hits:>8} hits"
@@ -253,12 +253,12 @@ def _details(library: Library) -> list[str]:
     return lines
 
 
-def _minimal(library: Library) -> Library:
+def _minimal(library: LibraryCheck) -> LibraryCheck:
     """The library with only those functions that are traced where probes are dear."""
     return replace(library, symbols=tuple(symbol for symbol in library.symbols if symbol.minimal))
 
 
-def libraries_section(found: Iterable[Library], *, all_traced: bool = True) -> Section:
+def libraries_section(found: Iterable[LibraryCheck], *, all_traced: bool = True) -> Section:
     """The lines about libraries. ``all_traced`` is False where only the minimal functions are."""
     found = list(found)
     others_work = any(library.self_hit is not None and library.self_hit.seen for library in found)

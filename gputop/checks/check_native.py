@@ -15,7 +15,7 @@ _KEEPS = 0.5  # of the functions that are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramCheck:
     """A program's file.
 
     Attributes:
@@ -31,7 +31,7 @@ class Program:
     keeping: float
 
 
-def find(pids: Iterable[int]) -> list[Program]:
+def find(pids: Iterable[int]) -> list[ProgramCheck]:
     """The programs of these processes, without Python; not those whose files are closed to us."""
     users: dict[str, list[int]] = {}
     for pid in sorted(pids):
@@ -46,11 +46,11 @@ def find(pids: Iterable[int]) -> list[Program]:
             if target is None:
                 continue
             with untrusted_files.opened(target.path, target.identity) as file:
-                found.append(Program(path, tuple(processes), *parsing.names_in(file, path)))
+                found.append(ProgramCheck(path, tuple(processes), *parsing.names_in(file, path)))
     return found
 
 
-def native_section(found: Sequence[Program]) -> Section:
+def native_section(found: Sequence[ProgramCheck]) -> Section:
     """A line for each program."""
     data = [
         {
@@ -65,7 +65,7 @@ def native_section(found: Sequence[Program]) -> Section:
     return Section("native", tuple(map(_fact, found)) or (none,), data)
 
 
-def _fact(one: Program) -> Fact:
+def _fact(one: ProgramCheck) -> Fact:
     if not one.functions:
         return note(
             f"{one.path}: stripped: offsets only, for addr2line",

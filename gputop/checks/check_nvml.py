@@ -16,7 +16,7 @@ _PATIENCE_S = 3.0  # a GPU in trouble answers late or never
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuCheck:
     """A GPU and what NVML refuses to say of it, with the reasons; why it answers nothing, if it is lost."""
 
     index: int
@@ -39,12 +39,12 @@ class Nvml:
 
     library: str
     driver: str
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuCheck, ...]
     error: str
 
 
-def _gpu(row: dict[str, Any]) -> Gpu:
-    return Gpu(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
+def _gpu(row: dict[str, Any]) -> GpuCheck:
+    return GpuCheck(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
 
 
 def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
@@ -63,7 +63,7 @@ def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> N
     return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
 
 
-def _gpu_facts(gpu: Gpu) -> list[Fact]:
+def _gpu_facts(gpu: GpuCheck) -> list[Fact]:
     by_reason: dict[str, list[str]] = {}
     for key, reason in gpu.unavailable.items():
         by_reason.setdefault(reason, []).append(key)

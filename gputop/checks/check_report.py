@@ -54,7 +54,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """Everything found."""
 
     distribution: Distribution
@@ -66,7 +66,7 @@ class Report:
         return not any(section.blocks for section in self.sections)
 
 
-def gather(plan: Plan) -> Report:
+def gather(plan: Plan) -> CheckReport:
     """Looks at everything; attaches, if nothing speaks against it."""
     distribution = read_distribution()
     machine = check_kernel.read_kernel(plan.environment)
@@ -91,7 +91,7 @@ def gather(plan: Plan) -> Report:
         check_native.native_section(programs),
         check_nvml.nvml_section(check_nvml.read_nvml(plan.nvml_library), distribution),
     )
-    return Report(distribution, (*before, *after))
+    return CheckReport(distribution, (*before, *after))
 
 
 def _with_given_up(section: Section) -> Section:
@@ -101,7 +101,7 @@ def _with_given_up(section: Section) -> Section:
     return replace(section, facts=(*section.facts, *told))
 
 
-def to_json(report: Report, version: str) -> CheckDocument:
+def to_json(report: CheckReport, version: str) -> CheckDocument:
     """The object ``gputop.check/1`` of docs/json.md."""
     facts = [
         {
@@ -160,7 +160,7 @@ def _fact_lines(facts: Sequence[Fact], glyphs: Mapping[str, str], *, ascii_only:
     return lines
 
 
-def to_text(report: Report, *, verbose: bool = False, ascii_only: bool = False) -> str:
+def to_text(report: CheckReport, *, verbose: bool = False, ascii_only: bool = False) -> str:
     """Lines for people: the verdict, what stands in the way and what mends it, then a group a family."""
     glyphs = _ASCII_GLYPHS if ascii_only else _GLYPHS
     blocks: list[Sequence[str]] = [
@@ -173,7 +173,7 @@ def to_text(report: Report, *, verbose: bool = False, ascii_only: bool = False) 
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
 
 
-def _first_lines(report: Report, glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
+def _first_lines(report: CheckReport, glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
     """The verdict, and what is missing: first what tracing needs, then what it works without."""
     missing_facts = [fact for section in report.sections for fact in section.facts if fact.status == MISSING]
     blocking = [fact for fact in missing_facts if fact.blocks]

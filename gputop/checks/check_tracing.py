@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gputop.checks import selfhit
 from gputop.checks.check_bcc import mapped_library
-from gputop.checks.check_libraries import Library, SelfHit, Symbol, witness_at
+from gputop.checks.check_libraries import LibraryCheck, SelfHit, Symbol, witness_at
 from gputop.checks.fact import Fact, Section, missing, note, ok
 from probes.code import elf, parsing
 from probes.ebpf import attacher, hits, loader
@@ -99,8 +99,8 @@ class _Counted:
 
 
 def try_tracing(
-    found: Sequence[Library], seconds: float, *, call_all: bool = False
-) -> tuple[Trial, list[Library]]:
+    found: Sequence[LibraryCheck], seconds: float, *, call_all: bool = False
+) -> tuple[Trial, list[LibraryCheck]]:
     """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits.
 
     Args:
@@ -119,7 +119,9 @@ def try_tracing(
     return replace(trial, log=(*trial.log, *log())), libraries
 
 
-def _try(found: Sequence[Library], seconds: float, *, call_all: bool) -> tuple[Trial, list[Library]]:
+def _try(
+    found: Sequence[LibraryCheck], seconds: float, *, call_all: bool
+) -> tuple[Trial, list[LibraryCheck]]:
     started = time.monotonic()
     # nobody is watched: the probes are accepted and attached as always, and make no records
     programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
@@ -149,8 +151,8 @@ def _try(found: Sequence[Library], seconds: float, *, call_all: bool) -> tuple[T
 
 
 def _count(
-    found: Sequence[Library], seconds: float, *, multi: bool, call_all: bool
-) -> tuple[list[Library], SelfHit | None]:
+    found: Sequence[LibraryCheck], seconds: float, *, multi: bool, call_all: bool
+) -> tuple[list[LibraryCheck], SelfHit | None]:
     plan: list[_Counted] = []
     row = 0
     for library in found:
@@ -199,7 +201,7 @@ def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
     return None
 
 
-def _called(library: Library, without: _Without | None, *, call_all: bool) -> Library:
+def _called(library: LibraryCheck, without: _Without | None, *, call_all: bool) -> LibraryCheck:
     """The library after its harmless function was called."""
     if library.error or library.witness is None:
         return library
@@ -216,7 +218,7 @@ def _called(library: Library, without: _Without | None, *, call_all: bool) -> Li
     return replace(library, version=version, self_hit=hit)
 
 
-def _with_hits(library: Library, counted: _Counted, counts: Sequence[int]) -> Library:
+def _with_hits(library: LibraryCheck, counted: _Counted, counts: Sequence[int]) -> LibraryCheck:
     if library.self_hit is not None and (library.self_hit.refused or library.self_hit.gone):
         return library
     by_offset = {

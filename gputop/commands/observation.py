@@ -37,14 +37,14 @@ from probes.proc.secrets import masked
 from probes.process import privileges
 from probes.source import Item, Observer
 from replay.coding.file_format import SessionError
-from replay.segments import Limits, SegmentWriter
+from replay.segments import SegmentLimits, SegmentWriter
 from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Session:
+class ObservedRun:
     """A started source, its command (waiting to be released) and its file.
 
     ``reason`` says why there is no eBPF, "" when there is.
@@ -179,9 +179,9 @@ def open_session(
     chooses: bool = False,
     keeps: bool = False,
     poll_s: float = POLL_S,
-    limits: Limits | None = None,
+    limits: SegmentLimits | None = None,
     meanwhile: Callable[[], object] = lambda: None,
-) -> Session:
+) -> ObservedRun:
     """Forks the command, loads and attaches the probes, opens the file, in this order.
 
     With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
@@ -259,7 +259,7 @@ def open_session(
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
-    return Session(source, reason, child, writer, header, owner, segments, redactor)
+    return ObservedRun(source, reason, child, writer, header, owner, segments, redactor)
 
 
 def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CommandRow:
     """A command in the list; its module is imported only when it is used.
 
     Attributes:
@@ -25,48 +25,62 @@ _DAEMON, _SESSION, _RECORDINGS, _SHOWING = (
     f"gputop.commands.{room}." for room in ("daemon", "files", "recordings", "screen")
 )
 _SCREEN = (
-    Row("", "every process that uses CUDA, live", ""),
-    Row("--pid PID", "a process and its descendants", ""),
-    Row("-- CMD ARGS…", "start a program, watch it from its first call", ""),
+    CommandRow("", "every process that uses CUDA, live", ""),
+    CommandRow("--pid PID", "a process and its descendants", ""),
+    CommandRow("-- CMD ARGS…", "start a program, watch it from its first call", ""),
 )
 _WATCH = {
-    "replay": Row("replay FILE", "a recording in the same screen; or gputop FILE", _SHOWING + "replay"),
-    "web": Row("web [FILE]", "the screen in a browser, read-only", _SHOWING + "web"),
-    "stream": Row("stream --jsonl", "one frame per line as JSON", _SHOWING + "stream"),
-    "check": Row("check", "what can be observed here, and what is missing", _SHOWING + "check"),
+    "replay": CommandRow(
+        "replay FILE", "a recording in the same screen; or gputop FILE", _SHOWING + "replay"
+    ),
+    "web": CommandRow("web [FILE]", "the screen in a browser, read-only", _SHOWING + "web"),
+    "stream": CommandRow("stream --jsonl", "one frame per line as JSON", _SHOWING + "stream"),
+    "check": CommandRow("check", "what can be observed here, and what is missing", _SHOWING + "check"),
 }
 _EXPLAIN = {
-    "explain": Row("explain FILE", "why the GPU is idle; also: explain -- CMD", _RECORDINGS + "explain"),
-    "record": Row("record -o FILE", "record without a screen", _RECORDINGS + "record"),
-    "diff": Row("diff BEFORE AFTER", "whether a change helped", _RECORDINGS + "diff"),
-    "stats": Row("stats FILE", "totals: calls, context switches, GPUs", _RECORDINGS + "stats"),
-    "report": Row("report FILE -o PAGE", "one HTML page to send to a colleague", _RECORDINGS + "report"),
-    "mcp": Row("mcp FILE|FOLDER…", "let an AI assistant query recordings (MCP)", _RECORDINGS + "mcp"),
+    "explain": CommandRow(
+        "explain FILE", "why the GPU is idle; also: explain -- CMD", _RECORDINGS + "explain"
+    ),
+    "record": CommandRow("record -o FILE", "record without a screen", _RECORDINGS + "record"),
+    "diff": CommandRow("diff BEFORE AFTER", "whether a change helped", _RECORDINGS + "diff"),
+    "stats": CommandRow("stats FILE", "totals: calls, context switches, GPUs", _RECORDINGS + "stats"),
+    "report": CommandRow(
+        "report FILE -o PAGE", "one HTML page to send to a colleague", _RECORDINGS + "html_report"
+    ),
+    "mcp": CommandRow("mcp FILE|FOLDER…", "let an AI assistant query recordings (MCP)", _RECORDINGS + "mcp"),
 }
 _FILES = {
-    "export": Row("export FILE --to FORM", "to Perfetto, Parquet, CSV or speedscope", _SESSION + "export"),
-    "import": Row(
+    "export": CommandRow(
+        "export FILE --to FORM", "to Perfetto, Parquet, CSV or speedscope", _SESSION + "export"
+    ),
+    "import": CommandRow(
         "import TRACE -o FILE", "from torch.profiler, Nsight Systems or Ingero", _SESSION + "import_"
     ),
-    "sql": Row('sql "SELECT …" FILE', "query a recording in SQL", _RECORDINGS + "sql"),
-    "inspect": Row("inspect FILE", "machine, probes, overhead, losses and sizes", _SESSION + "inspect"),
-    "verify": Row("verify FILE", "check a recording against its checksums", _SESSION + "verify"),
-    "repair": Row("repair FILE -o OUT", "save the intact part of a damaged recording", _SESSION + "repair"),
-    "cut": Row("cut FILE -o OUT", "a part of a recording", _SESSION + "cut"),
-    "merge": Row("merge FILE… -o OUT", "ranks or nodes as one recording", _SESSION + "merge"),
-    "redact": Row("redact FILE -o OUT", "a copy without hosts, users, paths and names", _SESSION + "redact"),
+    "sql": CommandRow('sql "SELECT …" FILE', "query a recording in SQL", _RECORDINGS + "sql"),
+    "inspect": CommandRow(
+        "inspect FILE", "machine, probes, overhead, losses and sizes", _SESSION + "inspect"
+    ),
+    "verify": CommandRow("verify FILE", "check a recording against its checksums", _SESSION + "verify"),
+    "repair": CommandRow(
+        "repair FILE -o OUT", "save the intact part of a damaged recording", _SESSION + "repair"
+    ),
+    "cut": CommandRow("cut FILE -o OUT", "a part of a recording", _SESSION + "cut"),
+    "merge": CommandRow("merge FILE… -o OUT", "ranks or nodes as one recording", _SESSION + "merge"),
+    "redact": CommandRow(
+        "redact FILE -o OUT", "a copy without hosts, users, paths and names", _SESSION + "redact"
+    ),
 }
 _ALWAYS = {
-    "serve": Row("serve", "observe all the time, for all users (root)", _DAEMON + "serve"),
-    "attach": Row("attach", "the screen over what serve observes; no root", _DAEMON + "attach"),
-    "dump": Row("dump -o FILE", "the last minutes of serve as a recording", _DAEMON + "dump"),
-    "fleet": Row("fleet ACTION LAKE", "query many recordings together", _DAEMON + "fleet"),
+    "serve": CommandRow("serve", "observe all the time, for all users (root)", _DAEMON + "serve"),
+    "attach": CommandRow("attach", "the screen over what serve observes; no root", _DAEMON + "attach"),
+    "dump": CommandRow("dump -o FILE", "the last minutes of serve as a recording", _DAEMON + "dump"),
+    "fleet": CommandRow("fleet ACTION LAKE", "query many recordings together", _DAEMON + "fleet"),
 }
 _TRY = {
-    "demo": Row("demo [NAME]", "the screen over a demo program", _SHOWING + "demo"),
-    "simgpu": Row("simgpu", "build the simulated GPU, print its folder", _SHOWING + "simgpu"),
+    "demo": CommandRow("demo [NAME]", "the screen over a demo program", _SHOWING + "demo"),
+    "simgpu": CommandRow("simgpu", "build the simulated GPU, print its folder", _SHOWING + "simgpu"),
 }
-GROUPS: dict[str, tuple[Row, ...]] = {
+GROUPS: dict[str, tuple[CommandRow, ...]] = {
     "watch": (*_SCREEN, *_WATCH.values()),
     "record and explain": tuple(_EXPLAIN.values()),
     "files": tuple(_FILES.values()),
@@ -74,7 +88,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "try it (on a simulated GPU)": tuple(_TRY.values()),
 }
 RENAMED = {"snap": "dump"}  # former names, still accepted
-TABLE: dict[str, Row] = {**_WATCH, **_EXPLAIN, **_FILES, **_ALWAYS, **_TRY}
+TABLE: dict[str, CommandRow] = {**_WATCH, **_EXPLAIN, **_FILES, **_ALWAYS, **_TRY}
 _EXAMPLES = """\
 examples:
   sudo gputop                       the whole machine

@@ -50,7 +50,7 @@ class _Terminal(io.TextIOBase):
             sys.stderr.flush()
 
 
-class Progress:
+class ProgressBar:
     """Shows a bar after a second, unless half a second later all is over; a context.
 
     Args:
@@ -74,7 +74,7 @@ class Progress:
         self._part = 0.0  # of what is done now
         self._interrupted = signal.getsignal(signal.SIGINT)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         """Nothing is shown yet."""
         if self._shown or self._partial:
             self._interrupted = signal.getsignal(signal.SIGINT)

@@ -24,7 +24,7 @@ class FactJson(TypedDict):
     blocks: bool
 
 
-class KernelJson(TypedDict):
+class CheckedKernelJson(TypedDict):
     """The kernel."""
 
     release: str
@@ -101,7 +101,7 @@ class SelfHitJson(TypedDict):
     error: str
 
 
-class LibraryJson(TypedDict):
+class CheckedLibraryJson(TypedDict):
     """A library of CUDA or NCCL, each file once."""
 
     path: str
@@ -163,11 +163,11 @@ class CheckDocument(TypedDict):
     live: bool
     distribution: str
     facts: list[FactJson]
-    kernel: KernelJson
+    kernel: CheckedKernelJson
     rights: RightsJson
     bcc: BccJson
     tracing: TracingJson
-    libraries: list[LibraryJson]
+    libraries: list[CheckedLibraryJson]
     python: list[PythonJson]
     native: list[NativeJson]
     nvml: NvmlJson

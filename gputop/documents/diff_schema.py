@@ -14,7 +14,7 @@ KernelBecame = Annotated[str, one_of("gone", "new", "slower", "faster", "more", 
 Bound = Annotated[str, one_of("lower", "upper")]
 
 
-class WorkJson(TypedDict):
+class WorkRatioJson(TypedDict):
     """How many steps of BEFORE one step of AFTER is worth, and what tells so."""
 
     ratio: float
@@ -92,7 +92,7 @@ class DiffDocument(TypedDict):
     schema: Literal["gputop.diff/1"]
     sentence: str
     unit: Unit
-    work: WorkJson
+    work: WorkRatioJson
     before: SideJson
     after: SideJson
     measures: list[MeasureJson]

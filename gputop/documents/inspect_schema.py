@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 from gputop.documents.shared_schema import LostByKindJson
 
 
-class MachineJson(TypedDict):
+class RecordedMachineJson(TypedDict):
     """The machine that was observed."""
 
     host: str | None
@@ -104,7 +104,7 @@ class InspectDocument(TypedDict):
     frames: int
     private: bool
     cut: bool
-    machine: MachineJson
+    machine: RecordedMachineJson
     driver: str | None
     gpus: list[InspectedGpuJson]
     probes: ProbesJson

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.engine.calls.calltable import ADDED, MOST_ROWS, TOTALS, CallTable, Totals
+from gputop.engine.calls.calltable import ADDED, MOST_ROWS, TOTALS, CallTable, RowSums
 from gputop.engine.calls.histogram import BUCKETS, Ints
 from gputop.engine.fork_state import packed
 
@@ -35,7 +35,7 @@ class CallSums:
         """Size of ``told``, before it is compressed."""
         return _ROW_BYTES * len(self._row_of) + _BUCKET_BYTES * len(self._places)
 
-    def absorb(self, table: CallTable, totals: Totals) -> None:
+    def absorb(self, table: CallTable, totals: RowSums) -> None:
         """Adds what a table has counted.
 
         Args:

@@ -23,8 +23,8 @@ from gputop.engine.frame import Frame, Lost, stacks_recorded
 from gputop.engine.gpus import gpu_of, nvml_rows
 from gputop.engine.gpus.gpu_processes import use_of, watts_of
 from gputop.engine.gpus.nvml_rows import fill_of
-from gputop.engine.host import HostWindow
-from gputop.engine.rows import Tick
+from gputop.engine.host_figures import HostWindow
+from gputop.engine.rows import TickSums
 from gputop.engine.tally import merge_calls, told_callers, told_kernels, told_states, told_sums
 from gputop.engine.threads.counters import Counters, add_up
 from gputop.engine.threads.fault_sums import FaultCounts, add_faults
@@ -76,7 +76,7 @@ class Engine:
         self._kernels = KernelWindow()
         self._occupancy = OccupancyWindow()
         self._callers = Callers()
-        self._ticks: deque[Tick] = deque()
+        self._ticks: deque[TickSums] = deque()
         self._now = _OpenTick(SwitchTick(self._start_ns))
         self._open = OpenThreads()
         self._counters: Counters | None = None
@@ -164,7 +164,7 @@ class Engine:
         self._lines.close_tick(keep)
         self._kernels.close_tick(keep)
         self._ticks.append(
-            Tick(
+            TickSums(
                 mark_ns,
                 now.switches.since_ns,
                 (now.switches.threads if now.states is None else now.states) | now.counted,
@@ -195,7 +195,7 @@ class Engine:
         before = self._lost_before
         lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
         gpu_rows = nvml_rows.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
-        window = rows.Window(
+        window = rows.FrameWindow(
             list(self._ticks),
             window_ns,
             self._calls,

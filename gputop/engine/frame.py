@@ -12,7 +12,7 @@ from typing import Any
 
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.calls.stack_table import Line
-from gputop.engine.host import HostRow
+from gputop.engine.host_figures import HostRow
 from gputop.engine.threads.fault_sums import Faults
 from gputop.engine.wallclock import WallClock
 from probes import api

@@ -32,7 +32,7 @@ Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
 
 
 @dataclass(slots=True)
-class Tick:
+class TickSums:
     """What one tick adds to a window."""
 
     mark_ns: int
@@ -50,10 +50,10 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class FrameWindow:
     """Everything that the rows of one frame are made of."""
 
-    ticks: list[Tick]
+    ticks: list[TickSums]
     window_ns: int
     calls: CallWindow
     open: OpenThreads
@@ -114,7 +114,7 @@ def _somebody(waits: Waits) -> Waits:
     return {occupant: ns for occupant, ns in waits.items() if occupant[0] != 0}
 
 
-def _call_rows(window: Window, facts: Facts) -> dict[int, list[CallRow]]:
+def _call_rows(window: FrameWindow, facts: Facts) -> dict[int, list[CallRow]]:
     """pid -> its calls, most time first; those that have not returned are marked in their row."""
     found = call_rows(window.calls.table, window.calls.totals(), facts)
     for (pid, op), (count, oldest_ns) in _in_progress(window).items():
@@ -130,7 +130,7 @@ def _call_rows(window: Window, facts: Facts) -> dict[int, list[CallRow]]:
     return found
 
 
-def _in_progress(window: Window) -> dict[tuple[int, int], tuple[int, int]]:
+def _in_progress(window: FrameWindow) -> dict[tuple[int, int], tuple[int, int]]:
     """(pid, op) -> (outermost calls that have not returned, age of the oldest in ns)."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     rows = zip(window.open.pid, window.open.op, window.open.call_since, strict=True)
@@ -141,7 +141,7 @@ def _in_progress(window: Window) -> dict[tuple[int, int], tuple[int, int]]:
     return found
 
 
-def _states(window: Window) -> dict[int, str]:
+def _states(window: FrameWindow) -> dict[int, str]:
     states = dict(window.counted or {})
     for tid, off, queued in zip(
         window.open.tid, window.open.off_since, window.open.queued_since, strict=True
@@ -153,7 +153,7 @@ def _states(window: Window) -> dict[int, str]:
     return states
 
 
-def _thread_rows(window: Window, facts: Facts) -> dict[int, list[ThreadRow]]:
+def _thread_rows(window: FrameWindow, facts: Facts) -> dict[int, list[ThreadRow]]:
     """pid -> its threads by number, the main thread first."""
     states, waits = _states(window), window.waits()
     callers = window.callers()
@@ -191,7 +191,7 @@ def _blocked_percent(threads: Iterable[ThreadRow], window_ns: int) -> float:
     return 100 * mean * min(max(lives) / window_ns, 1.0)
 
 
-def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
+def process_rows(window: FrameWindow, facts: Facts) -> tuple[ProcessRow, ...]:
     """All watched processes, by pid."""
     calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
     known = {int(row["pid"]): row for row in facts.watched()}
@@ -234,7 +234,7 @@ def process_rows(window: Window, facts: Facts) -> tuple[ProcessRow, ...]:
 
 
 def _process_row(
-    window: Window,
+    window: FrameWindow,
     facts: Facts,
     row: ProcessData,
     attribution: Attribution,
@@ -294,7 +294,7 @@ def is_storm(process: ProcessRow) -> bool:
     return switched >= STORM_INVOLUNTARY_PER_S and queued >= STORM_RUNNABLE_PERCENT
 
 
-def storms(window: Window, processes: Iterable[ProcessRow], facts: Facts) -> tuple[Storm, ...]:
+def storms(window: FrameWindow, processes: Iterable[ProcessRow], facts: Facts) -> tuple[Storm, ...]:
     """Processes in a context-switch storm, the worst first; none while the window is shorter than 2 s."""
     if window.window_ns < _STORM_WINDOW_NS:
         return ()

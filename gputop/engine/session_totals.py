@@ -12,7 +12,7 @@ from gputop.engine.calls.launch_counts import KernelRow, kernel_rows
 from gputop.engine.calls.linesums import line_rows, wait_rows
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
-from gputop.engine.gpus.gpu_work import Work
+from gputop.engine.gpus.gpu_work import GpuWork
 from gputop.engine.tally import Tally, tally
 from gputop.engine.threads.diskwaits import DiskWait
 from gputop.engine.threads.fault_sums import Faults, faults_of
@@ -87,7 +87,7 @@ class Stats:
     problems: tuple[str, ...]
     calls_observed: bool = True
     throttling: bool = False  # whether throttled stays are known as such
-    gpu_work: tuple[Work, ...] = ()  # what GPUs did, in files that tell it
+    gpu_work: tuple[GpuWork, ...] = ()  # what GPUs did, in files that tell it
     machine: Mapping[str, int] | None = (
         None  # ``gputop.engine.threads.fault_sums.NAMES``; None: nothing was told of it
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.calls.calltable import TOTALS, Callers, CallTable, Totals
+from gputop.engine.calls.calltable import TOTALS, Callers, CallTable, RowSums
 from gputop.engine.calls.failed_calls import FailedCalls
 from gputop.engine.calls.histogram import BUCKETS, Ints
 from gputop.engine.calls.launch_counts import KernelCounts, Launched
@@ -58,7 +58,7 @@ _MOST_ROWS = 16_384  # of one table; a table of calls holds no more either
 
 
 @dataclass(slots=True)
-class Threads:
+class ThreadSums:
     """Sums slices thread by thread; a thread's life runs from its first record to its exit or the end."""
 
     sums: dict[int, ThreadTick] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Threads:
         add_up(self.counted, counters.growth(self.counters, whole=True))
         self.counters = counters
 
-    def merge(self, later: Threads) -> None:
+    def merge(self, later: ThreadSums) -> None:
         """Takes in what came next."""
         for tid, part in later.sums.items():
             self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
@@ -139,8 +139,8 @@ class Tally:
     def __init__(self) -> None:
         """Start with nothing."""
         self.events = 0
-        self.table, self.totals = CallTable(), Totals.zeros(0)
-        self.threads = Threads()
+        self.table, self.totals = CallTable(), RowSums.zeros(0)
+        self.threads = ThreadSums()
         self.failed = FailedCalls()
         self.kernels = KernelCounts()
         self.gpu_work = WorkSums()
@@ -280,7 +280,7 @@ class Tally:
             raise ValueError("sums of another version")
         self.events += int(data["events"])
         merge_calls(self.table, self.totals, data)
-        threads = Threads(
+        threads = ThreadSums(
             {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)},
             dict(pairs_of(data, "born")),
             dict(pairs_of(data, "died")),
@@ -317,7 +317,7 @@ class Tally:
 
 
 def merge_calls(
-    table: CallTable, totals: Totals, data: Mapping[str, Any]
+    table: CallTable, totals: RowSums, data: Mapping[str, Any]
 ) -> tuple[Ints, npt.NDArray[np.int32]]:
     """Takes the calls that ``Tally.told`` told into a table; (places in its counts, what was added there).
 
@@ -462,4 +462,4 @@ class FileSums:
 
     def _pack(self, tally: Tally) -> None:
         self._calls.absorb(tally.table, tally.totals)
-        tally.table, tally.totals = CallTable(), Totals.zeros(0)
+        tally.table, tally.totals = CallTable(), RowSums.zeros(0)

@@ -11,7 +11,7 @@ from gputop.analysis.answer.report import Report
 from gputop.analysis.causes.cause import in_order
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.findings.findings import Outcome
-from gputop.api.looking import View, looked_at
+from gputop.api.looking import ReportExtras, looked_at
 from gputop.api.reading import Progress
 from gputop.api.session import Session
 
@@ -42,7 +42,7 @@ class IdlePieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedRecording:
     """A recording, explained; ``lost`` are (begin, end) of stretches in which records are missing."""
 
     report: Report
@@ -53,15 +53,15 @@ class Explained:
 _Found = tuple[IdlePieces, tuple[tuple[int, int], ...]]
 
 
-def explained(session: Session, progress: Progress | None = None) -> Explained:
+def explained(session: Session, progress: Progress | None = None) -> ExplainedRecording:
     """Explains a recording for export.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.
     """
-    report, (idle, lost) = looked_at(session, View(_pieces, _joined), progress)
-    return Explained(report, idle, lost)
+    report, (idle, lost) = looked_at(session, ReportExtras(_pieces, _joined), progress)
+    return ExplainedRecording(report, idle, lost)
 
 
 def _pieces(report: Report, scene: AttributionContext, outcome: Outcome) -> _Found:

@@ -14,7 +14,7 @@ from gputop.engine.calls.launch_counts import shape_text
 from gputop.engine.facts import Facts
 from gputop.engine.threads.switches import OpenThreads
 from gputop.errors import GputopError, install_command
-from gputop.exchange.explained import Explained, explained
+from gputop.exchange.explained import ExplainedRecording, explained
 from gputop.exchange.launches import kernel_names, shapes_of
 from gputop.exchange.packet_forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
 from gputop.exchange.packets import Ordered
@@ -92,7 +92,7 @@ class _Trace:
             str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
         )
 
-    def begin(self, known: Explained) -> None:
+    def begin(self, known: ExplainedRecording) -> None:
         """What does not come in the order of time: clocks, tracks, what the explanation says."""
         self._write(self._tracks.head(ARGUMENTS))
         self._write(self._tracks.explanation(known))

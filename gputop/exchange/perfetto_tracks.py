@@ -12,7 +12,7 @@ from gputop.analysis.answer.wording import loss_text
 from gputop.analysis.evidence.api_classes import ON_GPU
 from gputop.api.session import Session
 from gputop.engine.facts import Facts
-from gputop.exchange.explained import Explained
+from gputop.exchange.explained import ExplainedRecording
 from gputop.exchange.packet_forms import NEEDS_STATE, SEQUENCE
 from gputop.format import escape_text
 from probes.activities import activity_rows
@@ -148,7 +148,7 @@ class Tracks:
 
     # -- what the explanation says ----------------------------------------------------------------
 
-    def explanation(self, known: Explained) -> Any:
+    def explanation(self, known: ExplainedRecording) -> Any:
         """Idle time of GPUs by cause, findings at their worst moments, where records are lost."""
         idle, report = known.idle, known.report
         self._event(self.track("gputop"), report.start_ns, f"verdict: {report.verdict}", {})

@@ -22,7 +22,7 @@ from replay.state_snapshot import FactBook
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutResult:
     """What was cut.
 
     Attributes:
@@ -44,7 +44,7 @@ def cut(
     progress: Progress | None = None,
     *,
     force: bool = False,
-) -> Cut:
+) -> CutResult:
     """Writes the frames that cover a stretch of time to a new file.
 
     What the explanation of the part rests on goes with it: facts, and the few calls from before that say
@@ -79,7 +79,7 @@ def cut(
                     for problem in damage_of(session, end_ns, "of the recording that this is a part of: "):
                         writer.write(problem)  # all that is read is read by now
                 writer.write(item)
-            return Cut(0 if first < 0 else moments[first], moments[last], writer.events)
+            return CutResult(0 if first < 0 else moments[first], moments[last], writer.events)
 
 
 def _marks(session: Session, start_s: float | None, end_s: float | None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gputop.fleet.explain_task import content_hash
 from gputop.fleet.lake.urls import is_url
-from gputop.query.database import Answer, LockedDatabase
+from gputop.query.database import LockedDatabase, QueryResult
 
 TABLES: Final = ("sessions", "findings", "communicators")
 _ALL_ROWS: Final = 1 << 31
@@ -59,7 +59,7 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class Group:
+class SessionGroup:
     """Sessions that belong together: those of a job, of one of its ranks, or one of these alone.
 
     Attributes:
@@ -130,31 +130,31 @@ class Lake:
             return database.query(text, _ALL_ROWS, seconds).rows
 
         known = {row[0]: Recorded(*row) for row in rows(_SESSIONS)}
-        self._sessions: dict[tuple[str | None, int | None, str], Group] = {}
+        self._sessions: dict[tuple[str | None, int | None, str], SessionGroup] = {}
         for id, job, rank in rows(_MEMBERS):
             if id in known:
-                self._sessions[job, rank, id] = Group(job, rank, {id: known[id]}, _one(rank))
+                self._sessions[job, rank, id] = SessionGroup(job, rank, {id: known[id]}, _one(rank))
         for id, job, rank, cause, ns in rows(_LOSSES):
             if (job, rank, id) in self._sessions:
                 self._sessions[job, rank, id].lost_ns[cause] += ns
         ranks = Counter(id for _job, rank, id in self._sessions if rank is not None)
         self._several = {id: ranks[id] > 1 for id in known}
 
-    def jobs(self) -> list[Group]:
+    def jobs(self) -> list[SessionGroup]:
         """A group a job."""
-        return _grouped(self._sessions.values(), lambda one: Group(one.job))
+        return _grouped(self._sessions.values(), lambda one: SessionGroup(one.job))
 
-    def ranks(self, job: str | None) -> list[Group]:
+    def ranks(self, job: str | None) -> list[SessionGroup]:
         """A group a rank of a job."""
         mine = [one for one in self._sessions.values() if one.job == job]
-        return _grouped(mine, lambda one: Group(job, one.rank))
+        return _grouped(mine, lambda one: SessionGroup(job, one.rank))
 
-    def sessions(self, job: str | None, rank: int | None) -> list[Group]:
+    def sessions(self, job: str | None, rank: int | None) -> list[SessionGroup]:
         """A group a session of a rank."""
         mine = [one for one in self._sessions.values() if (one.job, one.rank) == (job, rank)]
         return _ordered(mine)
 
-    def late_in(self, group: Group, late: Iterable[Late]) -> list[Late]:
+    def late_in(self, group: SessionGroup, late: Iterable[Late]) -> list[Late]:
         """Late ranks among those of a group, in their order.
 
         A rank of a part of a job's communicator is numbered anew. So the recording says who it is, and its
@@ -168,7 +168,7 @@ class Lake:
         ]
 
 
-def late_ranks(answer: Answer) -> list[Late]:
+def late_ranks(answer: QueryResult) -> list[Late]:
     """Those of an answer of ``stragglers``, the dearest first."""
     rows: Iterable[Mapping[str, Any]] = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
     return [
@@ -201,10 +201,10 @@ def _one(rank: int | None) -> set[int]:
     return set() if rank is None else {rank}
 
 
-def _grouped(sessions: Iterable[Group], named: Any) -> list[Group]:
-    groups: dict[tuple[str | None, int | None], Group] = {}
+def _grouped(sessions: Iterable[SessionGroup], named: Any) -> list[SessionGroup]:
+    groups: dict[tuple[str | None, int | None], SessionGroup] = {}
     for one in sessions:
-        group: Group = named(one)
+        group: SessionGroup = named(one)
         group = groups.setdefault((group.job, group.rank), group)
         group.sessions |= one.sessions
         group.ranks |= one.ranks
@@ -212,10 +212,10 @@ def _grouped(sessions: Iterable[Group], named: Any) -> list[Group]:
     return _ordered(groups.values())
 
 
-def _ordered(groups: Iterable[Group]) -> list[Group]:
+def _ordered(groups: Iterable[SessionGroup]) -> list[SessionGroup]:
     """What costs most first; what costs nothing by its name."""
 
-    def place(one: Group) -> tuple[float, str, int, str]:
+    def place(one: SessionGroup) -> tuple[float, str, int, str]:
         return -one.loss_ns, one.job or "", -1 if one.rank is None else one.rank, min(one.sessions)
 
     return sorted(groups, key=place)

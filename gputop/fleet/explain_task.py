@@ -63,7 +63,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExplainOutcome:
     """What one recording came to.
 
     Attributes:
@@ -90,7 +90,7 @@ def content_hash(path: str) -> str:
     return known.hexdigest()
 
 
-def look_at_all(tasks: Sequence[Task], version: str) -> list[Outcome] | str:
+def look_at_all(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | str:
     """Explains some recordings, one behind the other.
 
     Args:
@@ -111,7 +111,7 @@ def look_at_all(tasks: Sequence[Task], version: str) -> list[Outcome] | str:
         return found
 
 
-def look_at(task: Task) -> Outcome:
+def look_at(task: Task) -> ExplainOutcome:
     """Explains one recording.
 
     Returns:
@@ -142,7 +142,7 @@ def installed() -> str:
         return f"unknown (lake {VERSION})"
 
 
-def _looked_at(path: str, name: str, session_id: str) -> Outcome:
+def _looked_at(path: str, name: str, session_id: str) -> ExplainOutcome:
     """Of a local file, which is called by its name in the rows."""
     problems: list[Row] = []
     try:
@@ -169,15 +169,15 @@ def _looked_at(path: str, name: str, session_id: str) -> Outcome:
         _finding(number, one, processes.get(one.pid, {}), session_id)
         for number, one in enumerate(report.findings if report else (), 1)
     ]
-    return Outcome(
+    return ExplainOutcome(
         {"sessions": (row,), "findings": tuple(findings), "problems": tuple(problems)}
         | {table: tuple(rows) for table, rows in found.items()},
         session_id,
     )
 
 
-def _nothing(problem: Row) -> Outcome:
-    return Outcome(dict.fromkeys(COLUMNS, ()) | {"problems": (problem,)}, problem["session_id"])
+def _nothing(problem: Row) -> ExplainOutcome:
+    return ExplainOutcome(dict.fromkeys(COLUMNS, ()) | {"problems": (problem,)}, problem["session_id"])
 
 
 def unreadable(path: str, text: str, session_id: str | None) -> Row:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gputop.api.reading import Progress
-from gputop.fleet.explain_task import Outcome, Task, unreadable
+from gputop.fleet.explain_task import ExplainOutcome, Task, unreadable
 from gputop.fleet.lake.lake import add_piece, adding_to, known_in
 from gputop.fleet.lake.lake_sources import Found, sources
 from gputop.fleet.lake.lake_tables import COLUMNS, Row
@@ -83,7 +83,7 @@ class _Run:
         self.explained = self.taken = 0
         self._begin()
 
-    def take(self, task: Task, outcome: Outcome | None) -> None:
+    def take(self, task: Task, outcome: ExplainOutcome | None) -> None:
         """What a recording came to; None: it is not known, and the next run tries again."""
         self.taken += 1
         if outcome is None:

@@ -17,7 +17,7 @@ from textual.theme import Theme
 from textual.widgets import DataTable, Footer, Static
 
 from gputop.errors import GputopError
-from gputop.fleet.browse import Group, Lake, Late, Recorded, why_not
+from gputop.fleet.browse import Lake, Late, Recorded, SessionGroup, why_not
 from gputop.format import NS_PER_S, clip, escape_text, format_count, format_hours, format_ns, width_of
 from gputop.process.event_loop import SureTimers
 
@@ -91,8 +91,8 @@ class LakeScreen(SureTimers):
             self.register_theme(one)
         if theme:
             self.theme = theme
-        self._place: list[Group] = []  # the job, then the rank that is gone into
-        self._rows: list[Group] = []
+        self._place: list[SessionGroup] = []  # the job, then the rank that is gone into
+        self._rows: list[SessionGroup] = []
         self._late: Sequence[Late] | None = None
         self._late_why = "searching for late ranks"
 
@@ -156,7 +156,7 @@ class LakeScreen(SureTimers):
 
     # -- what is shown --------------------------------------------------------------------------------
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[SessionGroup]:
         if not self._place:
             return self._lake.jobs()
         job = self._place[0].job
@@ -183,7 +183,7 @@ class LakeScreen(SureTimers):
         self.query_one("#place", Static).update(" › ".join(map(escape_text, steps)) + f": {level}")
         self._tell(row)
 
-    def _cells(self, level: str, one: Group) -> Mapping[str, str]:
+    def _cells(self, level: str, one: SessionGroup) -> Mapping[str, str]:
         late = self._lake.late_in(one, self._late or ())
         unknown = "not known" if self._late is None else ""
         cells = {
@@ -231,11 +231,11 @@ def _text(head: str, cell: str) -> Text:
     return Text(cell, justify="right" if head in _FIGURES else "left", no_wrap=True)
 
 
-def _same(one: Group, other: Group) -> bool:
+def _same(one: SessionGroup, other: SessionGroup) -> bool:
     return (one.job, one.rank) == (other.job, other.rank)
 
 
-def _named(one: Group, step: int) -> str:
+def _named(one: SessionGroup, step: int) -> str:
     if step == 0:
         return one.job or "job unknown"
     return "rank unknown" if one.rank is None else f"rank {one.rank}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gputop.fleet.lake.lake_summary import Part, Summary
+from gputop.fleet.lake.lake_summary import LakeSummary, TopRows
 from gputop.fleet.lake.questions import GROUPS
 from gputop.fleet.ranks.stragglers import Stragglers
 from gputop.format import NS_PER_S, format_count, format_hours, format_ns, format_percent
-from gputop.query.database import Answer
+from gputop.query.database import QueryResult
 from gputop.report_page.document import document
 from gputop.report_page.markup import figure, items, sentence, table, text
 
@@ -34,7 +34,7 @@ _RANKS: Final = (
 _OTHERS: Final = ("job", "communicator", "seen", "ranks", "collectives", "clock_error_ms", "why")
 
 
-def fleet_page(summary: Summary, name: str) -> str:
+def fleet_page(summary: LakeSummary, name: str) -> str:
     """The page; each figure of a table is exactly that of ``gputop fleet … --json``.
 
     Args:
@@ -63,7 +63,7 @@ def fleet_page(summary: Summary, name: str) -> str:
     return document(f"gputop fleet report: {name}", [("recordings", about)], _first(summary), sections)
 
 
-def _first(summary: Summary) -> str:
+def _first(summary: LakeSummary) -> str:
     """The first sentences, and the GPU time as parts that add up."""
     known, (dearest, *_) = summary.coverage, (*summary.overviews["cause"].answer.rows, None)
     span, least, most = (int(known[key] or 0) for key in ("gpu_ns", "idle_least_ns", "idle_most_ns"))
@@ -114,21 +114,23 @@ def _ranks(ranks: Stragglers) -> str:
         )
     elsewhere = "gputop fleet stragglers --all"
     return (
-        _table("Ranks that other ranks wait for", Part(late, ranks.late), elsewhere)
+        _table("Ranks that other ranks wait for", TopRows(late, ranks.late), elsewhere)
         + items(notes, "notes")
-        + _table("Of the other communicators", Part(others, _all(ranks) - ranks.late), elsewhere)
+        + _table("Of the other communicators", TopRows(others, _all(ranks) - ranks.late), elsewhere)
     )
 
 
-def _chosen(answer: Answer, columns: Sequence[str], *, late: bool) -> Answer:
+def _chosen(answer: QueryResult, columns: Sequence[str], *, late: bool) -> QueryResult:
     """Rows with a late rank, or those without, by the columns that say something of these."""
     where = [answer.columns.index(name) for name in columns]
     whose = answer.columns.index("late_rank")
     rows = [row for row in answer.rows if (row[whose] is not None) == late][:ROWS]
-    return Answer(tuple(columns), tuple(tuple(row[place] for place in where) for row in rows), more=False)
+    return QueryResult(
+        tuple(columns), tuple(tuple(row[place] for place in where) for row in rows), more=False
+    )
 
 
-def _coverage(summary: Summary) -> str:
+def _coverage(summary: LakeSummary) -> str:
     known = summary.coverage
     rows = (
         ("GPU time recorded", "gpu_ns"),
@@ -155,7 +157,7 @@ def _coverage(summary: Summary) -> str:
     return sums + items(notes, "notes") + files
 
 
-def _table(name: str, part: Part, elsewhere: str) -> str:
+def _table(name: str, part: TopRows, elsewhere: str) -> str:
     answer = part.answer
     if not answer.rows:
         return ""

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from gputop.errors import GputopError, install_command
-from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task, installed, look_at_all
+from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, installed, look_at_all
 from gputop.fleet.worker_answers import checked
 from gputop.fleet.workers import TRIES, Engine
 from gputop.process.isolation import isolate_children
@@ -33,7 +33,7 @@ _OWN: Final[dict[str, list[str]]] = {
     # a module, no text: Dask would write that into a folder that others can write to
     "distributed.worker.preload": ["gputop.fleet.dask_setup"],
 }
-Found = tuple[Task, Outcome | None]
+Found = tuple[Task, ExplainOutcome | None]
 
 
 @contextmanager
@@ -138,7 +138,7 @@ class _Dask:
 
     def _done(
         self, batches: Sequence[list[Task]], stopped: Callable[[], bool]
-    ) -> Iterator[tuple[list[Task], list[Outcome] | None]]:
+    ) -> Iterator[tuple[list[Task], list[ExplainOutcome] | None]]:
         """Batches as they are done, None where workers died over one; ends early when it is told to stop."""
         running: dict[Any, list[Task]] = {}
         for batch in batches:
@@ -158,7 +158,7 @@ class _Dask:
         finally:
             self._client.cancel([*running])
 
-    def _result(self, future: Any, count: int) -> list[Outcome] | None:
+    def _result(self, future: Any, count: int) -> list[ExplainOutcome] | None:
         try:
             found = checked(future.result(), count)
         except (CancelledError, OSError) as error:  # of dask's: CommClosedError is an OSError

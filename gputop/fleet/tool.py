@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from gputop.errors import USAGE, CommandError
 from gputop.fleet.lake.lake import open_lake
 from gputop.fleet.lake.lake_tables import COLUMNS
-from gputop.fleet.lake.pieces import Part
+from gputop.fleet.lake.pieces import LakeSelection
 from gputop.fleet.lake.questions import FINDINGS, GROUPS, overview
 from gputop.fleet.ranks.stragglers import COLUMNS as OF_RANKS
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
@@ -35,7 +35,7 @@ def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str 
         most = offset_of(cursor) + limit
         if (action == "sql") != bool(query):
             raise CommandError("query goes with action sql, and with no other", USAGE)
-        part = Part(job=None if job is None else job.removeprefix(BEGIN).removesuffix(END))
+        part = LakeSelection(job=None if job is None else job.removeprefix(BEGIN).removesuffix(END))
         if action == "stragglers":
             return _stragglers(lake, part, most, cursor, limit)
         if by not in GROUPS:
@@ -48,7 +48,7 @@ def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str 
     return query_fleet
 
 
-def _stragglers(lake: str, part: Part, most: int, cursor: str | None, limit: int) -> str:
+def _stragglers(lake: str, part: LakeSelection, most: int, cursor: str | None, limit: int) -> str:
     found = _of(lake, TABLES, part, lambda database: stragglers(database, SECONDS, rest=False, limit=most))
     fixed = {
         "action": "stragglers",
@@ -60,7 +60,7 @@ def _stragglers(lake: str, part: Part, most: int, cursor: str | None, limit: int
     return rows_page(fixed, found.answer, "", _KNOWN, cursor, limit)
 
 
-def _of(lake: str, tables: Collection[str], part: Part, ask: Callable[[LockedDatabase], _T]) -> _T:
+def _of(lake: str, tables: Collection[str], part: LakeSelection, ask: Callable[[LockedDatabase], _T]) -> _T:
     """The answer of a part of a lake, of which something must be there."""
     database = open_lake(lake, tables, part)
     try:

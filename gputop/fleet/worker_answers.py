@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gputop.fleet.explain_task import Outcome
+from gputop.fleet.explain_task import ExplainOutcome
 from gputop.fleet.lake.lake_tables import COLUMNS, INT, REAL, TEXT, Row
 
 _MOST_ROWS: Final = 1 << 18  # of one recording: its collectives are bounded, each by far less
@@ -16,7 +16,7 @@ _MOST_INT: Final = 1 << 63
 _MORE: Final = {"sessions": {"recording": TEXT, "until_ns": INT}}
 
 
-def checked(told: Any, count: int) -> list[Outcome] | str:
+def checked(told: Any, count: int) -> list[ExplainOutcome] | str:
     """What a task came to: an outcome for each recording, of known tables and columns; or a sentence.
 
     Args:
@@ -33,8 +33,8 @@ def checked(told: Any, count: int) -> list[Outcome] | str:
     return [_outcome(one) for one in told]
 
 
-def _outcome(told: Any) -> Outcome:
-    if not isinstance(told, Outcome) or not isinstance(told.rows, Mapping):
+def _outcome(told: Any) -> ExplainOutcome:
+    if not isinstance(told, ExplainOutcome) or not isinstance(told.rows, Mapping):
         raise ValueError("no tables")
     if not isinstance(told.session_id, str | None):
         raise ValueError("a recording's hash that is none")
@@ -45,7 +45,7 @@ def _outcome(told: Any) -> Outcome:
         raise ValueError("a table without rows")
     if sum(map(len, rows.values())) > _MOST_ROWS:
         raise ValueError("more rows than a recording has")
-    return Outcome(
+    return ExplainOutcome(
         {table: tuple(_row(table, row) for row in rows[table]) for table in COLUMNS}, told.session_id
     )
 

@@ -9,13 +9,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from gputop.fleet.explain_task import WORKER_MEMORY, Outcome, Task, look_at
+from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, look_at
 from gputop.parts.mapreduce import use_processors
 from gputop.process.isolation import isolate_children
 from gputop.query.forked import bound_memory
 
 # explains tasks until it is told to stop; None: workers died over it again and again
-Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, Outcome | None]]]
+Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, ExplainOutcome | None]]]
 TRIES = 2  # alone, after it was at hand when a worker died
 _AHEAD = 2  # tasks a worker that are handed out at once
 _ASK_S = 0.2
@@ -28,13 +28,15 @@ def processes(workers: int) -> Engine:
     What is at hand when it is told to stop is done to the end.
     """
 
-    def outcomes(tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[tuple[Task, Outcome | None]]:
+    def outcomes(
+        tasks: Sequence[Task], stopped: Callable[[], bool]
+    ) -> Iterator[tuple[Task, ExplainOutcome | None]]:
         suspects: list[Task] = []
         todo = deque(tasks)
         while todo and not stopped():
             lost: list[Task] = []
             with _pool(workers) as pool:
-                running: dict[Future[Outcome], Task] = {}
+                running: dict[Future[ExplainOutcome], Task] = {}
                 while running or (todo and not lost and not stopped()):
                     while todo and not lost and len(running) < _AHEAD * workers and not stopped():
                         task = todo.popleft()
@@ -57,7 +59,7 @@ def processes(workers: int) -> Engine:
     return outcomes
 
 
-def _alone(task: Task) -> Outcome | None:
+def _alone(task: Task) -> ExplainOutcome | None:
     for _ in range(TRIES):
         with _pool(1) as pool:
             try:

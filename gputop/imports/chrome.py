@@ -24,8 +24,8 @@ from gputop.analysis.evidence.api_classes import (
     WAIT,
 )
 from gputop.api.foreign_files import named
-from gputop.imports.gathered import Trace, gpu_facts
-from gputop.imports.json_events import Events
+from gputop.imports.gathered import GatheredTrace, gpu_facts
+from gputop.imports.json_events import JsonEvents
 from gputop.imports.names import FRAME_KINDS, bytes_of, cleaned, collective_of, cuda_name, python_name
 from gputop.imports.opened import unpacked
 from gputop.imports.sqlite_tables import whole
@@ -61,7 +61,7 @@ _NO_SWITCHES: Final = (
 _COARSE: Final = "the trace has no baseTimeNanoseconds: its times are microseconds since 1970 {}"
 
 
-def read_chrome(path: str, folder: str | None = None) -> Trace:
+def read_chrome(path: str, folder: str | None = None) -> GatheredTrace:
     """Everything of such a trace that gputop knows.
 
     Args:
@@ -71,10 +71,10 @@ def read_chrome(path: str, folder: str | None = None) -> Trace:
     Raises:
         ImportFileError: It is damaged, or holds no events.
     """
-    trace = Trace("kineto", folder)
+    trace = GatheredTrace("kineto", folder)
     reader = _Reader(trace)
     with unpacked(path) as pieces:
-        events = Events(path, pieces)
+        events = JsonEvents(path, pieces)
         for some in events:
             for event in some:
                 if isinstance(event, dict):
@@ -92,7 +92,7 @@ _Collective = tuple[int, int, int, int, str, int, int]  # begin, end, pid, tid, 
 class _Reader:
     """Takes events."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: GatheredTrace) -> None:
         self._trace = trace
         self._skipped = 0
         self._hip = self._elsewhere = self._doubles = False

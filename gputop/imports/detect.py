@@ -11,7 +11,7 @@ from typing import Final
 from gputop.api.foreign_files import named, recognise
 from gputop.errors import SessionNotFoundError, SessionUnreadableError
 from gputop.imports.chrome import read_chrome
-from gputop.imports.gathered import ImportFileError, Trace
+from gputop.imports.gathered import GatheredTrace, ImportFileError
 from gputop.imports.ingero import is_ingero, read_ingero
 from gputop.imports.nsys import is_nsys, read_nsys
 from gputop.imports.opened import head_of, is_packed, unpacked
@@ -23,7 +23,7 @@ from replay.ownership import is_session
 _SQLITE: Final = b"SQLite format 3\x00"
 
 
-def read_trace(path: str, folder: str | None = None) -> Trace:
+def read_trace(path: str, folder: str | None = None) -> GatheredTrace:
     """What a trace holds.
 
     Args:
@@ -66,7 +66,7 @@ def read_trace(path: str, folder: str | None = None) -> Trace:
     )
 
 
-def _database(path: str, folder: str | None) -> Trace:
+def _database(path: str, folder: str | None) -> GatheredTrace:
     with Tables(path) as tables:
         if is_ingero(tables):
             return read_ingero(tables, folder)
@@ -81,7 +81,7 @@ def _database(path: str, folder: str | None) -> Trace:
     )
 
 
-def _unpacked_database(path: str, folder: str | None) -> Trace:
+def _unpacked_database(path: str, folder: str | None) -> GatheredTrace:
     """SQLite reads files at any place, so that it has to lie unpacked."""
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         with unpacked(path) as pieces:

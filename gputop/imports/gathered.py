@@ -74,7 +74,7 @@ class ImportFileError(GputopError):
 
 
 @dataclass(slots=True)
-class Trace:
+class GatheredTrace:
     """What was read; times are ns of one clock, the source's own.
 
     Attributes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gputop.imports.gathered import Trace, gpu_facts
+from gputop.imports.gathered import GatheredTrace, gpu_facts
 from gputop.imports.sqlite_tables import Tables, whole
 
 _RUNTIME, _HOST, _DRIVER, _IO, _NET = 1, 3, 4, 5, 7
@@ -28,9 +28,9 @@ def is_ingero(tables: Tables) -> bool:
     return {"timestamp", "source", "op", "duration"} <= tables.columns.get("events", frozenset())
 
 
-def read_ingero(tables: Tables, folder: str | None = None) -> Trace:
+def read_ingero(tables: Tables, folder: str | None = None) -> GatheredTrace:
     """Everything of such a file but its verdicts, which were made from counters of one window."""
-    trace = Trace("ingero", folder, realtime_ns=0)
+    trace = GatheredTrace("ingero", folder, realtime_ns=0)
     trace.unproved = "Ingero records no streams"
     ops = {
         (whole(row["source_id"]), whole(row["op_id"])): str(row["name"])
@@ -51,7 +51,7 @@ def read_ingero(tables: Tables, folder: str | None = None) -> Trace:
 
 
 def _event(
-    trace: Trace,
+    trace: GatheredTrace,
     row: dict[str, Any],
     ops: dict[tuple[int, int], str],
     stacks: dict[int, int],
@@ -79,7 +79,7 @@ def _event(
         trace.activity(what, at - duration, at, pid=pid, tid=tid, **size)
 
 
-def _stacks(tables: Tables, trace: Trace) -> dict[int, int]:
+def _stacks(tables: Tables, trace: GatheredTrace) -> dict[int, int]:
     numbers: dict[int, int] = {}
     for row in tables.rows("stack_traces", ("hash", "frames")):
         try:
@@ -94,7 +94,7 @@ def _stacks(tables: Tables, trace: Trace) -> dict[int, int]:
     return numbers
 
 
-def _sessions(tables: Tables, trace: Trace) -> None:
+def _sessions(tables: Tables, trace: GatheredTrace) -> None:
     columns = ("gpu_model", "gpu_driver", "kernel", "cpu_cores", "node")
     for row in tables.rows("sessions", columns):
         if row["gpu_model"]:
@@ -105,7 +105,9 @@ def _sessions(tables: Tables, trace: Trace) -> None:
         trace.header["machine"] = {**machine, **({"host": str(row["node"])} if row["node"] else {})}
 
 
-def _totals(tables: Tables, trace: Trace, ops: dict[tuple[int, int], str], names: dict[int, str]) -> None:
+def _totals(
+    tables: Tables, trace: GatheredTrace, ops: dict[tuple[int, int], str], names: dict[int, str]
+) -> None:
     """What exists only as totals of a minute: how much of each process was stored, and what was not."""
     sums: dict[tuple[int, int, int], list[int]] = {}
     for row in tables.rows("event_aggregates", _TOTALS):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import PYTHON, WAIT
-from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, Trace
+from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, GatheredTrace
 from gputop.imports.names import FRAME_KINDS, collective_of, frame_of
 from gputop.imports.spool import Ints, Key, Rows, Spool
 
@@ -20,7 +20,7 @@ _UNNAMED: Final = 0
 _FROM: Final = 1 << 32  # numbers of stacks begin here: lower ones say why there is none
 
 
-def join(trace: Trace) -> None:
+def join(trace: GatheredTrace) -> None:
     """Replaces the tables of calls and activities by those in which each row knows the others."""
     if not len(trace.calls):
         _link(trace)
@@ -37,13 +37,13 @@ def join(trace: Trace) -> None:
     _link(trace)
 
 
-def _ranks(trace: Trace) -> Ints:
+def _ranks(trace: GatheredTrace) -> Ints:
     """The threads that call or are in a frame, in order."""
     chunks = chain(trace.calls.chunks(), trace.frames.chunks())
     return np.array(sorted({tid for chunk in chunks for tid in np.unique(chunk["tid"]).tolist()}), np.int64)
 
 
-def _start(trace: Trace) -> int:
+def _start(trace: GatheredTrace) -> int:
     return min(int(chunk["begin"].min()) for chunk in chain(trace.calls.chunks(), trace.frames.chunks()))
 
 
@@ -71,7 +71,7 @@ class _Tree:
         return node
 
 
-def _nest(trace: Trace, key: Key) -> None:
+def _nest(trace: GatheredTrace, key: Key) -> None:
     """Of each call the stack, whether it lies in another one, and which one is outermost."""
     splitters = (
         trace.calls.splitters(key) if len(trace.calls) > len(trace.frames) else trace.frames.splitters(key)
@@ -167,7 +167,7 @@ def _by_correlation(rows: Rows) -> Ints:
     return np.where(number >= 0, number, -1 - (rows["begin"] & ((1 << 40) - 1)))
 
 
-def _link(trace: Trace) -> None:
+def _link(trace: GatheredTrace) -> None:
     """Each row of the GPU gets its call, each call what its rows tell of it."""
     if not len(trace.given):
         return
@@ -219,7 +219,7 @@ def _tell(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -> None
         calls["aux"][event] = told["event"][event]
 
 
-def _collectives(trace: Trace) -> Ints:
+def _collectives(trace: GatheredTrace) -> Ints:
     """Texts that name a kernel of NCCL, and the function of each: columns of a table."""
     named = [(number, collective_of(text)) for text, number in list(trace.texts.items()) if "nccl" in text]
     return np.array([(number, trace.function(name)) for number, name in named if name], np.int64).reshape(
@@ -227,7 +227,9 @@ def _collectives(trace: Trace) -> Ints:
     )
 
 
-def _wrapped(trace: Trace, calls: Rows, rows: Rows, found: Ints, known: Any, collectives: Ints) -> Rows:
+def _wrapped(
+    trace: GatheredTrace, calls: Rows, rows: Rows, found: Ints, known: Any, collectives: Ints
+) -> Rows:
     """Calls of NCCL around launches of its kernels, where the trace has none: one makes such a launch."""
     place = np.minimum(np.searchsorted(collectives[:, 0], rows["name"]), len(collectives) - 1)
     mine = np.flatnonzero(known & (collectives[place, 0] == rows["name"]))

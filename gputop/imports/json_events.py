@@ -25,7 +25,7 @@ _ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _SKIPPED: Final = " \t\r\n,"
 
 
-class Events:
+class JsonEvents:
     """Reads such a trace once.
 
     Attributes:

@@ -21,7 +21,7 @@ from gputop.analysis.evidence.api_classes import (
     SPAN,
     WAIT,
 )
-from gputop.imports.gathered import Trace, gpu_facts
+from gputop.imports.gathered import GatheredTrace, gpu_facts
 from gputop.imports.names import FRAME_KINDS, cleaned, collective_of
 from gputop.imports.sqlite_tables import Tables, whole
 
@@ -71,9 +71,9 @@ def is_nsys(tables: Tables) -> bool:
     return "StringIds" in tables.columns and bool({_CALLS, *_ON_GPU} & set(tables.columns))
 
 
-def read_nsys(tables: Tables, folder: str | None = None) -> Trace:
+def read_nsys(tables: Tables, folder: str | None = None) -> GatheredTrace:
     """Everything of such a file that gputop knows."""
-    trace = Trace("nsys", folder)
+    trace = GatheredTrace("nsys", folder)
     texts = {whole(row["id"]): str(row["value"]) for row in tables.rows("StringIds", ("id", "value"))}
     for row in tables.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         trace.realtime_ns = whole(row["utcEpochNs"])
@@ -92,7 +92,7 @@ def _process(number: Any) -> int:
     return whole(number) >> 24 & 0x3FFFFF
 
 
-def _thread(trace: Trace, number: Any) -> tuple[int, int]:
+def _thread(trace: GatheredTrace, number: Any) -> tuple[int, int]:
     pid = _process(number)
     return pid, trace.thread(pid, whole(number) & 0xFFFFFF)
 
@@ -108,14 +108,14 @@ def _number(value: Any) -> int:
     return number if 0 <= number < _NONE else -1
 
 
-def _settled(trace: Trace, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _settled(trace: GatheredTrace, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         if not number % 4096:
             trace.settle()
         yield row
 
 
-def _calls(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _calls(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     stacks = _Stacks(trace, tables, "CUDA_CALLCHAINS", _OF_CALLS, texts)
     columns = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue", "callchainId")
     for row in _settled(trace, tables.rows(_CALLS, columns)):
@@ -130,7 +130,7 @@ def _calls(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
         trace.call(whole(row["start"]), whole(row["end"]), pid, tid, name, **known)
 
 
-def _given(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _given(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     devices = {
         (whole(row["pid"], -1), whole(row["cudaId"], -1)): whole(row["gpuId"], -1)
         for row in tables.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
@@ -167,7 +167,7 @@ def _given(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
             trace.give(what, whole(row["start"]), whole(row["end"]), name, **known)
 
 
-def _waits(tables: Tables, trace: Trace) -> None:
+def _waits(tables: Tables, trace: GatheredTrace) -> None:
     columns = ("start", "end", "globalPid", "deviceId", "streamId", "correlationId", "syncType", "eventId")
     for row in _settled(trace, tables.rows(_WAITS, columns)):
         pid = _process(row["globalPid"])
@@ -188,7 +188,7 @@ def _waits(tables: Tables, trace: Trace) -> None:
         trace.give("", 0, 0, correlation=correlation, event=event, stream=stream)
 
 
-def _ranges(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _ranges(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     """NVTX ranges: what the program itself calls its parts."""
     columns = ("start", "end", "text", "textId", "globalTid", "eventType")
     for row in _settled(trace, tables.rows("NVTX_EVENTS", columns)):
@@ -210,7 +210,7 @@ def _nccl(name: str) -> str:
     return collective_of(name) if name.startswith("nccl:") else collective_of(name.removeprefix("nccl"))
 
 
-def _system(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _system(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     """Calls of the operating system's libraries, and what the profiler did itself."""
     for row in _settled(trace, tables.rows("OSRT_API", ("start", "end", "globalTid", "nameId"))):
         if row["end"] is not None and row["globalTid"] is not None:
@@ -224,7 +224,7 @@ def _system(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
             trace.activity(OVERHEAD, whole(row["start"]), whole(row["end"]), name, pid=pid, tid=tid)
 
 
-def _samples(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
+def _samples(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     """Where threads were on a CPU, at some moments."""
     stacks = _Stacks(trace, tables, "SAMPLING_CALLCHAINS", _OF_SAMPLES, texts)
     for row in _settled(trace, tables.rows("COMPOSITE_EVENTS", ("id", "start", "globalTid"))):
@@ -235,7 +235,9 @@ def _samples(tables: Tables, trace: Trace, texts: Mapping[int, str]) -> None:
 class _Stacks:
     """Stacks of a table of call chains, by their numbers there; equal ones are one."""
 
-    def __init__(self, trace: Trace, tables: Tables, table: str, kind: int, texts: Mapping[int, str]) -> None:
+    def __init__(
+        self, trace: GatheredTrace, tables: Tables, table: str, kind: int, texts: Mapping[int, str]
+    ) -> None:
         chains: dict[int, list[tuple[int, int, int]]] = {}
         for row in tables.rows(table, ("id", "stackDepth", "symbol", "module")):
             frame = whole(row["stackDepth"]), whole(row["symbol"], -1), whole(row["module"], -1)
@@ -255,7 +257,7 @@ class _Stacks:
         return self._number.get(whole(chain, -1), 0)
 
 
-def _switches(tables: Tables, trace: Trace) -> bool:
+def _switches(tables: Tables, trace: GatheredTrace) -> bool:
     """Stays off the CPU, by the scheduler's events; whether there are any.
 
     A thread is off from one that takes it off a CPU to the next one that puts it on one. Of the time before
@@ -281,7 +283,7 @@ def _switches(tables: Tables, trace: Trace) -> bool:
     return seen
 
 
-def _about(tables: Tables, trace: Trace, texts: Mapping[int, str], *, switches: bool) -> None:
+def _about(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str], *, switches: bool) -> None:
     for row in tables.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory", "uuid", "smCount")):
         total = whole(row["totalMemory"]) if row["totalMemory"] else None
         facts = gpu_facts(whole(row["id"]), str(row["name"] or ""), str(row["uuid"] or ""), total)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import ON_GPU
 from gputop.files.output_files import new_session
-from gputop.imports.gathered import ImportFileError, Trace, gpu_facts
+from gputop.imports.gathered import GatheredTrace, ImportFileError, gpu_facts
 from gputop.imports.joining import join
 from gputop.imports.spool import Cursor, Ints, Rows, key_of
 from probes import api
@@ -40,7 +40,7 @@ _ABSENT: Final = "not in the trace that was imported"
 _MOST_NS: Final = 1 << 62
 
 
-def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, int]:
+def write_trace(trace: GatheredTrace, path: str, *, force: bool = False) -> tuple[int, int]:
     """Writes the session file, with ``force`` over an older one; returns its calls and activities.
 
     Raises:
@@ -73,7 +73,7 @@ def write_trace(trace: Trace, path: str, *, force: bool = False) -> tuple[int, i
     return counts
 
 
-def _bounds(trace: Trace) -> tuple[int, int]:
+def _bounds(trace: GatheredTrace) -> tuple[int, int]:
     """The earliest begin and the latest end."""
     low, high = [], []
     for spool in (trace.calls, trace.activities, trace.given, trace.switches):
@@ -90,7 +90,7 @@ def _bounds(trace: Trace) -> tuple[int, int]:
     return min(low), max(high)
 
 
-def _complete(trace: Trace) -> None:
+def _complete(trace: GatheredTrace) -> None:
     """What follows from the rows: which GPUs were at work, whose work it was where only one can be meant."""
     pids = set().union(*(spool.values("pid") for spool in (trace.calls, trace.activities, trace.switches)))
     for pid in sorted(pids):
@@ -110,7 +110,7 @@ def _complete(trace: Trace) -> None:
 # -- what holds for all of it ------------------------------------------------------------------------------
 
 
-def _facts(trace: Trace, start: int) -> Iterator[Item]:
+def _facts(trace: GatheredTrace, start: int) -> Iterator[Item]:
     yield Sample(APIS, start, {"rows": [_row(name) for name in trace.functions]})
     for pid, facts in sorted(trace.processes.items()):
         known = {"pid": pid, "watched": True, "seen_ns": start, "exited_ns": None, "command": "", "user": ""}
@@ -148,7 +148,7 @@ def _row(name: str) -> list[str]:
     return [name, layer, "other"]
 
 
-def _stacks(trace: Trace, start: int) -> Iterator[Item]:
+def _stacks(trace: GatheredTrace, start: int) -> Iterator[Item]:
     numbers: list[int] = []
     told: list[list[list[Any]]] = []
     size = 0
@@ -164,7 +164,7 @@ def _stacks(trace: Trace, start: int) -> Iterator[Item]:
         yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": told})
 
 
-def _communicators(trace: Trace, start: int) -> Records:
+def _communicators(trace: GatheredTrace, start: int) -> Records:
     """Who is which rank of what: the trace tells no joining, so that it lies before everything."""
     only = next(iter(trace.processes)) if len(trace.processes) == 1 else -1
     known = {
@@ -187,7 +187,7 @@ def _communicators(trace: Trace, start: int) -> Records:
 # -- rows, a tick at a time --------------------------------------------------------------------------------
 
 
-def _ticks(trace: Trace, start: int, end: int, shift: int) -> Iterator[Item]:
+def _ticks(trace: GatheredTrace, start: int, end: int, shift: int) -> Iterator[Item]:
     span = end - start
     step = max(min(max(_TICK_NS[0], -(-span // _TICKS)), _TICK_NS[1]), -(-span // _MOST_TICKS))
     marks = [*range(start + step, end, step), max(end, start + 1)]
@@ -238,7 +238,7 @@ def _numbered(records: Records, following: dict[int, int]) -> Records:
     return records
 
 
-def _streams(trace: Trace) -> dict[int, int]:
+def _streams(trace: GatheredTrace) -> dict[int, int]:
     """The stream that a program's handle means, by the calls that gave it something."""
     found: dict[int, int] = {}
     for chunk in trace.calls.chunks():

@@ -23,7 +23,7 @@ from gputop.analysis.evidence.api_classes import (
     RANGE,
     WAIT,
 )
-from gputop.imports.gathered import ImportFileError, Trace
+from gputop.imports.gathered import GatheredTrace, ImportFileError
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked
 from gputop.imports.sqlite_tables import whole
@@ -73,13 +73,13 @@ def is_wprof(head: bytes) -> bool:
     return line.startswith(b"{") and b'"timer_freq_hz"' in line and b'"stack_cnt"' in line
 
 
-def read_wprof(path: str, folder: str | None = None) -> Trace:
+def read_wprof(path: str, folder: str | None = None) -> GatheredTrace:
     """Everything of such a file that gputop knows.
 
     Raises:
         ImportFileError: It is damaged.
     """
-    trace = Trace("wprof", folder)
+    trace = GatheredTrace("wprof", folder)
     reader = _Reader(trace)
     with unpacked(path) as pieces:
         for number, line in enumerate(_lines(path, pieces), 1):
@@ -109,7 +109,7 @@ def _lines(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 class _Reader:
     """Takes lines."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: GatheredTrace) -> None:
         self._trace = trace
         self._header: Mapping[str, Any] = {}
         self._left: dict[int, tuple[int, int, int]] = {}  # of each thread: when, and who took its CPU

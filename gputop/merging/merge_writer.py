@@ -18,9 +18,9 @@ from gputop.errors import GputopError
 from gputop.files.output_files import new_session
 from gputop.files.whole import damage_of
 from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot
-from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, Place, most_parts
+from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, PartOffset, most_parts
 from gputop.merging.rank_collectives import ranks_of
-from gputop.merging.ticks import Source, Weaver, moments_of
+from gputop.merging.ticks import PartReader, Weaver, moments_of
 from probes.samples import GpuData, listed_gpus, process_data
 from probes.schema import Kind, Records
 from probes.source import GPUS, Sample
@@ -32,7 +32,7 @@ _ALIKE: Final = ("source", "unproved", "states")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MergedPart:
     """One of the recordings.
 
     Attributes:
@@ -67,7 +67,7 @@ class Merged:
         duration_ns: Of it.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[MergedPart, ...]
     records: int
     duration_ns: int
 
@@ -156,10 +156,10 @@ def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
     return machine if isinstance(machine, Mapping) else {}
 
 
-def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]:
+def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[MergedPart]:
     hosts: list[Session] = []  # the first recording of each
     clocks: list[Clock] = []  # of each host
-    parts: list[Part] = []
+    parts: list[MergedPart] = []
     for one in sessions:
         host = next(
             (row for row, known in enumerate(hosts) if one_boot(known.header, one.header)), len(hosts)
@@ -169,17 +169,17 @@ def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]
             hosts.append(one)
         totals = one.totals()
         pids = frozenset(row.pid for row in totals.processes if row.calls or row.threads)
-        parts.append(Part(one, host, clocks[host], pids))
+        parts.append(MergedPart(one, host, clocks[host], pids))
     return parts
 
 
-def _imported_parts(sessions: Sequence[Session], progress: Progress | None) -> list[Part]:
+def _imported_parts(sessions: Sequence[Session], progress: Progress | None) -> list[MergedPart]:
     """Ranks of a job by what another tool wrote of each: no file names its machine's boot.
 
     Ranks whose GPUs are different ones are taken for those of one machine, in the order of their names: there
     GPUs are numbered once. Wall clocks of one machine are one.
     """
-    hosts: list[list[Part]] = []
+    hosts: list[list[MergedPart]] = []
     for one in sessions:
         pids = frozenset(row.pid for row in one.totals().processes if row.calls or row.threads)
         host = next((row for row, known in enumerate(hosts) if _beside(known, one, pids)), len(hosts))
@@ -194,12 +194,12 @@ def _imported_parts(sessions: Sequence[Session], progress: Progress | None) -> l
             )
         else:
             clock = _clock(hosts[0][0].session, one, progress) if host else _SAME
-        hosts[host].append(Part(one, host, clock, pids))
+        hosts[host].append(MergedPart(one, host, clock, pids))
     found = {part.session.path: part for parts in hosts for part in parts}
     return [found[one.path] for one in sessions]
 
 
-def _beside(known: Sequence[Part], one: Session, pids: frozenset[int]) -> bool:
+def _beside(known: Sequence[MergedPart], one: Session, pids: frozenset[int]) -> bool:
     """Whether a rank may be on the machine of these: other GPUs, other processes, a clock since 1970."""
     return all(
         not _gpus(part.session) & _gpus(one)
@@ -233,7 +233,7 @@ def _clock(first: Session, other: Session, progress: Progress | None) -> Clock:
     return Clock(wall.later_ns, None, wall.how, f"{wall.told}; {found}")
 
 
-def _check_shared(parts: Sequence[Part]) -> None:
+def _check_shared(parts: Sequence[MergedPart]) -> None:
     """No process may be in two parts at a time: its calls would be counted twice."""
     for place, one in enumerate(parts):
         for other in parts[:place]:
@@ -247,14 +247,16 @@ def _check_shared(parts: Sequence[Part]) -> None:
                 )
 
 
-def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis: Apis) -> Source:
+def _source(
+    part: MergedPart, parts: Sequence[MergedPart], number: int, start_ns: int, apis: Apis
+) -> PartReader:
     session = part.session
     beside: list[GpuData] = []  # the other GPUs of the machine, each told of by its own rank
     if _is_imported(session):
         mates = [one.session for one in parts if one.host == part.host and one.session is not session]
         beside = [row for one in mates for row in listed_gpus(reader_of(one).newest(GPUS))]
     asleep, whole_asleep = (_asleep(one.session.header) for one in (part, parts[0]))
-    place = Place(
+    place = PartOffset(
         number,
         len(parts),
         part.host,
@@ -275,7 +277,7 @@ def _source(part: Part, parts: Sequence[Part], number: int, start_ns: int, apis:
         and one.host == part.host
         and (-one.session.duration_ns, row) < (-session.duration_ns, number)
     ]
-    return Source(
+    return PartReader(
         reader_of(session).items(),
         Numbering(place, apis),
         part.begin_ns,
@@ -315,7 +317,7 @@ def _born(records: Records) -> set[int]:
     return {int(pid) for pid in records["pid"][made | (kind == np.uint8(Kind.EXEC))].tolist()}
 
 
-def _header(parts: Sequence[Part], start_ns: int) -> dict[str, Any]:
+def _header(parts: Sequence[MergedPart], start_ns: int) -> dict[str, Any]:
     first = parts[0].session.header
     header = {
         key: value
@@ -356,7 +358,7 @@ def _libraries(headers: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [*found.values()]
 
 
-def _about(part: Part, *, private: bool) -> dict[str, Any]:
+def _about(part: MergedPart, *, private: bool) -> dict[str, Any]:
     header = part.session.header
     return {
         "path": None if private else os.path.basename(part.session.path),

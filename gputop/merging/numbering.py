@@ -54,7 +54,7 @@ def most_parts() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartOffset:
     """Where a part lies in the whole.
 
     Attributes:
@@ -82,7 +82,7 @@ class Place:
 class Numbering:
     """Gives items of a part the numbers of the whole."""
 
-    def __init__(self, place: Place, apis: Apis) -> None:
+    def __init__(self, place: PartOffset, apis: Apis) -> None:
         self._place, self._apis = place, apis
         self._op = np.arange(1, dtype=np.uint16)
         self._apart = next((one for one in _CPUS_APART if place.parts * one <= 1 << 16), _CPUS_APART[-1])

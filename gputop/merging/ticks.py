@@ -22,7 +22,7 @@ _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, 
 
 
 @dataclass(slots=True)
-class Source:
+class PartReader:
     """A part as it is read.
 
     Attributes:
@@ -191,7 +191,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 class Weaver:
     """The items of the whole."""
 
-    def __init__(self, sources: Sequence[Source], moments: Sequence[int], start_ns: int) -> None:
+    def __init__(self, sources: Sequence[PartReader], moments: Sequence[int], start_ns: int) -> None:
         """Nothing is read yet.
 
         Args:
@@ -237,7 +237,7 @@ class Weaver:
         return {**told, **wall, "lost": lost}
 
 
-def _missing(source: Source, before: int, moment: int) -> bool:
+def _missing(source: PartReader, before: int, moment: int) -> bool:
     """Whether between two marks something was not recorded that might concern the whole."""
     return (source.hole_before and before < source.begin_ns) or (source.hole_after and moment > source.end_ns)
 

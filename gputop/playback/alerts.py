@@ -33,7 +33,7 @@ Figures = Iterable[tuple[str, float]]  # subject, figure
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class AlertFigure:
     """What a rule can be about: its meaning, its unit, and its value now for each subject."""
 
     about: str
@@ -120,17 +120,19 @@ def _memory(gpu: object) -> float | None:
     return 100 * used / total if used is not None and total else None
 
 
-FIGURES: Mapping[str, Figure] = {
-    "idle": Figure("proved idle time of a GPU", "%", _idle),
-    "step": Figure("median step of a process", "ms", _steps),
-    SLOWER: Figure("median step of a process as a multiple of that of half an hour before", "", _steps),
-    ERRORS: Figure("failed calls of one function of a process, a second", "", _errors),
-    "lost": Figure("lost events", "", lambda frame, _: [("gputop", float(frame.lost.events))], total=True),
-    "reduced": Figure("step of gputop serve --budget", "", lambda *_: ()),
-    "util": Figure("utilisation of a GPU by NVML", "%", _of_gpus(_attribute("utilization_percent"))),
-    "power": Figure("power of a GPU", "W", _of_gpus(_attribute("power_milliwatts", 1e-3))),
-    "temp": Figure("temperature of a GPU", "C", _of_gpus(_attribute("temperature_celsius"))),
-    "mem": Figure("used memory of a GPU", "%", _of_gpus(_memory)),
+FIGURES: Mapping[str, AlertFigure] = {
+    "idle": AlertFigure("proved idle time of a GPU", "%", _idle),
+    "step": AlertFigure("median step of a process", "ms", _steps),
+    SLOWER: AlertFigure("median step of a process as a multiple of that of half an hour before", "", _steps),
+    ERRORS: AlertFigure("failed calls of one function of a process, a second", "", _errors),
+    "lost": AlertFigure(
+        "lost events", "", lambda frame, _: [("gputop", float(frame.lost.events))], total=True
+    ),
+    "reduced": AlertFigure("step of gputop serve --budget", "", lambda *_: ()),
+    "util": AlertFigure("utilisation of a GPU by NVML", "%", _of_gpus(_attribute("utilization_percent"))),
+    "power": AlertFigure("power of a GPU", "W", _of_gpus(_attribute("power_milliwatts", 1e-3))),
+    "temp": AlertFigure("temperature of a GPU", "C", _of_gpus(_attribute("temperature_celsius"))),
+    "mem": AlertFigure("used memory of a GPU", "%", _of_gpus(_memory)),
 }
 
 

@@ -107,7 +107,7 @@ class Transport(Protocol):
         """Mark the moment shown, or another one, with a note."""
 
 
-class Recorder(Protocol):
+class RecorderControls(Protocol):
     """What can be recorded while the screen is up. Texts are for the user."""
 
     def held(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class Feed(Protocol):
         """The time controls."""
 
     @property
-    def recorder(self) -> Recorder | None:
+    def recorder(self) -> RecorderControls | None:
         """Starts and ends recordings; ``None`` in a replay."""
 
     def latest(self) -> Frame | None:

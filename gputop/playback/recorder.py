@@ -12,7 +12,7 @@ from gputop.playback.feed import RecordingState
 from probes.source import Item
 from replay.coding.file_format import SessionError
 from replay.past.history import History
-from replay.past.keep_history import Disguised, Kept
+from replay.past.keep_history import Disguised, HistoryCopy
 from replay.writer import SessionWriter
 
 
@@ -106,7 +106,7 @@ class Recorder:
 
     def start(self, path: str, *, history: bool) -> str:
         """Record from now on; returns "", or why it cannot be."""
-        copy = Kept(self.history, whole=history)
+        copy = HistoryCopy(self.history, whole=history)
         try:
             writer = SessionWriter(
                 path,
@@ -125,7 +125,7 @@ class Recorder:
         copying.start()
         return ""
 
-    def _copy(self, copy: Kept, writer: SessionWriter) -> None:
+    def _copy(self, copy: HistoryCopy, writer: SessionWriter) -> None:
         try:
             copy.copy_into(writer, private=self._private)
         except SessionError as error:

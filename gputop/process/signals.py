@@ -26,7 +26,7 @@ _SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are re
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SignalTarget:
     """A process that was seen.
 
     Attributes:
@@ -53,7 +53,7 @@ class Aim:
         SignalError: The process has ended, its number belongs to another one by now, or one may not.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SignalTarget) -> None:
         """Take hold of a process.
 
         Args:
@@ -106,7 +106,7 @@ class Aim:
             os.close(descriptor)
 
 
-def _reason(target: Target, error: OSError) -> str:
+def _reason(target: SignalTarget, error: OSError) -> str:
     if error.errno == errno.ESRCH:
         return f"{target.pid} has ended already"
     if error.errno == errno.EPERM:

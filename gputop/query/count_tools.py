@@ -24,9 +24,9 @@ from gputop.engine.session_totals import ProcessTotals
 from gputop.errors import USAGE, CommandError
 from gputop.exchange.session_tables import COLUMNS
 from gputop.query.catalogue import Catalogue, Recording
-from gputop.query.database import Answer
+from gputop.query.database import QueryResult
 from gputop.query.query_output import plain
-from gputop.query.reply import Own, offset_of, page, with_units
+from gputop.query.reply import OwnText, offset_of, page, with_units
 
 SECONDS = 30.0  # of a query
 MOST_ROWS = 10_000
@@ -73,7 +73,7 @@ def get_trace_stats(
     rows = [dict(zip(names, map(_cell, row), strict=True)) for row in answer.rows]
     fixed = {
         "session": recording.id,
-        "group_by": Own(group_by),
+        "group_by": OwnText(group_by),
         "lost_events": recording.inspected()["lost"]["events"],
         "more_groups": answer.more,
         **missing_in(recording),
@@ -169,7 +169,7 @@ def get_stacks(
         {
             "pid": one.pid,
             "name": found.names.get(one.pid, ""),
-            "api": one.what if kind == "calls" else Own("between calls"),
+            "api": one.what if kind == "calls" else OwnText("between calls"),
             "count": one.count,
             "sum_ms": _ms(one.ns),
             "stack": [frame.text() for frame in one.frames[:30]],
@@ -179,7 +179,9 @@ def get_stacks(
         and (pid is None or one.pid == pid)
         and (line is None or any(line in frame.text() for frame in one.frames))
     ]
-    return page({"session": recording.id, "kind": Own(kind)}, "stacks", rows, cursor, min(max(top_n, 1), 100))
+    return page(
+        {"session": recording.id, "kind": OwnText(kind)}, "stacks", rows, cursor, min(max(top_n, 1), 100)
+    )
 
 
 def get_timeline(
@@ -210,7 +212,7 @@ def get_timeline(
                 "idle_proved_percent": means(gpu.shares[PROVED:ASSUMED]),
                 "idle_estimated_percent": means(gpu.shares[ASSUMED:PRESUMED]),
                 "idle_mostly": [
-                    Own(_mostly([part[bucket] for part in idle])) for bucket in range(len(edges) - 1)
+                    OwnText(_mostly([part[bucket] for part in idle])) for bucket in range(len(edges) - 1)
                 ],
             }
         )
@@ -230,7 +232,7 @@ def get_timeline(
         "session": recording.id,
         "bucket_edges_s": at,
         "threads_left_out": max(len(lanes.threads) - _THREAD_LANES, 0),
-        "note": Own("what is missing to 100 % is not known"),
+        "note": OwnText("what is missing to 100 % is not known"),
         **missing_in(recording),
     }
     return page(fixed, "lanes", rows)
@@ -257,7 +259,7 @@ def run_sql(
 
 def rows_page(
     fixed: Mapping[str, Any],
-    answer: Answer,
+    answer: QueryResult,
     query: str,
     known: Collection[str],
     cursor: str | None,
@@ -276,7 +278,7 @@ def rows_page(
     """
     rows = [[_cell(value) for value in row] for row in answer.rows]
     own = [name in known or (name.isidentifier() and name in query) for name in answer.columns]
-    columns = [Own(name) if ours else name for name, ours in zip(answer.columns, own, strict=True)]
+    columns = [OwnText(name) if ours else name for name, ours in zip(answer.columns, own, strict=True)]
     told = {**fixed, "columns": columns, "more_rows": answer.more}
     return page(told, "rows", rows, cursor, limit)
 

@@ -34,7 +34,7 @@ _LOCKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The rows of a query; ``more``: there are rows beyond the limit."""
 
     columns: tuple[str, ...]
@@ -79,7 +79,7 @@ class LockedDatabase:
         """Gives the memory back."""
         self._connection.close()
 
-    def query(self, text: str, rows: int, seconds: float) -> Answer:
+    def query(self, text: str, rows: int, seconds: float) -> QueryResult:
         """Answers one SELECT.
 
         Args:
@@ -92,7 +92,7 @@ class LockedDatabase:
         """
         with self._told(seconds):
             names, found = in_child(lambda: self._answered(text, rows), seconds)
-        return Answer(names, tuple(found[:rows]), len(found) > rows)
+        return QueryResult(names, tuple(found[:rows]), len(found) > rows)
 
     def _answered(self, text: str, rows: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         cursor = self._connection.cursor()

@@ -23,7 +23,7 @@ from probes.schema import CallFlag, Kind, Records, select
 from probes.source import Sample
 
 
-class Part(IntEnum):
+class GraphRole(IntEnum):
     """What a call does to a graph."""
 
     NONE = 0
@@ -35,7 +35,7 @@ class Part(IntEnum):
     LAUNCH = 6
 
 
-_PARTS: Final = (("Launch", Part.LAUNCH), ("Upload", Part.UPLOAD), ("ExecUpdate", Part.UPDATE))
+_PARTS: Final = (("Launch", GraphRole.LAUNCH), ("Upload", GraphRole.UPLOAD), ("ExecUpdate", GraphRole.UPDATE))
 # ``handle`` is the executable's, at INSTANTIATE in older recordings the graph's, at a capture 0;
 # times are CLOCK_MONOTONIC, ns
 ROW: Final = np.dtype(
@@ -121,7 +121,7 @@ def graph_calls(session: Session) -> GraphCalls:
     with understood(session.path):
         for calls in _calls(session, facts):
             parts = _of_ops(calls, facts, _part)
-            chosen = parts != Part.NONE
+            chosen = parts != GraphRole.NONE
             if chosen.any():
                 held.append(_rows(select(calls, chosen), parts[chosen]))
         rows = np.concatenate(held)
@@ -138,7 +138,7 @@ def graph_calls(session: Session) -> GraphCalls:
 
 def executables(rows: Rows) -> list[Executable]:
     """Launches by handle, those that are launched most first."""
-    launches = rows[rows["part"] == Part.LAUNCH]
+    launches = rows[rows["part"] == GraphRole.LAUNCH]
     found = []
     for handle in np.unique(launches["handle"]).tolist():
         mine = launches[launches["handle"] == handle]
@@ -166,12 +166,12 @@ def _of_ops(calls: Records, facts: Facts, what: Any) -> npt.NDArray[np.int64]:
 def _part(name: str) -> int:
     known = api.BY_OP[api.OP_OF[name]] if name in api.OP_OF else None
     if known is None:
-        return Part.NONE
+        return GraphRole.NONE
     if known.role in (Role.CAPTURE_BEGIN, Role.CAPTURE_END):
-        return Part.BEGIN if known.role == Role.CAPTURE_BEGIN else Part.END
+        return GraphRole.BEGIN if known.role == Role.CAPTURE_BEGIN else GraphRole.END
     if known.group != "graph":
-        return Part.NONE
-    return next((part for end, part in _PARTS if name.endswith(end)), Part.INSTANTIATE)
+        return GraphRole.NONE
+    return next((part for end, part in _PARTS if name.endswith(end)), GraphRole.INSTANTIATE)
 
 
 def _gives_work(name: str) -> int:
@@ -186,7 +186,7 @@ def _rows(calls: Records, parts: npt.NDArray[np.int64]) -> Rows:
     for name in ("pid", "tid", "ret", "stream"):
         made[name] = calls[name]
     # what the end of a capture was given is the place for the graph's handle
-    made["handle"] = np.where(parts >= Part.INSTANTIATE, calls["aux"], 0)
+    made["handle"] = np.where(parts >= GraphRole.INSTANTIATE, calls["aux"], 0)
     return made
 
 
@@ -194,9 +194,9 @@ def _captured(rows: Rows) -> list[tuple[Any, Any]]:
     """(begin, end) of the captures of one process, by stream."""
     waiting: dict[int, Any] = {}
     found: list[tuple[Any, Any]] = []
-    for row in rows[(rows["part"] == Part.BEGIN) | (rows["part"] == Part.END)]:
+    for row in rows[(rows["part"] == GraphRole.BEGIN) | (rows["part"] == GraphRole.END)]:
         stream = int(row["stream"])
-        if row["part"] == Part.END:
+        if row["part"] == GraphRole.END:
             found.append((waiting.pop(stream, None), row))
         elif row["ret"] == 0:
             if stream in waiting:  # its end is not in the recording

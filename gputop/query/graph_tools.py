@@ -10,12 +10,16 @@ import numpy as np
 from gputop.errors import USAGE, CommandError
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.count_tools import missing_in
-from gputop.query.graph_calls import Capture, GraphCalls, Part, Rows, executables, graph_calls
-from gputop.query.reply import Own, page
+from gputop.query.graph_calls import Capture, GraphCalls, GraphRole, Rows, executables, graph_calls
+from gputop.query.reply import OwnText, page
 
 WINDOW_S: Final = 60.0
 _HOT_PER_S: Final = 1.0
-_KINDS: Final = {Part.INSTANTIATE: "instantiation", Part.UPDATE: "update", Part.UPLOAD: "upload"}
+_KINDS: Final = {
+    GraphRole.INSTANTIATE: "instantiation",
+    GraphRole.UPDATE: "update",
+    GraphRole.UPLOAD: "upload",
+}
 _UNKNOWN: Final = (
     "which capture or graph an executable was made of: records hold the executable's handle, not the graph's",
     "when graphs and executables were destroyed: a handle may stand for several, one after the other",
@@ -66,7 +70,7 @@ def graph_frequency(
                 "launches": len(one.rows),
                 "failed_launches": one.failed,
                 "launches_per_s": None if rate is None else round(rate, 3),
-                "class": Own("not known" if hot is None else "hot" if hot else "cold"),
+                "class": OwnText("not known" if hot is None else "hot" if hot else "cold"),
                 "usual_interval_ms": _ms(one.usual_ns),
                 "first_s": _moment(found, one.rows["begin"][0]) if len(one.rows) else None,
                 "last_s": _moment(found, one.rows["begin"][-1]) if len(one.rows) else None,
@@ -79,8 +83,8 @@ def graph_frequency(
         **_head(recording, found, pid, rows, window),
         "executables_launched": len(launched),
         "median_launches_per_s": None if median is None else round(median, 3),
-        "instantiations": _count(rows, Part.INSTANTIATE),
-        "hot": Own(f"at least as often as the median, and {_HOT_PER_S:g} time a second or more"),
+        "instantiations": _count(rows, GraphRole.INSTANTIATE),
+        "hot": OwnText(f"at least as often as the median, and {_HOT_PER_S:g} time a second or more"),
     }
     return page(fixed, "executables", told, cursor)
 
@@ -108,8 +112,8 @@ def _head(
     """What both tools tell first."""
     mine = found.rows[found.rows["pid"] == pid]
     before = mine[mine["begin"] < window[1]]
-    launched = np.count_nonzero(np.unique(before["handle"][before["part"] == Part.LAUNCH]))
-    made = _count(before, Part.INSTANTIATE)
+    launched = np.count_nonzero(np.unique(before["handle"][before["part"] == GraphRole.LAUNCH]))
+    made = _count(before, GraphRole.INSTANTIATE)
     head = {
         "session": recording.id,
         "pid": pid,
@@ -121,7 +125,7 @@ def _head(
         # a handle that is launched and was never made here: older than the recording, or its record is lost
         "executables_made_before_the_recording_at_least": max(int(launched) - made, 0),
         "lost_events": recording.inspected()["lost"]["events"],
-        "not_known": [Own(one) for one in _UNKNOWN],
+        "not_known": [OwnText(one) for one in _UNKNOWN],
         **missing_in(recording),
     }
     if not len(mine):
@@ -129,7 +133,7 @@ def _head(
             {
                 "pid": other,
                 "name": name,
-                "launches": _count(found.rows[found.rows["pid"] == other], Part.LAUNCH),
+                "launches": _count(found.rows[found.rows["pid"] == other], GraphRole.LAUNCH),
             }
             for other, name in found.names.items()
         ]
@@ -138,7 +142,7 @@ def _head(
 
 def _sums(rows: Rows, captures: list[Capture]) -> dict[str, Any]:
     whole = [one for one in captures if one.begin is not None and one.end is not None and one.end["ret"] == 0]
-    launches = _count(rows, Part.LAUNCH)
+    launches = _count(rows, GraphRole.LAUNCH)
     return {
         "captures": len(whole),
         "captures_failed": sum(one.end is not None and bool(one.end["ret"]) for one in captures),
@@ -155,7 +159,7 @@ def _captures(captures: list[Capture], found: GraphCalls) -> Iterator[dict[str, 
         known = one.begin if one.begin is not None else one.end
         both = one.begin is not None and one.end is not None
         yield {
-            "event": Own("capture"),
+            "event": OwnText("capture"),
             "at_s": _moment(found, _at(one)),
             "took_ms": _ms(int(one.end["end"] - one.begin["begin"])) if both else None,
             "tid": int(known["tid"]),
@@ -167,27 +171,27 @@ def _captures(captures: list[Capture], found: GraphCalls) -> Iterator[dict[str, 
 
 def _others(rows: Rows, found: GraphCalls) -> Iterator[dict[str, Any]]:
     """Events of a row each, and launches of one executable that follow each other as one."""
-    shown = rows[rows["part"] >= Part.INSTANTIATE]
+    shown = rows[rows["part"] >= GraphRole.INSTANTIATE]
     keys = np.stack(
         [shown["part"], shown["handle"], shown["stream"], shown["tid"], shown["ret"] != 0], axis=1
     )
     heads = np.ones(len(shown), np.bool_)
-    heads[1:] = (keys[1:] != keys[:-1]).any(axis=1) | (shown["part"][1:] != Part.LAUNCH)
+    heads[1:] = (keys[1:] != keys[:-1]).any(axis=1) | (shown["part"][1:] != GraphRole.LAUNCH)
     # of what was instantiated and never used no more is known: older recordings hold the graph's handle
-    used = set(rows["handle"][rows["part"] > Part.INSTANTIATE].tolist())
+    used = set(rows["handle"][rows["part"] > GraphRole.INSTANTIATE].tolist())
     for some in np.split(shown, np.flatnonzero(heads)[1:]) if len(shown) else ():
-        first, part = some[0], Part(int(some["part"][0]))
+        first, part = some[0], GraphRole(int(some["part"][0]))
         told = {
-            "event": Own("launches" if part == Part.LAUNCH else _KINDS[part]),
+            "event": OwnText("launches" if part == GraphRole.LAUNCH else _KINDS[part]),
             "at_s": _moment(found, first["begin"]),
             "took_ms": _ms(int((some["end"] - some["begin"]).sum())),
             "tid": int(first["tid"]),
             "executable" if int(first["handle"]) in used else "handle": _handle(first["handle"]),
             "error": int(first["ret"]),
         }
-        if part in (Part.LAUNCH, Part.UPLOAD):
+        if part in (GraphRole.LAUNCH, GraphRole.UPLOAD):
             told["stream"] = _hex(first["stream"])
-        if part == Part.LAUNCH:
+        if part == GraphRole.LAUNCH:
             told |= {"count": len(some), "until_s": _moment(found, some["begin"][-1])}
         yield told
 
@@ -196,17 +200,17 @@ def _at(one: Capture) -> int:
     return int(one.begin["begin"] if one.begin is not None else one.end["begin"])
 
 
-def _count(rows: Rows, part: Part) -> int:
+def _count(rows: Rows, part: GraphRole) -> int:
     return int(((rows["part"] == part) & (rows["ret"] == 0)).sum())
 
 
-def _handle(handle: Any) -> Own | None:
+def _handle(handle: Any) -> OwnText | None:
     """None: the recording is of another tool, which tells none."""
     return _hex(handle) if handle else None
 
 
-def _hex(handle: Any) -> Own:
-    return Own(hex(int(handle)))
+def _hex(handle: Any) -> OwnText:
+    return OwnText(hex(int(handle)))
 
 
 def _moment(found: GraphCalls, ns: Any) -> float:

@@ -13,7 +13,7 @@ from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import MOST_S, Live
 from gputop.query.investigation import INSTRUCTIONS, investigate
 from gputop.query.meanings import described
-from gputop.query.reply import BEGIN, END, MOST_BYTES, Own, marked, untagged
+from gputop.query.reply import BEGIN, END, MOST_BYTES, OwnText, marked, untagged
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -158,7 +158,7 @@ def server_of(
         session: session_id = None, at_s: Annotated[float | None, Field(description="seconds")] = None
     ) -> str:
         if live is not None and session is None:
-            return verdict_tools.gpu_page({"at": Own("now")}, live.gpus())
+            return verdict_tools.gpu_page({"at": OwnText("now")}, live.gpus())
         return verdict_tools.get_gpu_status(catalogue, session, at_s)
 
     if live is not None:

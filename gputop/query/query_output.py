@@ -10,18 +10,18 @@ from typing import Any
 
 from gputop.exchange.csv_files import safe_cell
 from gputop.format import clip, escape_text, width_of
-from gputop.query.database import Answer
+from gputop.query.database import QueryResult
 
 _WIDEST = 60  # columns of a terminal for one cell
 
 
-def answer_to_json(answer: Answer) -> str:
+def answer_to_json(answer: QueryResult) -> str:
     """``{"columns": […], "rows": [[…], …], "more": false}``; what JSON cannot tell is text."""
     rows = [[plain(value) for value in row] for row in answer.rows]
     return json.dumps({"columns": answer.columns, "rows": rows, "more": answer.more}) + "\n"
 
 
-def answer_to_csv(answer: Answer) -> str:
+def answer_to_csv(answer: QueryResult) -> str:
     """With the names of the columns; a text that a spreadsheet would run has an apostrophe before it."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -32,7 +32,7 @@ def answer_to_csv(answer: Answer) -> str:
     return text.getvalue()
 
 
-def answer_to_text(answer: Answer) -> str:
+def answer_to_text(answer: QueryResult) -> str:
     """Aligned columns; numbers on the right, long texts cut."""
     head = [clip(escape_text(name), _WIDEST) for name in answer.columns]
     body = [[clip(_shown(value), _WIDEST) for value in row] for row in answer.rows]

@@ -27,7 +27,7 @@ _MOMENTS = frozenset({"moments", "time", "at"})
 _BOUNDS = {"lower": "proved", "upper": "at_most", "estimate": "estimated"}
 
 
-class Own(str):
+class OwnText(str):
     """A text that gputop wrote, with nothing of a traced program in it."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ def cleaned(value: Any, key: str = "") -> Any:
         return {str(name): cleaned(one, str(name)) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [cleaned(one, key) for one in value]
-    if not isinstance(value, str) or isinstance(value, Own):
+    if not isinstance(value, str) or isinstance(value, OwnText):
         return value
     if value in _CALLS or (key in _OWN and _WORD.fullmatch(value)):
         return value

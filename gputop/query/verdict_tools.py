@@ -12,7 +12,7 @@ from gputop.api import functions
 from gputop.engine.frame import GpuRow
 from gputop.errors import USAGE, CommandError, GputopError
 from gputop.query.catalogue import Catalogue, Recording
-from gputop.query.reply import Own, offset_of, page, whole, with_units
+from gputop.query.reply import OwnText, offset_of, page, whole, with_units
 
 LEVELS = ("proved", "strong", "hint")
 _LISTED = 50  # of notes, problems, processes: more have no room
@@ -110,7 +110,7 @@ def _failures(recording: Recording, report: Report | None) -> list[str]:
         said.append("the sources of the estimate disagree")
     if report is not None and not report.gpus:
         said.append("no GPU received observable work")
-    return [Own(text) for text in said]
+    return [OwnText(text) for text in said]
 
 
 def get_causal_chains(
@@ -153,15 +153,17 @@ def compare_sessions(catalogue: Catalogue, before: str, after: str) -> str:
     told: dict[str, Any] = dict(functions.to_json(functions.diff(first.path, second.path)))
     for measure in told["measures"]:
         name = measure["name"]
-        measure["name"] = Own(name)
+        measure["name"] = OwnText(name)
         if name.endswith("_ns"):  # its figures carry no unit of their own
-            measure["name"] = Own(name.removesuffix("_ns") + "_ms")
+            measure["name"] = OwnText(name.removesuffix("_ns") + "_ms")
             for side in ("before", "after"):
                 measure[side] = _spread_in_ms(measure[side])
     for cause in told["causes"]:
         for side in ("before", "after"):
             cause[f"{side}_spread_ms"] = _spread_in_ms(cause.pop(side))
-    return whole({"before_session": Own(first.id), "after_session": Own(second.id), **with_units(told)})
+    return whole(
+        {"before_session": OwnText(first.id), "after_session": OwnText(second.id), **with_units(told)}
+    )
 
 
 def _spread_in_ms(spread: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -193,7 +195,7 @@ def gpu_page(head: dict[str, Any], gpus: Sequence[GpuRow]) -> str:
                 "mig_instances": len(gpu.mig),
                 "processes": None if gpu.processes is None else [one.pid for one in gpu.processes[:_LISTED]],
                 "not_available": [
-                    {"figure": Own(name) if name in figures else name, "reason": why}
+                    {"figure": OwnText(name) if name in figures else name, "reason": why}
                     for name, why in gpu.unavailable
                 ],
             }

@@ -37,7 +37,7 @@ class Explains(Protocol):
         """Takes an item in; returns at once."""
 
 
-class Detail(Protocol):
+class RecordingDetail(Protocol):
     """Takes what is observed, and gives what is written of it."""
 
     def take(self, item: Item) -> Iterator[Item]:
@@ -59,7 +59,7 @@ class _Tick:
     kept: bool = False
 
 
-class Summary:
+class SumsOnly:
     """Writes sums only."""
 
     def __init__(self, start_ns: int) -> None:

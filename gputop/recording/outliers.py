@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.calls.calltable import CallTable, Totals
+from gputop.engine.calls.calltable import CallTable, RowSums
 from gputop.engine.calls.histogram import percentiles
 from probes.schema import CallFlag, Kind, Records, select
 
@@ -25,7 +25,7 @@ class Outliers:
         self._begin()
 
     def _begin(self) -> None:
-        self._table, self._totals = CallTable(), Totals.zeros(0)
+        self._table, self._totals = CallTable(), RowSums.zeros(0)
         self._limit: npt.NDArray[np.float64] = np.zeros(0)
         self._batches = self._counted = 0
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import SLACK_NS, WINDOW_NS
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.showing import Known, Tick
+from gputop.serve.clients.showing import KnownAtMark, ShownTick
 from gputop.serve.clients.user_view import ROOT
-from gputop.serve.metrics.daemon_totals import Totals
-from gputop.serve.rate_limit import Pace
+from gputop.serve.metrics.daemon_totals import DaemonTotals
+from gputop.serve.rate_limit import RateLimiter
 from probes.source import MARK, Item, Sample
 from replay.past.history import History
 
@@ -39,7 +39,7 @@ class Daemon:
         explainer: LiveExplainer,
         *,
         joining: Callable[[], bool] = lambda: False,
-        put: Callable[[Tick], None] = lambda tick: None,
+        put: Callable[[ShownTick], None] = lambda tick: None,
         most_rows: int = 5_000,
     ) -> None:
         """Start at the session's start.
@@ -54,11 +54,11 @@ class Daemon:
         """
         self.header = dict(header)
         self.history, self.explainer = history, explainer
-        self.totals = Totals(int(header.get("start_ns", 0)), most_rows)
+        self.totals = DaemonTotals(int(header.get("start_ns", 0)), most_rows)
         self.owners = Owners()
         self.mark: Sample | None = None
         self._joining, self._put = joining, put
-        self._looking_up = Pace(*LOOKING_UP)
+        self._looking_up = RateLimiter(*LOOKING_UP)
         self.asked_s = 0.0
         self._tick: list[Item] = []
         self._busy_ns = 0  # when something was last seen of a program
@@ -84,15 +84,15 @@ class Daemon:
     def _hand_over(self, sums: Sample) -> None:
         """At a mark: the tick goes to who shows it; what is known goes with it where somebody joins."""
         items, self._tick = self._tick, []
-        known: Known | None = None
+        known: KnownAtMark | None = None
         if self._joining() and not self._looking_up.owed_s():
             begun_s = time.thread_time()
             with self.history.lock:
-                known = Known(self.history.facts(now=True), self.history.lost_now())
+                known = KnownAtMark(self.history.facts(now=True), self.history.lost_now())
             cost_s = time.thread_time() - begun_s
             self._looking_up.spend(cost_s)
             self.asked_s += cost_s
-        self._put(Tick(items, sums, known))
+        self._put(ShownTick(items, sums, known))
 
     def status(self, uid: int) -> dict[str, Any]:
         """What a user is told of the daemon."""

@@ -42,7 +42,7 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeepLimits:
     """What may be kept.
 
     Attributes:
@@ -61,7 +61,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """A file that was kept, or is about to be."""
 
     uid: int
@@ -77,7 +77,7 @@ class Keeper:
         self,
         daemon: Daemon,
         folder: str,
-        limits: Limits,
+        limits: KeepLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -100,7 +100,7 @@ class Keeper:
                 os.unlink(os.path.join(folder, name))  # of a daemon that was killed
         self._daemon, self._folder, self._limits, self._clock = daemon, folder, limits, clock
         self._lock = threading.Lock()
-        self._waiting: list[Kept] = []
+        self._waiting: list[KeptFile] = []
         self._newest: dict[int, float] = {}  # process -> when one of it was begun
         self._hours: dict[int, deque[float]] = {}  # who answers for a user -> when
         self._subordinates = Subordinates()
@@ -132,7 +132,7 @@ class Keeper:
             self._newest[trigger.pid] = now
             self._hours.setdefault(account, deque()).append(now)
             after = 0 if trigger.kind == ASKED else int(self._limits.after_s * 1e9)
-            self._waiting.append(Kept(uid, trigger, trigger.time_ns + after))
+            self._waiting.append(KeptFile(uid, trigger, trigger.time_ns + after))
 
     def _allowed(self, trigger: Trigger, account: int, now: float) -> bool:
         if trigger.kind == ASKED:
@@ -167,7 +167,7 @@ class Keeper:
                 self.failures.append(text)
                 _LOG.warning("%s", text)
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: KeptFile) -> None:
         trigger, limits = kept.trigger, self._limits
         self._make_room()
         past = Past(

@@ -26,7 +26,7 @@ from gputop.serve.clients.showing import Showing
 from gputop.serve.clients.user_view import ROOT
 from gputop.serve.clients.wire import packed
 from gputop.serve.daemon import Daemon
-from gputop.serve.flight_recorder import Keeper, Limits
+from gputop.serve.flight_recorder import Keeper, KeepLimits
 from gputop.serve.metrics.alarms import Alarms, Told
 from gputop.serve.metrics.idle import Idle
 from gputop.serve.metrics.process_info import People
@@ -38,7 +38,7 @@ from probes.source import Item, Sample
 from replay.past.history import History
 
 if TYPE_CHECKING:
-    from gputop.serve.metrics.metric_families import GputopCollector, Now
+    from gputop.serve.metrics.metric_families import CurrentFigures, GputopCollector
     from gputop.serve.metrics.metrics_http import Address, MetricsServer
     from gputop.serve.metrics.otlp import Destination, Sender
 
@@ -90,7 +90,7 @@ class Settings:
     history_bytes: int = 200 << 20
     minutes: float = 10.0
     keep_dir: str = ""
-    limits: Limits = field(default_factory=Limits)
+    limits: KeepLimits = field(default_factory=KeepLimits)
     metrics: Address | None = None
     most_rows: int = 5_000
     budget: float | None = None
@@ -291,12 +291,12 @@ class Service:
         mark = self.daemon.mark
         return mark is not None and time.monotonic_ns() - mark.time_ns < HEALTHY_NS
 
-    def _now(self) -> Now:
-        from gputop.serve.metrics.metric_families import Now
+    def _now(self) -> CurrentFigures:
+        from gputop.serve.metrics.metric_families import CurrentFigures
 
         mark = self.daemon.mark.data if self.daemon.mark is not None else {}
         header, keeper = self.daemon.header, self.keeper
-        return Now(
+        return CurrentFigures(
             lost=dict(mark.get("lost", {})),
             own_cpu_s=time.process_time(),
             own_bytes=int(mark.get("own_rss_bytes", 0)),

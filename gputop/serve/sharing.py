@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gputop.serve.clients.hub import Hub
-from gputop.serve.clients.showing import Known, Showing, Tick
+from gputop.serve.clients.showing import KnownAtMark, Showing, ShownTick
 from probes.source import MARK, OTHERS, Item, Sample
 from replay.state_snapshot import FactBook
 
@@ -41,13 +41,13 @@ class Sharing:
         self._facts.take(item)
         if item.kind != MARK:
             return
-        known: Known | None = None
+        known: KnownAtMark | None = None
         if self._hub.is_joined():
             facts = FactBook()
             facts.absorb(self._facts)  # shown in another thread, while more comes here
-            known = Known(facts, dict(item.data.get("lost", {})))
+            known = KnownAtMark(facts, dict(item.data.get("lost", {})))
         items, self._tick = self._tick, []
-        self._showing.put(Tick(items, Sample(OTHERS, item.time_ns, {"pid": []}), known))
+        self._showing.put(ShownTick(items, Sample(OTHERS, item.time_ns, {"pid": []}), known))
 
     def close(self, why: str) -> None:
         """End it; clients are told why."""

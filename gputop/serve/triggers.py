@@ -52,7 +52,7 @@ class Trigger:
     text: str
 
 
-class Pace:
+class StepTimes:
     """The steps of one process, each looked at once."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Triggers:
             killed_for_memory: How many processes the kernel has ended for lack of memory; asked at ends.
         """
         self._tell, self._step = tell, step
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[int, StepTimes] = {}
         self._told: dict[tuple[int, str], int] = {}
         self._errors: dict[int, tuple[int, str, int]] = {}  # process -> when, function, code
         self._ended: list[tuple[int, int, int]] = []  # process, exit code, when: within this tick
@@ -112,7 +112,7 @@ class Triggers:
     def take_verdict(self, verdict: Verdict) -> None:
         """Looks at the newest ten seconds."""
         for step in verdict.steps:
-            pace = self._paces.setdefault(step.pid, Pace())
+            pace = self._paces.setdefault(step.pid, StepTimes())
             for ns in pace.lengths(step):
                 self._step(step.pid, ns)
             for until, length, usual in pace.take(step):

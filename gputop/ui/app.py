@@ -36,7 +36,7 @@ from gputop.ui.panes.gpu_panes import Gpus
 from gputop.ui.panes.pane import Host, PaneScreen, quiet_key
 from gputop.ui.panes.process_pane import Processes
 from gputop.ui.panes.timeline_pane import TimelinePane
-from gputop.ui.panes.why_pane import Why
+from gputop.ui.panes.why_pane import WhyPane
 from gputop.ui.terminal.native_log import NativeLog
 from gputop.ui.terminal.palette import PALETTES, Palette, color_system_of, following, palette_for
 from gputop.ui.terminal.terminal_driver import QuickDriver
@@ -304,7 +304,7 @@ class GputopApp(Host):
 
         main = self.screen_stack[0]
         places: list[tuple[str, Any]] = [
-            ("Verdict", main.query_one(Why)),
+            ("Verdict", main.query_one(WhyPane)),
             ("Tables", main.query_one(Processes)),
             ("Calls, lines, threads", main.query_one(Details)),
             ("Flame", main.query_one(FlamePane)),

@@ -19,17 +19,17 @@ from gputop.ui.panes.key_line import Keys
 from gputop.ui.panes.pane import Pane, Tabbed, quiet_key
 from gputop.ui.panes.process_pane import Processes
 from gputop.ui.panes.small_panes import Banner, Chain, Chart, Header, Log, Storms, TimeBar, TooSmall
-from gputop.ui.panes.table_panes import Calls, Lines, TablePane
+from gputop.ui.panes.table_panes import CallsPane, LinesPane, TablePane
 from gputop.ui.panes.time_keys import TimeScreen
 from gputop.ui.panes.timeline_pane import TimelinePane
-from gputop.ui.panes.why_pane import PANEL_WIDTH, Why
+from gputop.ui.panes.why_pane import PANEL_WIDTH, WhyPane
 
 
 class MainScreen(TimeScreen):
     """All that is told at a glance."""
 
-    AUTO_FOCUS = "Why"
-    ALLOW_IN_MAXIMIZED_VIEW = "Header, Why, Banner, TimeBar, Keys"
+    AUTO_FOCUS = "WhyPane"
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, WhyPane, Banner, TimeBar, Keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-thin"), (40, "-slim"), (PANEL_WIDTH, "-narrow"), (100, "-wide"), (180, "-vast"),
     ]  # fmt: skip
@@ -80,7 +80,7 @@ class MainScreen(TimeScreen):
         view = self._view
         yield TooSmall(view)
         yield Header(view)
-        yield Why(view, classes="boxed panel")
+        yield WhyPane(view, classes="boxed panel")
         yield Banner(view)
         with Horizontal(id="top"):
             yield Gpus(view, id="gpus", classes="boxed")
@@ -111,7 +111,7 @@ class MainScreen(TimeScreen):
             processes.room = timeline.room = chain.room = chart.room = None
             return
         vast = self.has_class("-vast") and self.has_class("-huge")
-        others = [*self.query("Header, Why, Banner, Storms, Log, TimeBar, Keys"), self.query_one("#top")]
+        others = [*self.query("Header, WhyPane, Banner, Storms, Log, TimeBar, Keys"), self.query_one("#top")]
         left = self.size.height - sum(one.outer_size.height for one in others if one.display)
         details = self.query_one(Details).rows()
         if view.selected is None or view.selected.pid != self._deep[0]:
@@ -177,10 +177,10 @@ class MainScreen(TimeScreen):
         finding, row = self._view.chain.selected, self._view.selected
         line: Line | None = None
         pid = row.pid if row else 0
-        if isinstance(self.focused, Why) and finding is not None:
+        if isinstance(self.focused, WhyPane) and finding is not None:
             line, pid = finding.line, finding.pid
         else:
-            chosen = self._view.lines.selected_row if isinstance(self.focused, Lines) else None
+            chosen = self._view.lines.selected_row if isinstance(self.focused, LinesPane) else None
             use = chosen or next(iter(line_uses(row)), None)
             line = use.line if use else None
         self.app.push_screen(SourcePage(self._view, line, pid))
@@ -193,9 +193,9 @@ class MainScreen(TimeScreen):
         details = self.query_one(Details)
         if isinstance(event.pane, Processes):
             details.open(details.shown, focus=True)
-        elif isinstance(event.pane, Calls):
+        elif isinstance(event.pane, CallsPane):
             self.app.push_screen(CallPage(self._view))
-        elif isinstance(event.pane, Lines):
+        elif isinstance(event.pane, LinesPane):
             self.action_source()
         else:
             self.action_zoom()
@@ -234,18 +234,18 @@ class MainScreen(TimeScreen):
             focused.searched = ""
             self._view.list()
             self.app.show()
-        elif isinstance(focused, Processes | Why) and self._view.listing.filtered:
+        elif isinstance(focused, Processes | WhyPane) and self._view.listing.filtered:
             self._view.listing.clear()
             self.query_one(Processes).relist()
         elif isinstance(focused, Processes) or "processes" in self._view.hidden:
-            self.query_one(Why).focus()
+            self.query_one(WhyPane).focus()
         else:
             self.query_one(Processes).focus()
 
     def action_zoom(self) -> None:
         """The focused pane takes the screen or gives it back."""
         pane = self.focused
-        if isinstance(pane, Why):
+        if isinstance(pane, WhyPane):
             self.action_why()
         elif isinstance(pane, Gpus):
             self.action_gpu_page()
@@ -265,7 +265,7 @@ class MainScreen(TimeScreen):
         pane.set_class(not wanted, "-unwanted")
         self._view.timeline_hidden = not wanted
         if not wanted and pane.has_focus:
-            self.query_one(Why).focus()
+            self.query_one(WhyPane).focus()
         self.call_after_refresh(self.show)
 
     def action_pane(self, name: str) -> None:

@@ -17,14 +17,14 @@ from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_page
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.process import callpage
-from gputop.ui.model.process.source_page import SourcePage as SourceText
+from gputop.ui.model.process.source_page import SourceText
 from gputop.ui.model.table import page_text
 from gputop.ui.model.view import View
 from gputop.ui.panes.key_line import Keys
 from gputop.ui.panes.pane import Heading, Pane, quiet_key
 from gputop.ui.panes.small_panes import Banner, Header, TimeBar, TooSmall
 from gputop.ui.panes.time_keys import TimeScreen
-from gputop.ui.panes.why_pane import Why
+from gputop.ui.panes.why_pane import WhyPane
 
 if TYPE_CHECKING:
     from gputop.engine.calls.stack_table import Line as SourceLine
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BACK = "[Esc] back"
 
 
-class Text(Pane):
+class PageText(Pane):
     """The text of a page."""
 
     def __init__(self, view: View, page: Page) -> None:
@@ -98,9 +98,9 @@ class Page(TimeScreen):
         """The text between what stands on every screen."""
         yield TooSmall(self.view)
         yield Header(self.view)
-        yield Why(self.view)
+        yield WhyPane(self.view)
         yield Banner(self.view)
-        yield Text(self.view, self)
+        yield PageText(self.view, self)
         yield TimeBar(self.view)
         yield Keys(self.view)
 
@@ -181,7 +181,7 @@ class WhyPage(Page):
     def action_finding(self, by: int) -> None:
         """Another finding."""
         self.view.chain.move(by)
-        self.query_one(Text).scroll_home(animate=False)
+        self.query_one(PageText).scroll_home(animate=False)
         self.show()
 
     def action_moment(self, by: int) -> None:
@@ -229,7 +229,7 @@ class SourcePage(Page):
 
     def _centre(self) -> None:
         top = max(self._text.place - max(self.app.size.height // 2 - 3, 1), 0)
-        text = self.query_one(Text)
+        text = self.query_one(PageText)
         text.show()  # it knows how long it is from now on
         text.scroll_to(y=top, animate=False, force=True)
 
@@ -288,7 +288,7 @@ class GpuPage(Page):
     def action_gpu(self, by: int) -> None:
         """Another GPU, from the top."""
         self.view.move_gpu(by)
-        self.query_one(Text).scroll_home(animate=False)
+        self.query_one(PageText).scroll_home(animate=False)
         self.show()
 
 
@@ -357,7 +357,7 @@ class HelpPage(Page):
 
         def take(text: str) -> None:
             self._search = text.strip()
-            self.query_one(Text).scroll_home(animate=False)
+            self.query_one(PageText).scroll_home(animate=False)
             self.show()
 
         def answered(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gputop.engine.frame import ProcessRow
-from gputop.process.signals import OFFERED, Aim, SignalError, Target
+from gputop.process.signals import OFFERED, Aim, SignalError, SignalTarget
 
 
 class OwnSender:
@@ -30,7 +30,7 @@ class OwnSender:
         """Why no signal can be sent to a process, "" when one can."""
         self.let_go()
         try:
-            self.aim = Aim(Target(row.pid, row.name, row.user, row.start_ns))
+            self.aim = Aim(SignalTarget(row.pid, row.name, row.user, row.start_ns))
         except SignalError as error:
             return str(error)
         return ""

@@ -14,7 +14,7 @@ import textual_serve
 from aiohttp import WSMsgType, web
 from textual_serve.download_manager import DownloadManager
 
-from gputop.serve.rate_limit import Pace
+from gputop.serve.rate_limit import RateLimiter
 from gputop.web.guard import PROTOCOL, Guard
 from gputop.web.screens import PATIENCE_S, Observation, OneScreen
 
@@ -172,7 +172,7 @@ class WebServer:
         """Returns at what is no message of our page, at more than a person types, and where a screen takes
         nothing: what waits for it would outlive the browser.
         """
-        pace = Pace(*TYPED)
+        pace = RateLimiter(*TYPED)
         async for message in websocket:
             if message.type != WSMsgType.TEXT or pace.spend(max(len(message.data), LEAST)) > MOST_OWED_S:
                 return

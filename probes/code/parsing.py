@@ -19,7 +19,7 @@ from probes.code.interpreter import Interpreter
 from probes.code.layout import Layout
 from probes.code.libraries import Probe, Runtime, Target
 from probes.code.symbols import Functions
-from probes.code.thread_states import Place
+from probes.code.thread_states import InterpreterPlace
 from probes.files import file_reader, file_trust, untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.files.untrusted_files import File
@@ -145,7 +145,7 @@ def names_in(file: File, shown: str) -> tuple[int, float]:
         raise elf.ElfError(_NONSENSE) from error
 
 
-def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
+def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlace:
     """Where the threads of a process keep their state.
 
     Raises:
@@ -165,7 +165,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> Place:
         said, _ = asked.ask("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
         if said == "not yet":
             raise thread_states.NotYetError
-        return Place(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
+        return InterpreterPlace(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
     except (file_reader.UnreadableError, TypeError, ValueError) as error:
         raise thread_states.NoSlotError from error
 

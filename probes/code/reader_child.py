@@ -170,7 +170,7 @@ def _opened(job: str, place: int, what: list[Any]) -> Any:
     if job == "text":
         return source_texts.opened(what)
     file = untrusted_files.reading(place)
-    return (shared_pages.Own(), file.descriptor) if job == "frame" else file
+    return (shared_pages.OwnPages(), file.descriptor) if job == "frame" else file
 
 
 def _mapped_bytes() -> int:

@@ -37,7 +37,7 @@ class NoSlotError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InterpreterPlace:
     """Where an interpreter is in a process: what ``layout.PROCESS`` holds."""
 
     slot: int
@@ -51,7 +51,7 @@ _ADDRESSES = 1 << 64
 _MOST_OFFSET = 1 << 31  # of a variable in its block
 
 
-def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> Place:
+def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> InterpreterPlace:
     """Where its threads' states are, checked against all of them, or as many as are read in 50 ms.
 
     Args:
@@ -91,7 +91,7 @@ def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> Place:
         code_type = bias + interpreter.code_type
         if not 0 <= code_type < 1 << 64:
             raise NoSlotError  # its file says what no address is
-        return Place(slot, code_type, inner, module)
+        return InterpreterPlace(slot, code_type, inner, module)
     except OverflowError as error:  # no address: the memory was freed meanwhile
         raise NotYetError from error
 

@@ -117,7 +117,7 @@ def uses_sessions(environment: Mapping[str, str] = os.environ) -> bool:
     )
 
 
-def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
+def defines(options: Options, layout: btf.KernelLayout, *, as_old: bool) -> list[str]:
     defines: dict[str, int | str] = {
         **structures.task(layout),
         **structures.interrupts(layout),
@@ -144,13 +144,13 @@ def defines(options: Options, layout: btf.Layout, *, as_old: bool) -> list[str]:
     return [f"#define {name} {value}" for name, value in defines.items()]
 
 
-def typed(layout: btf.Layout, *, as_old: bool) -> Mapping[str, int]:
+def typed(layout: btf.KernelLayout, *, as_old: bool) -> Mapping[str, int]:
     """The tracepoints whose programs know the types of their arguments, with these; all of them, or none."""
     whole = set(layout.tracepoints) == set(btf.TYPED_TRACEPOINTS)
     return layout.tracepoints if whole and not as_old else {}
 
 
-def source_text(options: Options, layout: btf.Layout | None = None, *, as_old: bool = False) -> str:
+def source_text(options: Options, layout: btf.KernelLayout | None = None, *, as_old: bool = False) -> str:
     """The complete program text: record layout, offsets, registers and limits, then probes/ebpf/bpf.
 
     Args:
@@ -223,7 +223,7 @@ class Programs:
     multi: bool
     sessions: bool
     tells: Mapping[str, bool]
-    layout: btf.Layout
+    layout: btf.KernelLayout
     typed: Mapping[str, int]
     module: Module
     uprobes: dict[str, int]

@@ -26,7 +26,7 @@ _NUMBER = (1 << 32) - 1  # bits of an inode's number that are the same where ove
 _MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
 
 
-class Own:
+class OwnPages:
     """This process's memory, and where its pages are. Raises OSError.
 
     To be made with CAP_SYS_ADMIN, without which the kernel hides frames: the right of whoever has opened
@@ -62,9 +62,9 @@ class SharedPages:
 
     def __init__(self) -> None:
         self._seen: dict[int, list[_Seen]] = {}  # by length
-        self._own: Own | None = None
+        self._own: OwnPages | None = None
         with contextlib.suppress(OSError):
-            self._own = None if file_reader.current() is not None else Own()
+            self._own = None if file_reader.current() is not None else OwnPages()
 
     def known(self, file: File) -> bool:
         """Whether the file is another one that was asked about before; remembers it otherwise.
@@ -117,7 +117,7 @@ class SharedPages:
         return 0, None
 
 
-def frame_of(descriptor: int, own: Own) -> tuple[int, int]:
+def frame_of(descriptor: int, own: OwnPages) -> tuple[int, int]:
     """Number of the page frame of a file's beginning, 0 where the kernel does not tell it; the page's digest.
 
     The page is mapped for a moment and touched by the kernel alone: where its owner has just made the file

@@ -27,7 +27,7 @@ NOT_ASKED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FileIdentity:
     """Of a file: device and inode, bytes, its owner's number; ``NOT_ASKED`` where nobody did."""
 
     identity: Identity
@@ -45,7 +45,7 @@ class File:
         descriptor: Its number; ``close`` ends it.
     """
 
-    def __init__(self, descriptor: int, facts: Facts | None = None) -> None:
+    def __init__(self, descriptor: int, facts: FileIdentity | None = None) -> None:
         self.descriptor = descriptor
         facts = facts or _facts(os.fstat(descriptor))
         self.identity, self.size, self.owner = facts.identity, facts.size, facts.owner
@@ -63,7 +63,7 @@ class File:
 
     def again(self) -> File:
         """The same file under another number. Raises OSError."""
-        return File(os.dup(self.descriptor), Facts(self.identity, self.size, self.owner))
+        return File(os.dup(self.descriptor), FileIdentity(self.identity, self.size, self.owner))
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from a place; fewer at the end, none outside of the file. Raises OSError."""
@@ -124,9 +124,9 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
     asked = file_reader.current()
     if asked is not None and identity is not None:
         if str(path).startswith(_OURS):  # open already, and its place is all that is used
-            return File(os.dup(int(str(path)[len(_OURS) :])), Facts(identity, NOT_ASKED, NOT_ASKED))
+            return File(os.dup(int(str(path)[len(_OURS) :])), FileIdentity(identity, NOT_ASKED, NOT_ASKED))
         (size, owner), descriptor = asked.place(str(path), identity)
-        return File(descriptor, Facts(identity, size, owner))
+        return File(descriptor, FileIdentity(identity, size, owner))
     with placed(path, identity) as place:
         return reading(place.descriptor)
 
@@ -156,5 +156,5 @@ def reading(place: int) -> File:
     return File(os.open(f"{_OURS}{place}", flags))
 
 
-def _facts(status: os.stat_result) -> Facts:
-    return Facts((status.st_dev, status.st_ino), status.st_size, status.st_uid)
+def _facts(status: os.stat_result) -> FileIdentity:
+    return FileIdentity((status.st_dev, status.st_ino), status.st_size, status.st_uid)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from probes import api
 from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
 from probes.arrays import distinct
-from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, Message, State, What
+from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, InsideState, Message, What
 from probes.proc.procfs import thread_numbers
 from probes.samples import listed_gpus
 from probes.schema import CallFlag, ExitFlag, Kind, Records
@@ -169,25 +169,27 @@ class Inside:
             process.until_ns = int(header["flushed"])
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
-        if process.state == State.TAKEN and state in (State.TAKEN, State.ENDED):
+        if process.state == InsideState.TAKEN and state in (InsideState.TAKEN, InsideState.ENDED):
             return  # told already
-        if state == State.ON:
-            process.lost += process.state == State.ON  # by exec: what the program before had is not known
+        if state == InsideState.ON:
+            process.lost += (
+                process.state == InsideState.ON
+            )  # by exec: what the program before had is not known
             self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
             process.heard_ns = now
-        elif state == State.ENDED:
+        elif state == InsideState.ENDED:
             error = max((int(one["error"].max()) for one in process.moments), default=process.error_ns)
             whole = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
             self._tell(Sample(PROCESS, now, {"pid": pid, **whole}))
-        elif state in (State.REFUSED, State.TAKEN):
-            why = "starts without" if state == State.REFUSED else "goes on without"
+        elif state in (InsideState.REFUSED, InsideState.TAKEN):
+            why = "starts without" if state == InsideState.REFUSED else "goes on without"
             text = f"process {pid} {why} --inside's exact kernels: {sentence}"
             self._tell(Sample(PROBLEM, now, {"text": text}))
-            until = process.until_ns if state == State.TAKEN else 0
+            until = process.until_ns if state == InsideState.TAKEN else 0
             self._tell(
                 Sample(PROCESS, now, {"pid": pid, "inside_until_ns": until, "inside_refused": sentence})
             )
-        if state != State.RANGES:
+        if state != InsideState.RANGES:
             process.state = state
 
     def notice(self, records: Records) -> None:
@@ -236,7 +238,7 @@ class Inside:
             if missing:
                 since = min(since, before)
             if ended:
-                if process.state == State.ON:  # it ended without handing over what it had
+                if process.state == InsideState.ON:  # it ended without handing over what it had
                     missing, since = missing + 1, min(since, process.until_ns)
                 del self._processes[pid]
                 self._calls.pop(pid, None)
@@ -251,14 +253,14 @@ class Inside:
     def _notice_silence(self, pid: int, process: _Process, now: int, *, last: bool) -> None:
         """A client with buffers of its own that does not subscribe shows by launches that are not told."""
         kept = self._calls.get(pid)
-        if process.state not in (State.ON, State.ENDED) or not kept:
+        if process.state not in (InsideState.ON, InsideState.ENDED) or not kept:
             return
         calls = np.concatenate(kept)
         unseen = calls["begin"][
             calls["launches"] & (calls["begin"] > process.heard_ns) & (calls["end"] < process.until_ns)
         ]
         if len(unseen) >= _FEWEST_UNSEEN and (last or int(unseen.min()) < process.until_ns - _SILENT_NS):
-            self._state(pid, process, State.TAKEN, _TAKEN, now)
+            self._state(pid, process, InsideState.TAKEN, _TAKEN, now)
 
     def told_since_mark(self) -> list[int]:
         """What the mark tells of it: how many rows there were, and of which moment on some may be missing."""

@@ -39,7 +39,7 @@ class What(IntEnum):
     INSTANT = 9  # a mark
 
 
-class State(IntEnum):
+class InsideState(IntEnum):
     """How it stands with a process."""
 
     ON = 1  # CUPTI tells what the GPU does from now on
@@ -101,7 +101,7 @@ def c_header() -> str:
         *_struct("row", ROW),
         *_struct("moment", CLOCK),
     ]
-    for prefix, values in (("MESSAGE", Message), ("WHAT", What), ("STATE", State)):
+    for prefix, values in (("MESSAGE", Message), ("WHAT", What), ("STATE", InsideState)):
         lines += [f"#define {prefix}_{one.name} {int(one)}" for one in values]
     lines += [f"#define MESSAGE_BYTES {MESSAGE_BYTES}", f"#define MOST_ROWS {MOST_ROWS}"]
     lines += [f"#define MOST_TEXT {MOST_TEXT}", f"#define LAYOUT {VERSION}", f"#define HAND {FUNCTION}"]

@@ -72,7 +72,7 @@ _OFF_WITH_MIG = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NvmlQuery:
     """A call of NVML and what it answers.
 
     Attributes:
@@ -314,13 +314,13 @@ def _multiprocessors(gpu: GpuReader) -> tuple[int, int]:
     return pynvml.nvmlDeviceGetNumGpuCores(gpu.handle) // cores, threads
 
 
-def _pcie(key: str, counter: int) -> Question:
+def _pcie(key: str, counter: int) -> NvmlQuery:
     def ask(gpu: GpuReader) -> tuple[float | None]:
         if key in gpu.counted:
             return (gpu.counted[key],)
         return (_KIB * pynvml.nvmlDeviceGetPcieThroughput(gpu.handle, counter),)
 
-    return Question((key,), ask, _BLOCKING_S)
+    return NvmlQuery((key,), ask, _BLOCKING_S)
 
 
 def _clock(kind: int) -> Callable[[GpuReader], tuple[int]]:
@@ -342,36 +342,38 @@ def _bus_id(handle: Any) -> str | bytes:
 
 _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 # The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
-QUESTIONS: tuple[Question, ...] = (
-    Question(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
-    Question(("utilization_percent", "memory_utilization_percent"), _utilization),
-    Question(("utilization_samples",), _utilization_samples),
-    Question(("memory_used_bytes", "memory_total_bytes"), _memory),
-    Question(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
-    Question(("temperature_celsius",), _of(lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, _CELSIUS))),
-    Question(("sm_clock_mhz",), _clock(_SM)),
-    Question(("memory_clock_mhz",), _clock(_MEM)),
-    Question(("clock_event_reasons",), _of(_clock_event_reasons)),  # bits of nvmlClocksEventReasons
-    Question(("clients",), _clients),
-    Question(("process_utilization",), _process_utilization),
-    Question(SHARES, _activity),
-    Question(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), _links),
-    Question(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
-    Question(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
-    Question(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
-    Question(("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True),
-    Question(("multiprocessors", "multiprocessor_threads"), _multiprocessors, _HARDLY_EVER, at_once=True),
-    Question(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
-    Question(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
-    Question(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),
-    Question(("decoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0]), _SOON),
-    Question(("fan_percent",), _of(pynvml.nvmlDeviceGetFanSpeed), _SOON),
-    Question(("performance_state",), _of(pynvml.nvmlDeviceGetPerformanceState), _SOON),
-    Question(("pcie_generation",), _of(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), _SELDOM),
-    Question(("pcie_generation_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), _HARDLY_EVER),
-    Question(("pcie_width",), _of(pynvml.nvmlDeviceGetCurrPcieLinkWidth), _SELDOM),
-    Question(("pcie_width_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkWidth), _HARDLY_EVER),
-    Question(_ECC, _ecc, _SELDOM),
+QUESTIONS: tuple[NvmlQuery, ...] = (
+    NvmlQuery(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
+    NvmlQuery(("utilization_percent", "memory_utilization_percent"), _utilization),
+    NvmlQuery(("utilization_samples",), _utilization_samples),
+    NvmlQuery(("memory_used_bytes", "memory_total_bytes"), _memory),
+    NvmlQuery(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
+    NvmlQuery(("temperature_celsius",), _of(lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, _CELSIUS))),
+    NvmlQuery(("sm_clock_mhz",), _clock(_SM)),
+    NvmlQuery(("memory_clock_mhz",), _clock(_MEM)),
+    NvmlQuery(("clock_event_reasons",), _of(_clock_event_reasons)),  # bits of nvmlClocksEventReasons
+    NvmlQuery(("clients",), _clients),
+    NvmlQuery(("process_utilization",), _process_utilization),
+    NvmlQuery(SHARES, _activity),
+    NvmlQuery(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), _links),
+    NvmlQuery(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
+    NvmlQuery(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
+    NvmlQuery(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
+    NvmlQuery(
+        ("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True
+    ),
+    NvmlQuery(("multiprocessors", "multiprocessor_threads"), _multiprocessors, _HARDLY_EVER, at_once=True),
+    NvmlQuery(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
+    NvmlQuery(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
+    NvmlQuery(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),
+    NvmlQuery(("decoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetDecoderUtilization(gpu)[0]), _SOON),
+    NvmlQuery(("fan_percent",), _of(pynvml.nvmlDeviceGetFanSpeed), _SOON),
+    NvmlQuery(("performance_state",), _of(pynvml.nvmlDeviceGetPerformanceState), _SOON),
+    NvmlQuery(("pcie_generation",), _of(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), _SELDOM),
+    NvmlQuery(("pcie_generation_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), _HARDLY_EVER),
+    NvmlQuery(("pcie_width",), _of(pynvml.nvmlDeviceGetCurrPcieLinkWidth), _SELDOM),
+    NvmlQuery(("pcie_width_max",), _of(pynvml.nvmlDeviceGetMaxPcieLinkWidth), _HARDLY_EVER),
+    NvmlQuery(_ECC, _ecc, _SELDOM),
     _pcie(_PCIE[0], pynvml.NVML_PCIE_UTIL_TX_BYTES),
     _pcie(_PCIE[1], pynvml.NVML_PCIE_UTIL_RX_BYTES),
 )

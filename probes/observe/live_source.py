@@ -23,7 +23,7 @@ from probes.inside.hearing import Hearing
 from probes.inside.intake import Inside
 from probes.nvml import nvml
 from probes.observe.plan import LivePlan
-from probes.observe.ring_polling import Pace
+from probes.observe.ring_polling import PollInterval
 from probes.observe.scanner import Scanner
 from probes.observe.scope import Scope
 from probes.observe.tick_samples import cut_lists, open_sample
@@ -267,7 +267,7 @@ class LiveSource:
             self._sampler.wait_first(0.1)
         period = 1 / self._plan.rate_hz
         deadline = time.monotonic() + min(period, FIRST_MARK_S)
-        pace = Pace(self._plan.poll_s)
+        pace = PollInterval(self._plan.poll_s)
         stopping = False
         while not stopping:
             for pause in pace.pauses(deadline, lambda: self._ring.fill):

@@ -13,7 +13,7 @@ _RECENT_S = 0.25
 _LONGEST_S = 0.25  # who lives for less in such a crowd is told by the kernel's records alone
 
 
-class Pace:
+class PollInterval:
     """Pauses between two reads of the ring.
 
     What a read costs goes with how many processes began in it, and hardly with how often each did something:

@@ -62,7 +62,7 @@ class NamingProbes:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class KernelHandle:
     """A kernel that has a handle.
 
     Attributes:
@@ -83,7 +83,7 @@ class Handles:
 
     def __init__(self) -> None:
         """Nobody has asked for a kernel."""
-        self._known: dict[tuple[int, int], Named] = {}
+        self._known: dict[tuple[int, int], KernelHandle] = {}
 
     def hear(self, record: bytes) -> tuple[int, int] | None:
         """Takes a HANDLE_RECORD in; (process, handle) where it stands for a kernel that it did not before."""
@@ -99,10 +99,12 @@ class Handles:
             return None
         if before is None and len(self._known) >= MOST:
             return None
-        self._known[pid, handle] = Named(name, int(row["caller"]), int(row["time"]), before is not None)
+        self._known[pid, handle] = KernelHandle(
+            name, int(row["caller"]), int(row["time"]), before is not None
+        )
         return pid, handle
 
-    def get(self, pid: int, handle: int) -> Named | None:
+    def get(self, pid: int, handle: int) -> KernelHandle | None:
         """What a handle stands for; None where nobody was heard to ask."""
         return self._known.get((pid, handle))
 

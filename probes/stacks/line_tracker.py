@@ -22,7 +22,7 @@ from probes.code.layout import (
     PROCESS_DTYPE,
     row_bytes,
 )
-from probes.code.thread_states import NoSlotError, NotYetError, Place
+from probes.code.thread_states import InterpreterPlace, NoSlotError, NotYetError
 from probes.ebpf import bpfcall
 from probes.ebpf.attacher import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
@@ -330,7 +330,7 @@ class Lines(Hears):
             self._attachments.attach_one(uprobes["on_python"], file, found.run_main_offset, row)
         return row
 
-    def _configure(self, pid: int, row: int, place: Place) -> None:
+    def _configure(self, pid: int, row: int, place: InterpreterPlace) -> None:
         assert self._programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32

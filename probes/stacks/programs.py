@@ -46,7 +46,7 @@ class LinePrograms:
 
 
 def source_text(
-    options: loader.Options, kernel: btf.Layout, others: Sequence[str], *, as_old: bool, may_goto: bool
+    options: loader.Options, kernel: btf.KernelLayout, others: Sequence[str], *, as_old: bool, may_goto: bool
 ) -> str:
     """The complete program text.
 

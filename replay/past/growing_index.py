@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from replay.coding import file_format as fmt
 from replay.index import Entries
-from replay.scan import File, pieces_from
+from replay.scan import ScannedFile, pieces_from
 from replay.seek_points import Spacing
 
 
@@ -59,7 +59,7 @@ class GrowingIndex:
         """
         if not self._piece:
             return self._rows
-        earlier = pieces_from(File(descriptor), start, self._piece)
+        earlier = pieces_from(ScannedFile(descriptor), start, self._piece)
         if earlier is not None:
             earlier.extend(self._rows)
         return earlier

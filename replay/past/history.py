@@ -37,7 +37,7 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class Part:
+class HistoryFile:
     """One file of the history.
 
     Attributes:
@@ -92,7 +92,7 @@ class History:
         """
         self.header = dict(header)
         self.problem = ""
-        self.parts: list[Part] = []
+        self.parts: list[HistoryFile] = []
         self.lock = threading.RLock()
         self._limit, self._span_ns, self._clock = limit_bytes, span_ns, clock
         self._directory = directory or temporary_directory()
@@ -151,7 +151,7 @@ class History:
         part.entries.add(kind, first, last, part.base + part.size)
         part.size += len(chunk)
 
-    def _write(self, part: Part, chunk: bytes) -> bool:
+    def _write(self, part: HistoryFile, chunk: bytes) -> bool:
         rest, place = memoryview(chunk), part.size
         try:
             while rest:
@@ -207,7 +207,7 @@ class History:
             self._too_little(error)
             return  # an older file goes on, if there is one
         entries = Entries(names_of=self._kinds)
-        self.parts.append(Part(file, base, entries, FactBook(), self._since_ns, dict(self._lost)))
+        self.parts.append(HistoryFile(file, base, entries, FactBook(), self._since_ns, dict(self._lost)))
 
     # -- what it holds ------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from probes.source import Item
-from replay.items import ItemReader, Table, mark_rows_of
-from replay.past.history import History, Part, cut_header
-from replay.scan import File
+from replay.items import ChunkTable, ItemReader, mark_rows_of
+from replay.past.history import History, HistoryFile, cut_header
+from replay.scan import ScannedFile
 
 
 class HistoryReader(ItemReader):
@@ -28,7 +28,7 @@ class HistoryReader(ItemReader):
         Args:
             history: may go on being written by another thread.
         """
-        self._parts: list[Part] = []
+        self._parts: list[HistoryFile] = []
         super().__init__(_Joined(self._parts))
         self._history = history
         self.header: dict[str, Any] = dict(history.header)
@@ -45,7 +45,7 @@ class HistoryReader(ItemReader):
             last = np.concatenate([np.zeros(0, np.int64), *(np.array(rows.t_last) for rows in entries)])
             offset = np.concatenate([np.zeros(0, np.int64), *(np.array(rows.offset) for rows in entries)])
             kinds = list(entries[-1].kinds) if entries else []
-        self._use(Table(kinds, kind, last, offset, mark_rows_of(kinds, kind)))
+        self._use(ChunkTable(kinds, kind, last, offset, mark_rows_of(kinds, kind)))
         part = self._oldest()
         if part is not None and part.base:
             self.header = cut_header(history.header, part.since_ns, part.lost)
@@ -60,7 +60,7 @@ class HistoryReader(ItemReader):
         row = int(np.searchsorted(self._table.offset, part.base))
         return int(np.searchsorted(self._table.mark_rows, row))
 
-    def _oldest(self) -> Part | None:
+    def _oldest(self) -> HistoryFile | None:
         return next((part for part in self._parts if not part.dropped), None)
 
     def _before(self) -> Iterable[Item]:
@@ -79,10 +79,10 @@ class HistoryReader(ItemReader):
         self._closed = True
 
 
-class _Joined(File):
+class _Joined(ScannedFile):
     """The parts of a history as one file of chunks."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[HistoryFile]) -> None:
         self.parts = parts
         self.size = 1 << 62
 

@@ -11,7 +11,7 @@ from probes.source import MARK, Item
 from replay.coding.chunker import Chunker
 from replay.coding.file_format import MAX_PREFIX_BYTES, SessionError, parse_prefix
 from replay.items import unpack_item
-from replay.past.history import History, Part, cut_header
+from replay.past.history import History, HistoryFile, cut_header
 from replay.writer import SessionWriter
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -44,7 +44,7 @@ class Disguised:
                 self.append(kind, first_ns, last_ns, found.count, block[place : place + found.end])
 
 
-class Kept:
+class HistoryCopy:
     """Copies the history into a session file, which then goes on as a recording beside it."""
 
     def __init__(self, history: History, *, whole: bool) -> None:
@@ -103,7 +103,7 @@ def _after_newest_mark(history: History) -> int:
     return 0
 
 
-def _copy(parts: Sequence[Part], start: int, end: int, sink: SessionWriter | Disguised) -> None:
+def _copy(parts: Sequence[HistoryFile], start: int, end: int, sink: SessionWriter | Disguised) -> None:
     """The chunks whose offsets lie from ``start`` to ``end``; what was dropped meanwhile is left out."""
     for part in parts:
         entries = part.entries

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from gputop.errors import GputopError
-from gputop.fleet.explain_task import Outcome, Task
+from gputop.fleet.explain_task import ExplainOutcome, Task
 from gputop.fleet.ingest import _Run
 from gputop.fleet.lake.lake import add_piece, adding_to
 from gputop.fleet.lake.lake_sources import Found
@@ -74,7 +74,7 @@ def _as_told(one: Any) -> Any:
     """An outcome, as pickle would make it: no field of it is looked at."""
     if not isinstance(one, dict) or not {"rows", "session_id"} <= {*one}:
         return one
-    return Outcome(one["rows"], one["session_id"])
+    return ExplainOutcome(one["rows"], one["session_id"])
 
 
 def _run(data: bytes, folder: Path) -> None:

@@ -22,7 +22,7 @@ from gputop.analysis.evidence.columns import (
 )
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime
-from gputop.analysis.proofs.nvml_witness import Work
+from gputop.analysis.proofs.nvml_witness import ModelledWork
 from gputop.analysis.proofs.work_queue import BIG_COPY, START_NS, Queue
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
@@ -140,7 +140,7 @@ class Model:
         least, most = (self._whole(self._inside(learned.usual_ns, scale)) for scale in scales)
         return (least + most) / 2, (most - least) / 2 + self.copies_error_ns
 
-    def work(self, duration: Floats) -> Work | None:
+    def work(self, duration: Floats) -> ModelledWork | None:
         """When the GPU was at work; None of a queue that is too long for that."""
         if len(self.queue) > MOST_KERNELS:
             return None
@@ -149,7 +149,7 @@ class Model:
         begin, end = union(np.append(end - real, self._pending[0]), np.append(end, self._pending[1]))
         copies = np.flatnonzero(~self.queue.kernel & (self.queue.fixed > 0))
         copies = copies[np.argsort(self.queue.ready[copies], kind="stable")]
-        return Work((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
+        return ModelledWork((begin, end), self.queue.ready[copies], self.queue.fixed[copies])
 
 
 def _staged_last(queue: Queue) -> Ints:

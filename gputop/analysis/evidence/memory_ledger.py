@@ -62,7 +62,7 @@ class Sum(NamedTuple):
     takes: int = 0
 
 
-class Piece(NamedTuple):
+class HeldAllocation(NamedTuple):
     """One allocation that is held."""
 
     size: int
@@ -111,7 +111,7 @@ class Held:
         """Start with nothing held."""
         self._calls = MemoryCalls()
         self._reset: set[int] = set()  # processes of which it is not known what a reset gave back
-        self._pieces: dict[Place, Piece] = {}
+        self._pieces: dict[Place, HeldAllocation] = {}
         self._handles: dict[tuple[int, int], int] = {}  # pid, handle -> number of the physical memory
         self._users: dict[Place, int] = {}  # of physical memory: its handle, and what is mapped to it
         self._maps: dict[tuple[int, int], tuple[int, Place]] = {}  # pid, address -> size, physical memory
@@ -254,7 +254,7 @@ class Held:
         self._known.add(pid)
         self._gone(place)  # the free of what was there is still under way
         origin = (pid, use, int(row["stack"]))
-        self._pieces[place] = Piece(size, origin, at, device if use != "physical" else UNKNOWN)
+        self._pieces[place] = HeldAllocation(size, origin, at, device if use != "physical" else UNKNOWN)
         self._takers[origin] = int(row["tid"])
         one = self._sums.get(origin, Sum())
         self._sums[origin] = Sum(one.held + size, one.pieces + 1, one.taken + size, one.takes + 1)

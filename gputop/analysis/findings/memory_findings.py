@@ -42,7 +42,7 @@ STEADY = 0.4  # of the growth of the first half: the second grows by at least so
 Ints = npt.NDArray[np.int64]
 
 
-class Growth(NamedTuple):
+class MemoryGrowth(NamedTuple):
     """By so many bytes, over so many ns, up to ``held``."""
 
     grown: int
@@ -50,7 +50,7 @@ class Growth(NamedTuple):
     held: int
 
 
-def growth_of(history: History, origins: Iterable[Origin]) -> Growth | None:
+def growth_of(history: History, origins: Iterable[Origin]) -> MemoryGrowth | None:
     """How some origins together grow without end; None where they do not, or that is not known yet."""
     wanted = tuple(origins)
     times = np.array([time for time, _ in history], np.int64)
@@ -64,7 +64,7 @@ def growth_of(history: History, origins: Iterable[Origin]) -> Growth | None:
     return None
 
 
-def _growing(times: Ints, held: Ints) -> Growth | None:
+def _growing(times: Ints, held: Ints) -> MemoryGrowth | None:
     edges = np.linspace(times[0], times[-1], PARTS + 1)
     part = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, PARTS - 1)
     if len(np.unique(part)) < PARTS:
@@ -79,7 +79,7 @@ def _growing(times: Ints, held: Ints) -> Growth | None:
     if late < STEADY * early:
         return None
     first, last = (int(times[part == number][0]) for number in (0, PARTS - 1))
-    return Growth(grown, last - first, int(held[-1]))
+    return MemoryGrowth(grown, last - first, int(held[-1]))
 
 
 # Who holds memory, what grows without end, why an allocation failed: by what was seen of each process.
@@ -198,7 +198,11 @@ def _last_call(evidence: Evidence, pid: int) -> int:
 
 
 def _leak(
-    scene: AttributionContext, own: Iterable[Origin], use: Memory | None, line: Line | None, growth: Growth
+    scene: AttributionContext,
+    own: Iterable[Origin],
+    use: Memory | None,
+    line: Line | None,
+    growth: MemoryGrowth,
 ) -> Leak:
     steps, threads, own = scene.steps, scene.evidence.threads, tuple(own)
     pid = own[0][0]

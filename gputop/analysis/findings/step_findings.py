@@ -156,7 +156,7 @@ def by_second(scene: AttributionContext) -> Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PieceTimes:
     """What each piece took: integers, none left out, so that several parts can be put together.
 
     Attributes:
@@ -179,7 +179,7 @@ class Taken:
     count: float
     between: int
 
-    def and_later(self, later: Taken) -> Taken:
+    def and_later(self, later: PieceTimes) -> PieceTimes:
         """This, and what a later part of the recording took."""
         zeros = [np.zeros(len(one.begin), np.int64) for one in (self, later)]
         causes = {
@@ -187,7 +187,7 @@ class Taken:
             for number in {**self.causes, **later.causes}
         }
         columns = {name: np.append(getattr(self, name), getattr(later, name)) for name in _COLUMNS}
-        return Taken(
+        return PieceTimes(
             unit=self.unit,
             causes=causes,
             count=self.count + later.count,
@@ -201,7 +201,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> Taken:
+def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
     """What each piece took."""
     begin, end = pieces.begin, pieces.until
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
@@ -210,7 +210,7 @@ def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> Taken:
     switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
     forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
     gaps = union(scene.gaps.begin, scene.gaps.end)
-    return Taken(
+    return PieceTimes(
         pieces.unit,
         begin,
         end,
@@ -228,7 +228,7 @@ def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> Taken:
     )
 
 
-def measures(taken: Taken, times: float = 1.0) -> Measures:
+def measures(taken: PieceTimes, times: float = 1.0) -> Measures:
     """What each piece took that is no exception, divided by ``times``: how many units of work it is."""
     keep = _usual(taken)
     length = (taken.until - taken.begin)[keep]
@@ -253,7 +253,7 @@ def measures(taken: Taken, times: float = 1.0) -> Measures:
     )
 
 
-def _usual(taken: Taken) -> Mask:
+def _usual(taken: PieceTimes) -> Mask:
     """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
 
     Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
@@ -292,7 +292,7 @@ def _waits(scene: AttributionContext, thread: int) -> tuple[Ints, Ints]:
     return union(calls["begin"][rows], calls["end"][rows])
 
 
-def regrouped(taken: Taken) -> Taken:
+def regrouped(taken: PieceTimes) -> PieceTimes:
     """Windows of several parts as about as many as one recording has, each of parts that lie side by side."""
     length = taken.until - taken.begin
     if len(length) <= _WINDOWS:
@@ -515,7 +515,7 @@ def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth 
     return Growth(int(rows["count"].sum()), int(first), int(last), taken, title, more, line)
 
 
-def _pending(scene: AttributionContext, taken: Taken) -> Ints:
+def _pending(scene: AttributionContext, taken: PieceTimes) -> Ints:
     """For how long the GPU certainly worked in each step, ns, of all GPUs together."""
     total = np.zeros(len(taken.begin), np.int64)
     for span in scene.analysis.gpu.spans:

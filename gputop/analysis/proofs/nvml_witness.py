@@ -46,7 +46,7 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ModelledWork:
     """What a GPU did by a model.
 
     Attributes:
@@ -150,7 +150,9 @@ def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
     return float((weight * value).sum() / max(int(weight.sum()), 1)) / 100
 
 
-def misfit(evidence: Evidence, index: int, low: int, high: int, work: Work) -> tuple[float, float] | None:
+def misfit(
+    evidence: Evidence, index: int, low: int, high: int, work: ModelledWork
+) -> tuple[float, float] | None:
     """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
 
     Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it

@@ -9,7 +9,7 @@ from datetime import date
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_output
-from gputop.commands.progress import INTERRUPTED, Progress
+from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.commands.recordings.sql_output import add_answer, add_timeout, answered, tell
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE, USAGE, CommandError
@@ -18,7 +18,7 @@ from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake import open_lake
 from gputop.fleet.lake.lake_summary import TABLES as TABLES_OF_ALL
 from gputop.fleet.lake.lake_summary import summed
-from gputop.fleet.lake.pieces import Part
+from gputop.fleet.lake.pieces import LakeSelection
 from gputop.fleet.lake.questions import FINDINGS, GROUPS, overview
 from gputop.fleet.lake.urls import called, shown
 from gputop.fleet.lake_html import ROWS, fleet_page
@@ -108,9 +108,9 @@ def _days(text: str) -> tuple[date, date]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a day: type 2026-11-23 or DAY..DAY") from None
 
 
-def _part(options: argparse.Namespace) -> Part:
+def _part(options: argparse.Namespace) -> LakeSelection:
     since, until = options.date or (None, None)
-    return Part(options.job, since, until)
+    return LakeSelection(options.job, since, until)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -125,7 +125,7 @@ def _ingest(options: argparse.Namespace) -> int:
     here = options.dask or options.workers
     scheduler = options.scheduler or (None if here else os.environ.get(ADDRESS))
     on = dask(scheduler, workers, say) if options.dask or scheduler else nullcontext(None)
-    with on as engine, Progress("looking", partial=True) as progress:
+    with on as engine, ProgressBar("looking", partial=True) as progress:
         done = ingest(options.sessions, options.into, workers, engine=engine, progress=progress)
     for row in done.problems[:_TOLD]:
         say(f"{row['path']}: {row['what']}: {row['text']}")

@@ -13,7 +13,7 @@ from gputop.commands.screen.looks import preferences
 from gputop.errors import FAILURE
 from gputop.fleet.browse import Lake, Late, late_ranks
 from gputop.fleet.lake.lake import open_lake
-from gputop.fleet.lake.pieces import Part
+from gputop.fleet.lake.pieces import LakeSelection
 from gputop.fleet.lake.urls import called
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from gputop.process.isolation import isolated
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _MOST_LATE = 10_000
 
 
-def screen(options: argparse.Namespace, part: Part) -> int:
+def screen(options: argparse.Namespace, part: LakeSelection) -> int:
     """Runs it over a part of a lake; returns the exit status."""
     require_terminal()
     gc.enable()  # which a command with a screen does itself

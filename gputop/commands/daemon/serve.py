@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.command import VERSION, Command
 from gputop.commands.flags import add_alerts, add_probes
-from gputop.commands.observation import Session, open_session
+from gputop.commands.observation import ObservedRun, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError, install_command
 from gputop.process.interrupts import heeded
@@ -24,7 +24,7 @@ from gputop.serve.clients.client import asked
 from gputop.serve.clients.listening import Listening, listen
 from gputop.serve.clients.user_view import ROOT
 from gputop.serve.clients.wire import SOCKET
-from gputop.serve.flight_recorder import Limits
+from gputop.serve.flight_recorder import KeepLimits
 from gputop.serve.metrics.alarms import Told, command_words, webhook_address
 from gputop.serve.service import Notifier, Service, Settings
 from probes.ebpf import callcost
@@ -218,7 +218,7 @@ def _call_ns() -> float:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    limits = Limits(options.before, options.after, options.every, most_bytes=options.keep_size)
+    limits = KeepLimits(options.before, options.after, options.every, most_bytes=options.keep_size)
     return Settings(
         VERSION,
         options.history,
@@ -316,7 +316,7 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
     return 0
 
 
-def _observe(session: Session, service: Service, notifier: Notifier) -> None:
+def _observe(session: ObservedRun, service: Service, notifier: Notifier) -> None:
     ready = False
     for item in session.items():
         if not service.take(item):

@@ -7,7 +7,7 @@ import argparse
 from gputop.api.session import NS, open_session
 from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
 from gputop.files.excerpt import cut as write_part
 from gputop.format import format_counted
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cut(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         part = write_part(
             session, options.output, options.since, options.until, progress, force=options.force
         )

@@ -8,7 +8,7 @@ from gputop.api.holes import about_holes
 from gputop.api.session import open_session
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.exchange.formats import FORMATS
 from gputop.exchange.formats import export as write
 from gputop.process.say import say
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def export(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         write(session, options.output, options.to, progress, force=options.force)
         missing = about_holes(session)
     for text in missing:

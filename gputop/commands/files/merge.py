@@ -6,9 +6,9 @@ import argparse
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.format import format_counted, format_ns
-from gputop.merging.merge_writer import Part, merge
+from gputop.merging.merge_writer import MergedPart, merge
 from gputop.merging.numbering import PIDS_APART
 from gputop.process.say import say
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with Progress("reading") as progress:
+    with ProgressBar("reading") as progress:
         found = merge(options.files, options.output, progress, force=options.force)
     for part in found.parts:
         say(f"{part.session.path}: {_clock(part)}")
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _clock(part: Part) -> str:
+def _clock(part: MergedPart) -> str:
     """How its times became those of the whole."""
     clock = part.clock
     if clock.how == "same":

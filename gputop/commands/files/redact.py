@@ -7,7 +7,7 @@ import argparse
 from gputop.api.session import open_session
 from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.files.redaction import redact as write_redacted
 from gputop.process.say import say
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def redact(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         count = write_redacted(session, options.output, progress, force=options.force)
     say(f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now")
     return 0

@@ -7,7 +7,7 @@ import argparse
 from gputop.api.session import open_session
 from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.files.whole import repair as copy_intact
 from gputop.format import format_counted
 from gputop.process.say import say
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def repair(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         found = copy_intact(session, options.output, progress, force=options.force)
     for text in found.problems:
         say(text)

@@ -7,7 +7,7 @@ import argparse
 from gputop.api.session import open_session
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.files.whole import verify as read_all
 from gputop.format import escape_text, format_counted
 from gputop.process.say import show
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def verify(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 0 whole, 3 damaged."""
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         found = read_all(session, progress)
     parts = ((found.frames, "frame"), (found.records, "record"), (found.samples, "sample"))
     held = ", ".join(format_counted(count, noun) for count, noun in parts)

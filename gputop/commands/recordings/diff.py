@@ -10,7 +10,7 @@ from gputop.analysis.compare_output import diff_to_text
 from gputop.api import functions
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.process.say import put, show
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def diff(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     keep_freed()
-    with Progress("reading") as progress:
+    with ProgressBar("reading") as progress:
         memory = int(options.memory * (1 << 30)) if options.memory else None
         found = functions.diff(options.before, options.after, progress=progress, memory_bytes=memory)
     if options.json:

@@ -16,7 +16,7 @@ from gputop.analysis.answer.report_output import report_to_markdown, report_to_t
 from gputop.api import functions
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
-from gputop.commands.progress import INTERRUPTED, Progress
+from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import FAILURE, USAGE, CommandError
@@ -27,7 +27,7 @@ from gputop.process.targets import named, without_cuda
 from gputop.process.terminal import terminal_width
 
 if TYPE_CHECKING:
-    from gputop.commands.observation import Session
+    from gputop.commands.observation import ObservedRun
     from gputop.process.child import Child
 
 
@@ -136,7 +136,7 @@ def _of_file(options: argparse.Namespace) -> tuple[Report, str, int, None]:
 def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
     """Explains a session file, or what is between ``--from`` and ``--to``; True where it was interrupted."""
     keep_freed()
-    with Progress("reading", partial=True) as progress:
+    with ProgressBar("reading", partial=True) as progress:
         report = functions.explain(
             options.file,
             pids=options.pid,
@@ -205,7 +205,7 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
     return replace(report, notes=(note, *report.notes)), missing, 128 + came[0], session.child
 
 
-def _ended(session: Session, *, watched: bool) -> bool:
+def _ended(session: ObservedRun, *, watched: bool) -> bool:
     """Whether there is nothing left to watch."""
     ended = session.child is not None and session.child.poll() is not None
     return ended or (watched and not session.source.alive)

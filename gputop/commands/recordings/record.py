@@ -16,7 +16,7 @@ import numpy as np
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_output, add_target
-from gputop.commands.observation import Session, open_session
+from gputop.commands.observation import ObservedRun, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError
 from gputop.format import format_bytes, format_count
@@ -29,10 +29,10 @@ from probes.samples import lost_until
 from probes.schema import Kind, Records
 from probes.source import MARK, Item, Sample
 from replay.coding.file_format import SessionError
-from replay.segments import Limits
+from replay.segments import SegmentLimits
 
 if TYPE_CHECKING:
-    from gputop.recording.adaptive import Detail
+    from gputop.recording.adaptive import RecordingDetail
 
 DETAILS = ("full", "adaptive", "summary")
 
@@ -40,7 +40,7 @@ DETAILS = ("full", "adaptive", "summary")
 class _Progress:
     """Elapsed time, calls per second, size, losses: on one line, once a mark."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ObservedRun) -> None:
         self._session = session
         self._began = self._last = time.monotonic()
         self._calls = 0
@@ -133,27 +133,27 @@ def record(options: argparse.Namespace) -> int:
         return child.wait() if child is not None and status == 0 else status
 
 
-def _limits(options: argparse.Namespace) -> Limits | None:
+def _limits(options: argparse.Namespace) -> SegmentLimits | None:
     """When a segment ends; None: it is one file."""
     if options.max_size is None and options.max_time is None:
         return None
     span_ns = int(options.max_time * 1e9) if options.max_time else None
-    return Limits(options.max_size, span_ns, int(options.keep) if options.keep else None)
+    return SegmentLimits(options.max_size, span_ns, int(options.keep) if options.keep else None)
 
 
 @contextlib.contextmanager
-def _explained(session: Session, chosen: str) -> Iterator[Detail | None]:
+def _explained(session: ObservedRun, chosen: str) -> Iterator[RecordingDetail | None]:
     """What chooses the records that are written; None where all are."""
     header = session.source.header
     if chosen == "full" or header.get("calls_observed") is False:
         yield None
         return
     from gputop.analysis.live import LiveExplainer
-    from gputop.recording.adaptive import Adaptive, Summary
+    from gputop.recording.adaptive import Adaptive, SumsOnly
 
     start_ns = int(header["start_ns"])
     if chosen == "summary":
-        yield Summary(start_ns)
+        yield SumsOnly(start_ns)
         return
     explainer = LiveExplainer(header)
     explainer.start()
@@ -164,7 +164,7 @@ def _explained(session: Session, chosen: str) -> Iterator[Detail | None]:
 
 
 def _write_all(
-    session: Session, detail: Detail | None, *, watched: bool
+    session: ObservedRun, detail: RecordingDetail | None, *, watched: bool
 ) -> SessionError | CommandError | None:
     """Writes until the source ends; what goes wrong ends the recording, not the command."""
     progress = _Progress(session)
@@ -212,14 +212,14 @@ def _terminal_of(child: Child | None) -> int | None:
     return child.terminal.descriptor if child is not None and child.terminal is not None else None
 
 
-def _end_with(session: Session, *, watched: bool) -> None:
+def _end_with(session: ObservedRun, *, watched: bool) -> None:
     """Ends the source when there is nothing left to watch."""
     ended = session.child is not None and session.child.poll() is not None
     if ended or (watched and not session.source.alive):
         session.source.close()
 
 
-def _outcome(session: Session, path: str, failure: Exception | None, after: str) -> int:
+def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: str) -> int:
     writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):

@@ -8,7 +8,7 @@ from gputop.api.holes import about_holes
 from gputop.api.session import open_session
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.commands.recordings.sql_output import add_answer, answered
 from gputop.process.say import say
 from gputop.query.database import Database
@@ -25,7 +25,7 @@ def sql(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
 
     def opened() -> Database:
-        with open_session(options.file) as session, Progress("reading") as progress:
+        with open_session(options.file) as session, ProgressBar("reading") as progress:
             database = Database(session, progress)
             for text in about_holes(session):
                 say(text)

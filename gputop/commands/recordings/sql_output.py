@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gputop.commands.words import bounded
 from gputop.process.say import put, say, show
-from gputop.query.database import Answer, LockedDatabase
+from gputop.query.database import LockedDatabase, QueryResult
 from gputop.query.forked import bound_memory
 from gputop.query.query_output import answer_to_csv, answer_to_json, answer_to_text
 
@@ -54,7 +54,7 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
     return 0
 
 
-def tell(answer: Answer, options: argparse.Namespace) -> None:
+def tell(answer: QueryResult, options: argparse.Namespace) -> None:
     """Prints an answer in the form that was asked for."""
     if options.json:
         put(answer_to_json(answer))

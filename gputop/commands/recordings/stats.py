@@ -9,7 +9,7 @@ import sys
 from gputop.api import functions
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
-from gputop.commands.progress import INTERRUPTED, Progress
+from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.engine.stats_output import stats_to_text
 from gputop.process.say import put, show
 from gputop.process.terminal import terminal_width
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def stats(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    with Progress("reading", partial=True) as progress:
+    with ProgressBar("reading", partial=True) as progress:
         totals = functions.stats(options.file, progress=progress)
     if options.json:
         put(json.dumps(functions.to_json(totals)) + "\n")

@@ -13,7 +13,7 @@ from types import FrameType
 from gputop.api.session import Session as Recording
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_target, file_or_now
-from gputop.commands.observation import Session, open_session
+from gputop.commands.observation import ObservedRun, open_session
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
@@ -146,7 +146,7 @@ def _present(options: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(session: Session, writer: LineWriter, *, watched: bool) -> None:
+def _follow(session: ObservedRun, writer: LineWriter, *, watched: bool) -> None:
     """Writes frames until the source ends, or nobody reads, or there is nothing left to watch."""
     engine = Engine(session.source.header)
     for item in session.items():

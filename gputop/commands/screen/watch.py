@@ -26,7 +26,7 @@ from replay.coding.file_format import SessionError
 # `gputop --help` needs none of what observes and draws: that is imported where it is used
 if TYPE_CHECKING:
     from gputop.analysis.window import Verdict, Window
-    from gputop.commands.observation import Session
+    from gputop.commands.observation import ObservedRun
     from gputop.engine.engine import Engine
     from gputop.engine.frame import Frame
     from gputop.process.outputfile import OutputFile
@@ -180,7 +180,9 @@ def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
         raise
 
 
-def _observe(session: Session, seconds: float, engine: Engine, window: Window | None) -> SessionError | None:
+def _observe(
+    session: ObservedRun, seconds: float, engine: Engine, window: Window | None
+) -> SessionError | None:
     """Lets the command start and feeds what comes within ``seconds``, or until the command ends.
 
     Returns:
@@ -279,7 +281,7 @@ def _screen(options: argparse.Namespace) -> int:
     return status
 
 
-def _farewell(session: Session, log: OutputFile | None) -> None:
+def _farewell(session: ObservedRun, log: OutputFile | None) -> None:
     """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
     child = session.child
     if child is None:

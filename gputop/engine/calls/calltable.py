@@ -32,7 +32,7 @@ _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead
 
 
 @dataclass(slots=True)
-class Totals:
+class RowSums:
     """Sums by row of a table; all arrays have one element a row."""
 
     count: Ints
@@ -42,7 +42,7 @@ class Totals:
     max_ns: Ints
 
     @classmethod
-    def zeros(cls, rows: int) -> Totals:
+    def zeros(cls, rows: int) -> RowSums:
         return cls(*(np.zeros(rows, np.int64) for _ in range(5)))
 
     def grow(self, rows: int) -> None:
@@ -52,14 +52,14 @@ class Totals:
             if len(array) < rows:
                 setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: RowSums) -> None:
         """Adds another table of the same rows; it may be shorter."""
         size = len(other.count)
         for name in ADDED:
             getattr(self, name)[:size] += getattr(other, name)
         self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
 
-    def subtract(self, other: Totals) -> None:
+    def subtract(self, other: RowSums) -> None:
         """Takes out what was added, but for the longest, which stay as they are."""
         size = len(other.count)
         for name in ADDED:
@@ -204,7 +204,7 @@ class CallTable:
             self._give_slot(pid, 0)
             self._free_slots.append(slot)
 
-    def add(self, calls: Records, totals: Totals) -> Ints:
+    def add(self, calls: Records, totals: RowSums) -> Ints:
         """Counts CALL records into the histograms and ``totals``.
 
         Returns:
@@ -236,7 +236,7 @@ class CallTable:
 
 @dataclass(slots=True)
 class _Tick:
-    totals: Totals
+    totals: RowSums
     flats: list[Ints] = field(default_factory=list)
     sums: list[tuple[Ints, npt.NDArray[np.int32]]] = field(
         default_factory=list
@@ -252,15 +252,15 @@ class CallWindow:
     def __init__(self) -> None:
         self.table = CallTable()
         self._ticks: deque[_Tick] = deque()
-        self._now = _Tick(Totals.zeros(0))
-        self._sums = Totals.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
-        self._totals: Totals | None = None  # the same with the longest of these, once that was asked for
+        self._now = _Tick(RowSums.zeros(0))
+        self._sums = RowSums.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
+        self._totals: RowSums | None = None  # the same with the longest of these, once that was asked for
 
     def add(self, calls: Records) -> None:
         """Counts CALL records into the tick that is open."""
         self._now.flats.append(self.table.add(calls, self._now.totals))
 
-    def add_sums(self, merge: Callable[[CallTable, Totals], tuple[Ints, npt.NDArray[np.int32]]]) -> int:
+    def add_sums(self, merge: Callable[[CallTable, RowSums], tuple[Ints, npt.NDArray[np.int32]]]) -> int:
         """Takes sums of calls into the tick that is open; returns how many calls these are.
 
         Args:
@@ -275,7 +275,7 @@ class CallWindow:
         self._sums.grow(self.table.rows)
         self._sums.add(self._now.totals)
         self._ticks.append(self._now)
-        self._now, self._totals = _Tick(Totals.zeros(0)), None
+        self._now, self._totals = _Tick(RowSums.zeros(0)), None
         while len(self._ticks) > keep:
             old = self._ticks.popleft()
             self._sums.subtract(old.totals)
@@ -293,10 +293,10 @@ class CallWindow:
             for pid in pids:
                 self.table.forget_process(pid)
 
-    def totals(self) -> Totals:
+    def totals(self) -> RowSums:
         """Sums over the ticks that are kept."""
         if self._totals is None:
-            self._totals = Totals.zeros(self.table.rows)
+            self._totals = RowSums.zeros(self.table.rows)
             for name in ADDED:
                 getattr(self._totals, name)[: len(self._sums.count)] = getattr(self._sums, name)
             for tick in self._ticks:
@@ -305,7 +305,7 @@ class CallWindow:
         return self._totals
 
 
-def left_out(totals: Totals) -> tuple[str, ...]:
+def left_out(totals: RowSums) -> tuple[str, ...]:
     """What to say of calls that have no row of their own; nothing where all have."""
     count = int(totals.count[_OTHERS]) if len(totals.count) else 0
     if not count:
@@ -319,7 +319,7 @@ def left_out(totals: Totals) -> tuple[str, ...]:
 # From a call table to rows that can be shown: names, percentiles, histograms.
 
 
-def call_rows(table: CallTable, totals: Totals, facts: Facts) -> dict[int, list[CallRow]]:
+def call_rows(table: CallTable, totals: RowSums, facts: Facts) -> dict[int, list[CallRow]]:
     """pid -> its calls, most time first; percentiles never exceed the largest value seen."""
     active = np.array([row for row in np.flatnonzero(totals.count).tolist() if table.keys[row]], np.int64)
     counts = table.counts[active]

@@ -26,7 +26,7 @@ NCCL_IN_PROGRESS = 7  # a communicator that does not block: no error
 
 
 @dataclass(frozen=True, slots=True)
-class CudaError:
+class CudaErrorCode:
     """An error.
 
     Attributes:
@@ -62,11 +62,11 @@ def sticky_codes() -> frozenset[int]:
     return frozenset(code for code, row in _table().items() if row[2])
 
 
-def cuda_error(layer: str, code: int) -> CudaError:
+def cuda_error(layer: str, code: int) -> CudaErrorCode:
     """The error of a code that a call of a layer (``runtime``, ``driver``, ``nccl``) returned."""
     if layer == "nccl":
         name, text = _NCCL.get(code, (f"NCCL error {code}", ""))
-        return CudaError(code, name, text)
+        return CudaErrorCode(code, name, text)
     runtime, driver, sticky, text = _table().get(code, ("", "", False, ""))
     first, second = (driver, runtime) if layer == "driver" else (runtime, driver)
-    return CudaError(code, first or second or f"CUDA error {code}", text, sticky)
+    return CudaErrorCode(code, first or second or f"CUDA error {code}", text, sticky)

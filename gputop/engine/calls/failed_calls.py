@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gputop.documents.shared_schema import FailureJson
-from gputop.engine.calls.cuda_errors import NOT_READY, CudaError, cuda_error, sticky_codes
+from gputop.engine.calls.cuda_errors import NOT_READY, CudaErrorCode, cuda_error, sticky_codes
 from gputop.engine.calls.launch_counts import folded
 from gputop.engine.calls.stack_table import Line, line_json
 from gputop.engine.facts import Facts
@@ -65,7 +65,7 @@ class Failure:
     tid: int
     api: str
     layer: str
-    error: CudaError
+    error: CudaErrorCode
     count: int
     first_ns: int
     last_ns: int

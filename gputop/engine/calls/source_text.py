@@ -17,7 +17,7 @@ _PROBLEMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file's lines.
 
     Attributes:
@@ -33,7 +33,7 @@ class Source:
     problem: str = ""
 
 
-def read_source(line: Line, pid: int | None) -> Source:
+def read_source(line: Line, pid: int | None) -> SourceFile:
     """Reads the file that a line is in.
 
     Args:
@@ -41,13 +41,13 @@ def read_source(line: Line, pid: int | None) -> Source:
         pid: The process that runs it now, whose root and folder count; None in a replay.
     """
     if line.file.startswith("<"):
-        return Source(line.file, problem="this code comes from no file")
+        return SourceFile(line.file, problem="this code comes from no file")
     if line.is_native:
-        return Source(
+        return SourceFile(
             line.file, problem="native code: its file has functions and addresses, no lines of source"
         )
     if pid is None and not line.file.startswith("/") and not _is_own_folder():
-        return Source(
+        return SourceFile(
             line.file,
             problem="the recording holds no folder for it, and others may write to this folder: start gputop "
             "in the program's own",
@@ -55,14 +55,14 @@ def read_source(line: Line, pid: int | None) -> Source:
     try:
         text = source_texts.text_of(line.file, pid)
     except FileNotFoundError:
-        return Source(line.file, problem="there is no such file on this machine")
+        return SourceFile(line.file, problem="there is no such file on this machine")
     except OSError as error:
-        return Source(
+        return SourceFile(
             line.file, problem=_PROBLEMS.get(error.errno or 0, f"the file cannot be read: {error.strerror}")
         )
     except ValueError as error:  # a program may call its code anything
-        return Source(line.file, problem=str(error))
-    return Source(text.path, tuple(text.data.decode(errors="replace").split("\n")), text.changed_ns)
+        return SourceFile(line.file, problem=str(error))
+    return SourceFile(text.path, tuple(text.data.decode(errors="replace").split("\n")), text.changed_ns)
 
 
 def _is_own_folder() -> bool:

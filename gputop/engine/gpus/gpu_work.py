@@ -21,7 +21,7 @@ Key = tuple[int, str, str]  # GPU, what, name
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GpuWork:
     """One kind of a GPU's work: a kernel, or copies or fills of a name."""
 
     gpu: int
@@ -92,13 +92,13 @@ class WorkSums:
         for gpu, what, name, count, total, most in told:
             self._add((int(gpu), str(what), str(name)), int(count), int(total), int(most))
 
-    def rows(self) -> tuple[Work, ...]:
+    def rows(self) -> tuple[GpuWork, ...]:
         """Of each GPU what took most of its time first."""
-        rows = [Work(*key, *sums) for key, sums in self._sums.items()]
+        rows = [GpuWork(*key, *sums) for key, sums in self._sums.items()]
         return tuple(sorted(rows, key=lambda row: (row.gpu, -row.sum_ns, row.what, row.name)))
 
 
-def work_text(rows: tuple[Work, ...]) -> list[str]:
+def work_text(rows: tuple[GpuWork, ...]) -> list[str]:
     """The same as a table a GPU."""
     lines: list[str] = []
     for gpu in dict.fromkeys(row.gpu for row in rows):

@@ -11,14 +11,22 @@ from uuid import uuid4
 
 from gputop.errors import GputopError
 from gputop.fleet.lake.lake_tables import COLUMNS, FORMER, INT, NEW, REAL, TEXT, Row, write_table
-from gputop.fleet.lake.pieces import LISTS, Part, Piece, known_of, partitioned, recordings_of, unpacked
+from gputop.fleet.lake.pieces import (
+    LISTS,
+    LakeSelection,
+    Piece,
+    known_of,
+    partitioned,
+    recordings_of,
+    unpacked,
+)
 from gputop.fleet.lake.storage import UNFINISHED, Place, place_of
 from gputop.fleet.lake.urls import shown
 from gputop.format import escape_text
 from gputop.query.database import LockedDatabase
 
 OLD_PIECE: Final = "piece-"  # a folder with a file a table: gputops of lakes before version 3
-ALL: Final = Part()
+ALL: Final = LakeSelection()
 _TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR"}
 _WHOSE = ("sessions", "findings", "communicators")  # they tell which rows are of a job or a day
 _AT_ONCE = 1 << 31
@@ -75,7 +83,9 @@ def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[s
         raise
 
 
-def open_lake(lake: str, tables: Collection[str] = tuple(COLUMNS), part: Part = ALL) -> LockedDatabase:
+def open_lake(
+    lake: str, tables: Collection[str] = tuple(COLUMNS), part: LakeSelection = ALL
+) -> LockedDatabase:
     """The tables of a lake, to be asked.
 
     Args:
@@ -140,7 +150,9 @@ class _Pieces:
         for piece, sessions in self._gone_on().items():
             self._not_counted.setdefault(piece, set()).update(sessions)
 
-    def of(self, table: str, part: Part) -> Iterator[tuple[list[str], bool, Sequence[str], list[str]]]:
+    def of(
+        self, table: str, part: LakeSelection
+    ) -> Iterator[tuple[list[str], bool, Sequence[str], list[str]]]:
         """(files, whether they have all columns, which sessions do not count, who tells the members)."""
         old = [f"{folder}/{table}.parquet" for folder in self.old]
         old = [name for name in old if f"{table}.parquet" in self._place.listing(name.partition("/")[0])]
@@ -199,7 +211,7 @@ def _insert(
         connection.execute(f"{text} WHERE member NOT IN ({theirs})", [[*files], [*whose], [*but]])
 
 
-def _only(connection: Any, tables: Sequence[str], part: Part) -> None:
+def _only(connection: Any, tables: Sequence[str], part: LakeSelection) -> None:
     """Takes away what is not of a part: old pieces have all, and a session may be of several jobs."""
     ids = "SELECT session_id FROM sessions"
     job = escape_text(part.job) if part.job is not None else None  # as it is written

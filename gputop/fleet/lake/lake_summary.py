@@ -9,21 +9,21 @@ from typing import Any, Final
 from gputop.fleet.lake.questions import COVERAGE, FINDINGS, GROUPS, PROBLEMS, SESSIONS, overview
 from gputop.fleet.ranks.stragglers import TABLES as OF_RANKS
 from gputop.fleet.ranks.stragglers import Stragglers, stragglers
-from gputop.query.database import Answer, LockedDatabase
+from gputop.query.database import LockedDatabase, QueryResult
 
 TABLES: Final = (*OF_RANKS, "problems")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TopRows:
     """The first rows of an answer, and how many there are in all."""
 
-    answer: Answer
+    answer: QueryResult
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LakeSummary:
     """What a lake tells.
 
     Attributes:
@@ -35,15 +35,15 @@ class Summary:
     """
 
     coverage: Mapping[str, Any]
-    overviews: Mapping[str, Part]
-    findings: Part
-    sessions: Part
-    problems: Part
+    overviews: Mapping[str, TopRows]
+    findings: TopRows
+    sessions: TopRows
+    problems: TopRows
     wrong: Mapping[str, int]
     ranks: Stragglers
 
 
-def summed(database: LockedDatabase, rows: int, seconds: float) -> Summary:
+def summed(database: LockedDatabase, rows: int, seconds: float) -> LakeSummary:
     """Asks all of it.
 
     Args:
@@ -55,16 +55,16 @@ def summed(database: LockedDatabase, rows: int, seconds: float) -> Summary:
         GputopError: A query takes too much time or memory.
     """
 
-    def part(text: str) -> Part:
+    def part(text: str) -> TopRows:
         answer = database.query(text, rows, seconds)
         total = len(answer.rows)
         if answer.more:
             ((total,),) = database.query(f"SELECT count(*) FROM ({text})", 1, seconds).rows
-        return Part(answer, total)
+        return TopRows(answer, total)
 
     sums = database.query(COVERAGE, 1, seconds)
     kinds = database.query("SELECT what, count(*) FROM problems GROUP BY what", rows, seconds)
-    return Summary(
+    return LakeSummary(
         coverage=dict(zip(sums.columns, sums.rows[0], strict=True)),
         overviews={by: part(overview(by)) for by in GROUPS},
         findings=part(FINDINGS),

@@ -23,7 +23,7 @@ Key = tuple[str, str]  # date and job, as folders are called
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LakeSelection:
     """What of a lake is wanted.
 
     Attributes:
@@ -75,7 +75,7 @@ class Piece:
         """Of the list itself."""
         return f"{LISTS}/{self.name}.json"
 
-    def files(self, table: str, part: Part) -> list[str]:
+    def files(self, table: str, part: LakeSelection) -> list[str]:
         """Those of a table in which something of a part may be."""
         return [self.file(table, key) for key in self.keys.get(table, ()) if part.holds(key, table)]
 

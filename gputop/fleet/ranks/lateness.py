@@ -26,7 +26,7 @@ _AGAINST: Final = 0.05  # of the collectives that would begin at one rank after 
 
 
 @dataclass(frozen=True, slots=True)
-class Meetings:
+class CollectiveTimes:
     """Collectives of one communicator: a row a collective, a column a rank; times of each rank's own clock.
 
     Attributes:
@@ -49,7 +49,7 @@ class Meetings:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LatenessVerdict:
     """Who is late, or why nobody is said to be.
 
     Attributes:
@@ -73,7 +73,7 @@ class Verdict:
     why: str = ""
 
 
-def judge(meetings: Meetings) -> Verdict:
+def judge(meetings: CollectiveTimes) -> LatenessVerdict:
     """Finds the rank that the others wait for.
 
     It is the one that comes last as a rule, later than the others by more than the clocks may be off, and
@@ -82,16 +82,18 @@ def judge(meetings: Meetings) -> Verdict:
     all_seen = (meetings.begin != UNKNOWN).all(axis=1)
     used = int(np.count_nonzero(all_seen))
     if meetings.begin.shape[1] < 2:
-        return Verdict(used, why="only one of its ranks was recorded")
+        return LatenessVerdict(used, why="only one of its ranks was recorded")
     if used < FEWEST:
-        return Verdict(used, why=f"{used} collectives with all ranks were recorded, {FEWEST} are needed")
+        return LatenessVerdict(
+            used, why=f"{used} collectives with all ranks were recorded, {FEWEST} are needed"
+        )
     aligned = align(meetings.begin, meetings.end, meetings.slack, meetings.clock)
     if isinstance(aligned, str):
-        return Verdict(used, why=aligned)
+        return LatenessVerdict(used, why=aligned)
     error = int(aligned.error_ns.max())
     if _contradicted(meetings, aligned, all_seen) > _AGAINST:
         why = "collectives would end before all ranks began them: these are not the same ones"
-        return Verdict(used, error_ns=error, why=why)
+        return LatenessVerdict(used, error_ns=error, why=why)
     arrived = (meetings.begin + aligned.later_ns)[all_seen]
     comes_last = np.bincount(arrived.argmax(axis=1), minlength=arrived.shape[1])
     late = int(comes_last.argmax())
@@ -99,16 +101,16 @@ def judge(meetings: Meetings) -> Verdict:
     apart = int(np.median(behind(arrived, late)))
     period = _period(np.median(arrived, axis=1), apart, meetings.period_ns)
     share = apart / period if period > 0 else 0.0
-    found = Verdict(used, late, apart, last, share, error)
+    found = LatenessVerdict(used, late, apart, last, share, error)
     if last < USUALLY or share < LEAST_SHARE:
         if error > _HIDES * period:
-            return Verdict(used, error_ns=error, why=_BLURRED)
-        return Verdict(used, error_ns=error, healthy=True, why="no rank is usually late")
+            return LatenessVerdict(used, error_ns=error, why=_BLURRED)
+        return LatenessVerdict(used, error_ns=error, healthy=True, why="no rank is usually late")
     if apart <= error:
-        return Verdict(used, error_ns=error, why=_BLURRED)
+        return LatenessVerdict(used, error_ns=error, why=_BLURRED)
     if not _keeps_waiting(meetings, all_seen, late, apart):
         why = "a rank calls late while its GPU has work: whether the others wait for it is not known"
-        return Verdict(used, error_ns=error, why=why)
+        return LatenessVerdict(used, error_ns=error, why=why)
     return found
 
 
@@ -153,7 +155,7 @@ def blamed(causes: Mapping[str, Ints], late: int, late_ns: int) -> list[tuple[st
     return sorted(named, key=lambda one: -one[1])
 
 
-def _contradicted(meetings: Meetings, aligned: Alignment, rows: Mask) -> float:
+def _contradicted(meetings: CollectiveTimes, aligned: Alignment, rows: Mask) -> float:
     """Share of the collectives that begin somewhere after they have ended elsewhere."""
     begin = (meetings.begin + aligned.later_ns)[rows]
     end = np.where(meetings.end == UNKNOWN, np.iinfo(np.int64).max, meetings.end + aligned.later_ns)[rows]
@@ -161,7 +163,7 @@ def _contradicted(meetings: Meetings, aligned: Alignment, rows: Mask) -> float:
     return float(np.mean(begin.max(axis=1) - slack > end.min(axis=1)))
 
 
-def _keeps_waiting(meetings: Meetings, rows: Mask, late: int, late_ns: int) -> bool:
+def _keeps_waiting(meetings: CollectiveTimes, rows: Mask, late: int, late_ns: int) -> bool:
     if np.mean(meetings.drained[rows, late]) >= USUALLY:
         return True
     return float(np.median(behind(meetings.idle[rows], late))) >= COVERS * late_ns

@@ -13,8 +13,8 @@ import numpy as np
 from gputop.analysis.causes.cause import every
 from gputop.analysis.evidence.columns import Ints
 from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN
-from gputop.fleet.ranks.lateness import Meetings, Verdict, blamed, judge
-from gputop.query.database import Answer, LockedDatabase
+from gputop.fleet.ranks.lateness import CollectiveTimes, LatenessVerdict, blamed, judge
+from gputop.query.database import LockedDatabase, QueryResult
 
 TABLES: Final = ("sessions", "findings", "communicators", "collectives", "before_collectives")
 COLUMNS: Final = (
@@ -57,7 +57,7 @@ class Stragglers:
         unnumbered: Processes whose collectives belong to no communicator that is known.
     """
 
-    answer: Answer
+    answer: QueryResult
     late: int
     healthy: int
     unknown: int
@@ -91,7 +91,7 @@ def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: i
     told = rows + (others if rest else [])
     shown = tuple(tuple(row.get(name) for name in COLUMNS) for row in told[:limit])
     (nobody,) = lake.told(_UNSEEN)
-    answer = Answer(COLUMNS, shown, len(told) > limit)
+    answer = QueryResult(COLUMNS, shown, len(told) > limit)
     return Stragglers(answer, len(rows), healthy, len(others) - healthy, int(nobody["many"]))
 
 
@@ -103,18 +103,20 @@ class _Communicator:
         # a rank of which next to nothing was seen is left out: else of the others nothing could be said
         self.ranks = [row for row in members if row["kept"] >= FEWEST]
         self.seq: Ints = np.zeros(0, np.int64)
-        self.verdict = Verdict(0)
+        self.verdict = LatenessVerdict(0)
 
     def judge(self, rows: Ints) -> None:
         """Finds out who is late; ``rows`` are those of its ranks, as of ``_COLLECTIVES``."""
         if not self.ranks:
             why = next((row["why"] for row in self.members if row["why"]), None)
-            self.verdict = Verdict(0, why=why or f"its hosts waited for fewer than {FEWEST} collectives")
+            self.verdict = LatenessVerdict(
+                0, why=why or f"its hosts waited for fewer than {FEWEST} collectives"
+            )
             return
         self.seq = np.unique(rows[:, _SEQ])
         self.seq = self.seq[(self.matrix(rows, _BEGIN, UNKNOWN) != UNKNOWN).all(axis=1)]
         self.verdict = judge(
-            Meetings(
+            CollectiveTimes(
                 begin=self.matrix(rows, _BEGIN, UNKNOWN),
                 end=self.matrix(rows, _END, UNKNOWN),
                 slack=self.matrix(rows, _SLACK, 0),

@@ -19,7 +19,7 @@ from typing import Any, Final
 from gputop.serve.clients import wire
 from gputop.serve.clients.answering import GIVES_WAY_S, Answering
 from gputop.serve.clients.user_view import ROOT
-from gputop.serve.rate_limit import Pace, thread_cpu_s
+from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 from probes.proc.subordinate import Subordinates
 
 _LOG = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class Hub:
         self._closed = False
         self._answering: dict[threading.Thread, Answering] = {}
         self._subordinates = Subordinates()
-        self._comers = Pace(*COMERS)
-        self._owing: dict[int, Pace] = {}  # what answers to a user have cost
+        self._comers = RateLimiter(*COMERS)
+        self._owing: dict[int, RateLimiter] = {}  # what answers to a user have cost
         self._answers_s = 0.0
         self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
 
@@ -356,7 +356,7 @@ class Hub:
         return f"rate limit for this user: try again in {math.ceil(owed_s)} s" if owed_s else ""
 
     def _spend(self, account: int, cost_s: float) -> None:
-        self._owing.setdefault(account, Pace(*ANSWERING)).spend(cost_s)
+        self._owing.setdefault(account, RateLimiter(*ANSWERING)).spend(cost_s)
 
     def _refusal(self, client: Client) -> str:
         """Why a question that takes a thread is not answered now; "" where it is."""

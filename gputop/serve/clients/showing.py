@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 
 from gputop.serve.clients import wire
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import ROOT, View
-from gputop.serve.rate_limit import Pace, thread_cpu_s
+from gputop.serve.clients.user_view import ROOT, UserView
+from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 from probes.source import Item, Sample
 from replay.coding.chunker import Chunker
 from replay.past.history import cut_header
@@ -47,7 +47,7 @@ class Followers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAtMark:
     """What is known at a mark.
 
     Attributes:
@@ -60,7 +60,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ShownTick:
     """What was observed from one mark to the next.
 
     Attributes:
@@ -71,7 +71,7 @@ class Tick:
 
     items: list[Item]
     sums: Sample
-    known: Known | None
+    known: KnownAtMark | None
 
     @property
     def end_ns(self) -> int:
@@ -84,7 +84,7 @@ class Shown:
 
     def __init__(self, uid: int, owners: Owners) -> None:
         """Start at a mark."""
-        self.view = View(uid, owners)
+        self.view = UserView(uid, owners)
         self._chunks: list[bytes] = []
         self._chunker = Chunker(lambda kind, first, last, count, chunk: self._chunks.append(chunk))
 
@@ -114,8 +114,8 @@ class Showing:
         self._owners = Owners()  # as they were when a tick ended, however long ago that is
         self._shown: dict[int, Shown] = {}
         self._costs: dict[int, float] = {}  # of those who answer for users, lately
-        self._pace = Pace(*FOLLOWING, clock)
-        self._ticks: deque[Tick] = deque()
+        self._pace = RateLimiter(*FOLLOWING, clock)
+        self._ticks: deque[ShownTick] = deque()
         self._come = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="gputop-showing", daemon=True)
@@ -124,7 +124,7 @@ class Showing:
         """Shows from now on what comes."""
         self._thread.start()
 
-    def put(self, tick: Tick) -> None:
+    def put(self, tick: ShownTick) -> None:
         """Hands a tick over; returns at once."""
         with self._come:
             self._ticks.append(tick)
@@ -158,7 +158,7 @@ class Showing:
                 except Exception:  # the next one may be shown; else all clients would hang without a word
                     _LOG.exception("a tick cannot be shown")
 
-    def show(self, tick: Tick, *, late: bool = False) -> None:
+    def show(self, tick: ShownTick, *, late: bool = False) -> None:
         """Shows a tick.
 
         Args:
@@ -187,7 +187,7 @@ class Showing:
                 self._pace.spend(cost_s)
         self._owners.bury()
 
-    def _show_to(self, uid: int, tick: Tick, known: list[Sample]) -> None:
+    def _show_to(self, uid: int, tick: ShownTick, known: list[Sample]) -> None:
         items: list[Item] = []
         if uid in self._shown:
             # the mark closes the tick: what others did stands before it
@@ -206,7 +206,7 @@ class Showing:
         data = {key: [values[row] for row in rows] for key, values in sums.data.items()}
         return [Sample(sums.kind, sums.time_ns, data)]
 
-    def _first(self, uid: int, tick: Tick, known: list[Sample]) -> list[bytes]:
+    def _first(self, uid: int, tick: ShownTick, known: list[Sample]) -> list[bytes]:
         """What a client is told before its first tick: the header, and what is known."""
         assert tick.known is not None
         shown, now = Shown(uid, self._owners), tick.end_ns

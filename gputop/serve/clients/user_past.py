@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.analysis.live import LiveExplainer
 from gputop.serve.clients.owners import Owners
-from gputop.serve.clients.user_view import View
+from gputop.serve.clients.user_view import UserView
 from probes.source import MARK, Item, Sample
 from replay.items import FACTS
 from replay.past.history import History, cut_header
@@ -45,7 +45,7 @@ class Past:
         last = len(marks) if end_ns is None else int(np.searchsorted(marks, end_ns, side="left")) + 1
         self._last = min(last, len(marks)) - 1
         self._owners = Owners()
-        self._view = View(uid, self._owners)
+        self._view = UserView(uid, self._owners)
         self._whole = self._reader.header
         self.start_ns = (
             int(marks[self._first]) if self._first >= 0 else int(history.header.get("start_ns", 0))

@@ -58,7 +58,7 @@ _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others 
 _NAMES_PATHS: Final = "some processes of other users could not be observed; sudo gputop attach lists them"
 
 
-class View:
+class UserView:
     """A filter of items, tick by tick, for one user; what it leaves out is no gap in the records' numbers."""
 
     def __init__(self, uid: int, owners: Owners) -> None:

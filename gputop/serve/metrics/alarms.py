@@ -23,7 +23,7 @@ from gputop.analysis.window import Verdict
 from gputop.format import NS_PER_S
 from gputop.playback.alerts import ERRORS, SLOWER, Alert, Alerts, Figures, Rule
 from gputop.process.say import say
-from gputop.serve.metrics.daemon_totals import Totals
+from gputop.serve.metrics.daemon_totals import DaemonTotals
 from gputop.serve.metrics.post import post, trusting
 from probes import api
 from probes.samples import listed_gpus, lost_until
@@ -76,7 +76,7 @@ class Alarms:
         self,
         rules: Sequence[Rule],
         told: Told,
-        totals: Totals,
+        totals: DaemonTotals,
         *,
         host: str = "",
         reduced: Callable[[], int] = lambda: 0,

@@ -33,7 +33,7 @@ _IS_ALLOC = np.array([row.group == "alloc" for row in api.BY_OP])
 
 
 @dataclass(slots=True)
-class Calls:
+class FunctionCalls:
     """Outermost calls of one function in one process."""
 
     count: int = 0
@@ -52,7 +52,7 @@ class Process:
         ended_ns: When it ended; None while it lives.
     """
 
-    calls: dict[int, Calls] = field(default_factory=dict)
+    calls: dict[int, FunctionCalls] = field(default_factory=dict)
     lengths: dict[str, tuple[Ints, int]] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
     allocated: int = 0
@@ -60,7 +60,7 @@ class Process:
     ended_ns: int | None = None
 
 
-class Totals:
+class DaemonTotals:
     """Takes items in, in one thread; ``held`` lets others look at them."""
 
     def __init__(self, start_ns: int = 0, most_rows: int = 5_000) -> None:
@@ -99,13 +99,13 @@ class Totals:
             self.rows += 1
         return found
 
-    def _calls_of(self, pid: int, op: int) -> Calls:
+    def _calls_of(self, pid: int, op: int) -> FunctionCalls:
         rows = self._of(pid).calls
         if op not in rows:
             if self.rows >= self._most_rows:
                 rows = self.processes.setdefault(OTHER, Process()).calls
             self.rows += op not in rows
-        return rows.setdefault(op, Calls())
+        return rows.setdefault(op, FunctionCalls())
 
     def _records(self, records: Records) -> None:
         self._tick.add(records)

@@ -15,7 +15,7 @@ STEP_BOUNDS = tuple(1 << power for power in range(20, 37, 2))
 
 
 @dataclass(slots=True)
-class Gpu:
+class GpuIdleTime:
     """One GPU, ns: how long it was looked at, and between which bounds it was idle."""
 
     observed: int = 0
@@ -24,7 +24,7 @@ class Gpu:
 
 
 @dataclass(slots=True)
-class Steps:
+class StepHistogram:
     """The steps of a process: how many up to each bound, and beyond all; all their ns together."""
 
     counts: Ints = field(default_factory=lambda: np.zeros(len(STEP_BOUNDS) + 1, np.int64))
@@ -41,9 +41,9 @@ class Idle:
     def __init__(self) -> None:
         """Start with nothing."""
         self.held = threading.Lock()
-        self.gpus: dict[str, Gpu] = {}  # by label: "GPU 0"
+        self.gpus: dict[str, GpuIdleTime] = {}  # by label: "GPU 0"
         self.causes: dict[tuple[int, str, str], int] = {}  # (process, cause, level) -> ns at least
-        self.steps: dict[int, Steps] = {}
+        self.steps: dict[int, StepHistogram] = {}
         self._end_ns = 0
 
     def take(self, verdict: Verdict) -> None:
@@ -57,7 +57,7 @@ class Idle:
         share = fresh / report.duration_ns
         with self.held:
             for gpu in report.gpus:
-                row = self.gpus.setdefault(gpu.label, Gpu())
+                row = self.gpus.setdefault(gpu.label, GpuIdleTime())
                 row.observed += round(gpu.span_ns * share)
                 row.idle += round(gpu.idle.lower * share)
                 row.idle_upper += round(gpu.idle.upper * share)
@@ -69,7 +69,7 @@ class Idle:
     def take_step(self, pid: int, ns: int) -> None:
         """Takes a step in."""
         with self.held:
-            row = self.steps.setdefault(pid, Steps())
+            row = self.steps.setdefault(pid, StepHistogram())
             row.counts[np.searchsorted(STEP_BOUNDS, ns)] += 1
             row.sum_ns += ns
 

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gputop.engine.calls.histogram import EXPONENTS
-from gputop.serve.metrics.daemon_totals import OTHER, Process, Totals
+from gputop.serve.metrics.daemon_totals import OTHER, DaemonTotals, Process
 from gputop.serve.metrics.idle import STEP_BOUNDS, Idle
 from probes import api
 from probes.proc.belonging import KEYS
@@ -47,7 +47,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentFigures:
     """What is told beside the counts.
 
     Attributes:
@@ -84,7 +84,7 @@ class Now:
 class GputopCollector(Collector):
     """Makes the families anew for each scrape, from counts that others keep."""
 
-    def __init__(self, totals: Totals, idle: Idle, now: Callable[[], Now]) -> None:
+    def __init__(self, totals: DaemonTotals, idle: Idle, now: Callable[[], CurrentFigures]) -> None:
         """Remember where counts are."""
         self._totals, self._idle, self._now = totals, idle, now
 
@@ -239,7 +239,7 @@ def _of_steps(idle: Idle) -> Metric:
     return steps
 
 
-def _of_gputop(now: Now) -> Iterator[Metric]:
+def _of_gputop(now: CurrentFigures) -> Iterator[Metric]:
     lost = CounterMetricFamily("gputop_lost_events", "Events lost.", labels=("kind",))
     for kind, count in sorted(now.lost.items()):
         lost.add_metric((kind,), count)
@@ -272,7 +272,7 @@ def _of_gputop(now: Now) -> Iterator[Metric]:
     yield build
 
 
-def _of_processes(now: Now) -> Metric:
+def _of_processes(now: CurrentFigures) -> Metric:
     told = ("name", "user", "container", *KEYS)
     info = InfoMetricFamily("gputop_process", "Process metadata.", labels=("pid",))
     for pid, facts in sorted(now.processes.items()):
@@ -281,7 +281,7 @@ def _of_processes(now: Now) -> Metric:
     return info
 
 
-def _of_figures(now: Now) -> Iterator[Metric]:
+def _of_figures(now: CurrentFigures) -> Iterator[Metric]:
     """Gauges; a process of which a figure is not known has none."""
     for key, (name, about, whole) in FIGURES.items():
         gauge = GaugeMetricFamily(name, about, labels=("pid",))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from gputop.serve.rate_limit import Pace, thread_cpu_s
+from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 
 _PATIENCE_S: Final = 10.0
 _AT_ONCE: Final = 64
@@ -73,7 +73,7 @@ class MetricsServer(ThreadingHTTPServer):
         self.address, self.registry, self.healthy = address, registry, healthy
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._open: list[_Asking] = []  # who is answered, the oldest first
-        self._comers, self._pace = Pace(*_COMERS), Pace(*_MAKING)
+        self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*_MAKING)
         self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
         self._accepting: threading.Thread | None = None
         self._answers_s = 0.0

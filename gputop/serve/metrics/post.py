@@ -32,7 +32,7 @@ _UNFIT: Final = re.compile(r"[\r\n\0]")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What of an answer counts.
 
     Attributes:
@@ -93,7 +93,7 @@ def post(
     body: bytes,
     timeout_s: float,
     context: Callable[[], ssl.SSLContext],
-) -> Answer:
+) -> HttpAnswer:
     """Sends, and reads the head of the answer.
 
     Args:
@@ -165,7 +165,7 @@ def _send(connection: socket.socket, data: bytes, deadline: float) -> None:
         rest = rest[connection.send(rest) :]
 
 
-def _answer(connection: socket.socket, deadline: float) -> Answer:
+def _answer(connection: socket.socket, deadline: float) -> HttpAnswer:
     came = b""
     while True:
         connection.settimeout(_left(deadline))
@@ -176,7 +176,7 @@ def _answer(connection: socket.socket, deadline: float) -> Answer:
             return answer
 
 
-def answer_of(came: bytes, *, ended: bool) -> Answer | None:
+def answer_of(came: bytes, *, ended: bool) -> HttpAnswer | None:
     """The answer that some bytes are; None where its head is not complete.
 
     Args:
@@ -196,7 +196,7 @@ def answer_of(came: bytes, *, ended: bool) -> Answer | None:
         if status >= 200:
             later = _LATER.search(head)
             reason = (found[2] or b"")[:_MOST_REASON].decode("latin-1")
-            return Answer(status, reason, later[1].decode() if later is not None else "")
+            return HttpAnswer(status, reason, later[1].decode() if later is not None else "")
         at = end.end()
     if len(came) > MOST_HEAD:
         raise PostError(f"its answer's head is longer than {MOST_HEAD >> 10} kB")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.engine.gpus.gpu_processes import summed_use
 from gputop.engine.gpus.nvml_rows import usage
-from gputop.engine.host import HostWindow
+from gputop.engine.host_figures import HostWindow
 from probes.samples import ProcessData, listed_gpus, merged, process_data, told
 from probes.source import GPUS, STALE_NS, Item, Sample
 

@@ -14,9 +14,9 @@ from gputop.ui.model.look import Line, fit_line, line_width
 from gputop.ui.model.view import View
 from gputop.ui.panes.flame_pane import FlamePane
 from gputop.ui.panes.pane import Plain, Tabbed, quiet_key
-from gputop.ui.panes.reported_panes import Failed, Kernels, Memory, Ranks
+from gputop.ui.panes.reported_panes import FailedPane, KernelsPane, MemoryPane, RanksPane
 from gputop.ui.panes.small_panes import Chart
-from gputop.ui.panes.table_panes import Calls, Lines, Threads
+from gputop.ui.panes.table_panes import CallsPane, LinesPane, ThreadsPane
 
 
 class About(Plain):
@@ -49,14 +49,14 @@ class Details(Vertical):
         super().__init__(id="details", classes="boxed")
         self._view = view
         self._panes: tuple[Tabbed, ...] = (
-            Calls(view, view.calls, id="calls"),
-            Lines(view, view.lines, id="lines"),
-            Threads(view, view.threads, id="threads"),
+            CallsPane(view, view.calls, id="calls"),
+            LinesPane(view, view.lines, id="lines"),
+            ThreadsPane(view, view.threads, id="threads"),
             FlamePane(view),
-            Kernels(view, id="kernels"),
-            Memory(view, id="memory"),
-            Failed(view, id="failed"),
-            Ranks(view, id="ranks"),
+            KernelsPane(view, id="kernels"),
+            MemoryPane(view, id="memory"),
+            FailedPane(view, id="failed"),
+            RanksPane(view, id="ranks"),
         )
         self._arranged: list[Tabbed] | None = None
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))

@@ -64,7 +64,7 @@ class Reported(Tabbed):
         return [lines[0], *found] if found else [fit_line([(f" {_NONE}", "dim")], width)]
 
 
-class Failed(Reported):
+class FailedPane(Reported):
     """Errors by name, with their lines, since the start of the session."""
 
     name_shown = "Errors"
@@ -80,7 +80,7 @@ class Failed(Reported):
         return failed_lines(report, row.pid, width, self.view.glyphs)
 
 
-class Memory(Reported):
+class MemoryPane(Reported):
     """What the process holds by line, what grows without end, and what failed for lack of memory."""
 
     name_shown = "Memory"
@@ -97,7 +97,7 @@ class Memory(Reported):
         return memory_lines(report, row.pid, width, self.view.glyphs)
 
 
-class Kernels(Reported):
+class KernelsPane(Reported):
     """What the process launched in the window, by kernel."""
 
     name_shown = "Kernels"
@@ -117,7 +117,7 @@ class Kernels(Reported):
         return [*exact, *launched]
 
 
-class Ranks(Reported):
+class RanksPane(Reported):
     """The ranks of the job that the process is of, as far as they are on this machine."""
 
     name_shown = "Ranks"

@@ -230,7 +230,7 @@ class TablePane(Pane, inherit_bindings=False):
             self.tooltip = told
 
 
-class Detail(Tabbed, TablePane):
+class DetailTable(Tabbed, TablePane):
     """A table about the selected process."""
 
     @property
@@ -248,7 +248,7 @@ class Detail(Tabbed, TablePane):
         return [*super().about(), *self.sorted_out_of_sight()]
 
 
-class Calls(Detail):
+class CallsPane(DetailTable):
     """The CUDA calls."""
 
     name_shown = "Calls"
@@ -272,7 +272,7 @@ class Calls(Detail):
         return [*super().about(), *([(f"  {scale}", "faint")] if scale else [])]
 
 
-class Threads(Detail):
+class ThreadsPane(DetailTable):
     """The threads."""
 
     name_shown = "Threads"
@@ -300,7 +300,7 @@ class Threads(Detail):
         ]
 
 
-class Lines(Detail):
+class LinesPane(DetailTable):
     """The lines of the program that make calls."""
 
     name_shown = "Lines"

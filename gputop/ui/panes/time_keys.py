@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from gputop.format import escape_text, format_bytes, format_duration
 from gputop.playback.bookmarks import FINDING, MARKED, Landmark
-from gputop.playback.feed import Recorder
+from gputop.playback.feed import RecorderControls
 from gputop.playback.player import SPEEDS
 from gputop.process.terminal import in_browser
 from gputop.ui.model.time.jump import HINT, jump_target
@@ -187,7 +187,7 @@ class TimeScreen(PaneScreen):
         asked = f"record: include the last {held}?"
         self.app.ask(Confirm(asked, "record from now on", "include it", answered))
 
-    def _ask_path(self, recorder: Recorder, *, history: bool, taken: str = "") -> None:
+    def _ask_path(self, recorder: RecorderControls, *, history: bool, taken: str = "") -> None:
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
 
@@ -197,7 +197,7 @@ class TimeScreen(PaneScreen):
         title = f"{escape_text(taken)} exists; record to" if taken else "record to"
         self.app.ask(Question(title, answered, path, hint="a new file"))
 
-    def _record_to(self, recorder: Recorder, path: str, *, history: bool) -> str:
+    def _record_to(self, recorder: RecorderControls, path: str, *, history: bool) -> str:
         if not path:
             return "type the name of a file"
         path = os.path.expanduser(path)

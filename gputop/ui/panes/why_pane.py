@@ -21,7 +21,7 @@ _LOW = 12  # lines of a screen from which on a fix has a line there
 _NARROW_ROWS = 4, 7  # lines of the answer where it is narrow, by the lines of the screen
 
 
-class Why(Pane):
+class WhyPane(Pane):
     """Why the GPU was idle: ranges of the GPUs, the first causes, the fix."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -138,7 +138,7 @@ class _Types:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KernelLayout:
     """What the BPF programs must know of this kernel.
 
     Attributes:
@@ -156,7 +156,7 @@ class Layout:
     tracepoints: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Layout:
+def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> KernelLayout:
     """Takes 0.1 to 0.2 s; ``kept_layout.py`` keeps what it finds.
 
     Raises:
@@ -174,7 +174,7 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
             f"the kernel's type information {path} is empty: "
             "live tracing needs a kernel built with CONFIG_DEBUG_INFO_BTF that is not masked"
         ) from error
-    return Layout(
+    return KernelLayout(
         _offsets(types, wanted),
         _arguments(types, _SWITCH) >= _SWITCH_ARGUMENTS,
         types.variables(_PER_CPU),

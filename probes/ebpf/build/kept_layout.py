@@ -14,7 +14,7 @@ from probes.ebpf.build import bpf_cache, btf
 _FORM = 1  # of what is kept
 
 
-def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.Layout:
+def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.KernelLayout:
     """As ``btf.read_layout``, which is asked where nothing is kept of the same type information.
 
     Args:
@@ -33,7 +33,7 @@ def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.Layou
         return btf.read_layout(path)
     with suppress(bpf_cache.NoCacheError, ValueError, TypeError):
         if kept := bpf_cache.read(folder, key):
-            return btf.Layout(**json.loads(kept))
+            return btf.KernelLayout(**json.loads(kept))
     layout = btf.read_layout(path)
     with suppress(bpf_cache.NoCacheError):  # compiled.py says so, of the same folder
         bpf_cache.write(folder, key, json.dumps(dataclasses.asdict(layout)).encode())

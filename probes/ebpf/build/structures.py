@@ -5,7 +5,7 @@ from __future__ import annotations
 from probes.ebpf.build import btf
 
 
-def task(layout: btf.Layout) -> dict[str, int]:
+def task(layout: btf.KernelLayout) -> dict[str, int]:
     """Where a task and what it points to hold what every kernel has, and what some lack."""
     offsets = layout.offsets
     of_task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
@@ -32,7 +32,7 @@ def task(layout: btf.Layout) -> dict[str, int]:
     return defines
 
 
-def interrupts(layout: btf.Layout) -> dict[str, int]:
+def interrupts(layout: btf.KernelLayout) -> dict[str, int]:
     """Where the preemption count is, which tells interrupts; empty where this kernel does not say.
 
     On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is to be had
@@ -56,7 +56,7 @@ def interrupts(layout: btf.Layout) -> dict[str, int]:
     }
 
 
-def throttling(layout: btf.Layout) -> dict[str, int]:
+def throttling(layout: btf.KernelLayout) -> dict[str, int]:
     """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
     offsets = layout.offsets
     needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from gputop.format import brief, clip, clip_place, escape_text
-from gputop.ui.model.answer.why import Cause, Why
+from gputop.ui.model.answer.why import PanelCause, Why
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, range_text, step_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
 
@@ -107,7 +107,7 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     return _Sentence(before, title, [*_loss(cause, token, glyphs), *after], "")
 
 
-def _loss(cause: Cause, token: str, glyphs: Glyphs) -> list[Piece]:
+def _loss(cause: PanelCause, token: str, glyphs: Glyphs) -> list[Piece]:
     """Cause and level of a finding, what it costs, its line."""
     share = range_text(cause.low, cause.high, glyphs) + (" lost" if cause.overhead else "")
     cost = step_text(replace(cause, step_ns=None), glyphs) or share

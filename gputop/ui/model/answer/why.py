@@ -64,7 +64,7 @@ class GpuIdle:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class PanelCause:
     """A finding as the panel tells it.
 
     Attributes:
@@ -127,7 +127,7 @@ class Why:
     kind: str = ""
     level: str = ""
     gpus: tuple[GpuIdle, ...] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[PanelCause, ...] = ()
     more: int = 0
     fix: Fix | None = None
     said: str = ""
@@ -243,14 +243,14 @@ def _gpu(gpu: GpuSpan, *, told: bool) -> GpuIdle:
     return GpuIdle(gpu.label, account.proved_ns / span, estimated / span, account.unknown_ns / span, untold)
 
 
-def _cause(finding: Finding, report: Report) -> Cause:
+def _cause(finding: Finding, report: Report) -> PanelCause:
     low, high = ends_of(finding.loss)
     span, steps = max(report.span_ns, 1), report.steps
     per_step = None
     if finding.per_step_ns is not None and loss_ns(finding.loss):
         part = finding.per_step_ns / finding.loss.middle if finding.loss.middle else 0.0
         per_step = low * part, high * part
-    return Cause(
+    return PanelCause(
         number=finding.cause,
         title=finding.title,
         level=str(finding.level),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from gputop.analysis.answer.wording import percent_text
 from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, format_joules, width_of
-from gputop.ui.model.answer.why import Cause, Fix, GpuIdle, Why
+from gputop.ui.model.answer.why import Fix, GpuIdle, PanelCause, Why
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
 
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
@@ -231,7 +231,7 @@ def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
 # -- causes -------------------------------------------------------------------------------------------
 
 
-def _cause_lines(causes: Sequence[Cause], width: int, glyphs: Glyphs, *, calm: bool) -> list[Line]:
+def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, calm: bool) -> list[Line]:
     """One line a cause, all in the same columns; what tells least goes first where it is narrow."""
     if not causes:
         return []
@@ -277,7 +277,7 @@ def _choices() -> list[tuple[int, bool, bool, bool]]:
     return [*wide, (0, False, True, True), (0, False, False, True), (0, False, False, False)]
 
 
-def _cause_bar(cause: Cause, width: int, glyphs: Glyphs) -> list[Span]:
+def _cause_bar(cause: PanelCause, width: int, glyphs: Glyphs) -> list[Span]:
     """The part of the time that it took: sure, and as far as one can tell."""
     solid, hatched, _ = _SIGNS[glyphs.ascii]
     low, high = (min(max(share, 0.0), 1.0) * width for share in (cause.low, cause.high))
@@ -290,7 +290,7 @@ def _cause_bar(cause: Cause, width: int, glyphs: Glyphs) -> list[Span]:
     return [(fit(text, width), "host")]
 
 
-def step_text(cause: Cause, glyphs: Glyphs) -> str:
+def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
     """``3.7 of 9.8 ms/step``: what it takes of a step, in the unit of the step's length."""
     if cause.per_step_ns is None:
         return ""

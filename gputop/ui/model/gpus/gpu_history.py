@@ -17,7 +17,7 @@ from gputop.format import NS_PER_S, fit, format_bytes, format_percent, format_wa
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.gpus import gpu_text
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
-from gputop.ui.model.time.history_ring import BIN_NS, Ring, Taken
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
 
 LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
@@ -65,8 +65,8 @@ class GpuHistory:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._rings: dict[int, Ring] = {}
-        self._taken = Taken()
+        self._rings: dict[int, HistoryRing] = {}
+        self._taken = SeenFrames()
 
     def take(self, frame: Frame, *, present: bool = False) -> None:
         """Join a frame on; the same one again costs nothing.
@@ -83,7 +83,7 @@ class GpuHistory:
         step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S
         hold_ns = int(_HOLD * step_ns)
         for gpu in frame.gpus[:MOST_GPUS]:
-            ring = self._rings.setdefault(gpu.index, Ring(len(SERIES), KEPT_NS // BIN_NS))
+            ring = self._rings.setdefault(gpu.index, HistoryRing(len(SERIES), KEPT_NS // BIN_NS))
             if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)

@@ -18,7 +18,7 @@ _METER_ROOM = 50  # with less the graph has it all
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class GpuColumn:
     """A column of the full lines.
 
     Attributes:
@@ -35,34 +35,34 @@ class Column:
     rank: int = 0
 
 
-def _percent(title: str, key: str, rank: int) -> Column:
+def _percent(title: str, key: str, rank: int) -> GpuColumn:
     def cell(gpu: GpuRow, _: Glyphs) -> str:
         value: float | None = getattr(gpu, key)
         return NA if value is None else format_percent(value)
 
-    return Column(title, len(title) + 2, cell, rank)
+    return GpuColumn(title, len(title) + 2, cell, rank)
 
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[GpuColumn, ...] = (
     _percent("SM%", "sm_active_percent", 1),
     _percent("TENS%", "tensor_active_percent", 2),
     _percent("DRAM%", "dram_bandwidth_percent", 3),
-    Column("MEMORY", 13, lambda gpu, _: text.memory_text(gpu)),
-    Column("POWER", 10, lambda gpu, _: text.power_text(gpu)),
-    Column("TEMP", 6, text.temperature_text),
+    GpuColumn("MEMORY", 13, lambda gpu, _: text.memory_text(gpu)),
+    GpuColumn("POWER", 10, lambda gpu, _: text.power_text(gpu)),
+    GpuColumn("TEMP", 6, text.temperature_text),
     _percent("FAN%", "fan_percent", 8),
-    Column("CLOCK", 9, text.clock_text),
-    Column("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
-    Column(
+    GpuColumn("CLOCK", 9, text.clock_text),
+    GpuColumn("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
+    GpuColumn(
         "PCIe RX/TX", 14,
         lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
     ),
-    Column(
+    GpuColumn(
         "NVLink RX/TX", 14,
         lambda gpu, _: text.both_ways(gpu.nvlink_rx_bytes_per_second, gpu.nvlink_tx_bytes_per_second), 7,
     ),
-    Column("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 10),
-    Column("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 9),
+    GpuColumn("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 10),
+    GpuColumn("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 9),
 )  # fmt: skip
 _NAME_RANK, _METER_RANK = 5, 11
 
@@ -74,7 +74,7 @@ class _Plan:
     name: int
     meter: int
     spark: int
-    columns: tuple[Column, ...]
+    columns: tuple[GpuColumn, ...]
 
 
 TRY_WITHOUT = "Try: gputop demo storm"
@@ -97,7 +97,7 @@ def says_why_none(problem: str) -> bool:
     return problem.partition(": ")[0] in ("no GPU figures", "NVML")
 
 
-def offered(column: Column, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
+def offered(column: GpuColumn, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
     """Whether some GPU has a figure for a column, or is in trouble, so that it had one a moment ago."""
     return any(text.trouble(gpu, glyphs) or column.text(gpu, glyphs) != NA for gpu in gpus)
 
@@ -107,7 +107,7 @@ def _plan(frame: Frame, width: int, glyphs: Glyphs) -> _Plan:
     wanted = [(column.rank, column.width, column) for column in COLUMNS]
     room = width - 4 - 5 - _SPARK_MIN - sum(size for rank, size, _ in wanted if rank == 0)
     name = min(max((len(gpu.name) for gpu in frame.gpus), default=0), _NAME_MAX)
-    extras: list[tuple[int, int, Column | None]] = [
+    extras: list[tuple[int, int, GpuColumn | None]] = [
         (_NAME_RANK, name + 1, None),
         (_METER_RANK, _METER + 1, None),
     ]
@@ -139,7 +139,7 @@ def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
     return sparkline(gpu.utilization_history, width, ascii_only=glyphs.ascii), "busy"
 
 
-def _token(column: Column, gpu: GpuRow, shown: str) -> str:
+def _token(column: GpuColumn, gpu: GpuRow, shown: str) -> str:
     if shown == NA:
         return "unknown"
     held = column.title in ("CLOCK", "THROTTLE") and text.slowed(gpu)

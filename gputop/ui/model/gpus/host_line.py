@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.engine.host import HostRow
+from gputop.engine.host_figures import HostRow
 from gputop.format import SPARKS, SPARKS_ASCII, format_bytes, format_percent
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 

@@ -15,7 +15,7 @@ from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context
-from gputop.ui.model.time.history_ring import BIN_NS, Ring, Taken, Values
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames, Values
 
 WIDTH = 10
 SPAN_NS = 60 * NS_PER_S
@@ -30,10 +30,10 @@ class ProcessHistory:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._ring = Ring(MOST, _KEPT_NS // BIN_NS)
+        self._ring = HistoryRing(MOST, _KEPT_NS // BIN_NS)
         self._rows: dict[int, int] = {}  # by pid
         self._seen: dict[int, int] = {}  # by pid: the newest frame with it
-        self._taken = Taken()
+        self._taken = SeenFrames()
         self._drawn: tuple[int, dict[int, int], Values] | None = None  # second, rows by pid
 
     def take(self, frame: Frame, *, present: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gputop.engine.calls.source_text import Source
+from gputop.engine.calls.source_text import SourceFile
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.engine.wallclock import WallClock
@@ -20,10 +20,10 @@ _UNKNOWN = (
 )
 
 
-class SourcePage:
+class SourceText:
     """A line in its file, with what the lines around it cost."""
 
-    def __init__(self, line: SourceLine | None, pid: int, source: Source | None) -> None:
+    def __init__(self, line: SourceLine | None, pid: int, source: SourceFile | None) -> None:
         """Start with a file that was read.
 
         Args:
@@ -130,7 +130,7 @@ class SourcePage:
         )
 
 
-def _is_newer(source: Source, frame: Frame | None, row: ProcessRow | None) -> bool | None:
+def _is_newer(source: SourceFile, frame: Frame | None, row: ProcessRow | None) -> bool | None:
     """Whether the file was changed after the program that runs it was seen first; None: that is not known."""
     if frame is None or row is None or not frame.wall_ns:
         return False

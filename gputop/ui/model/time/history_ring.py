@@ -19,7 +19,7 @@ BIN_NS = NS_PER_S // 4
 Values = npt.NDArray[np.float64]
 
 
-class Ring:
+class HistoryRing:
     """Some figures over time; one that is not known is NaN."""
 
     def __init__(self, rows: int, kept: int) -> None:
@@ -115,7 +115,7 @@ class Ring:
 # Which frames a history has taken: those that are shown, and beside them the present while time is held.
 
 
-class Taken:
+class SeenFrames:
     """The last frame of each of two streams that go on by themselves: what is shown, and the present."""
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VisibleColumns:
     """The columns of time in sight: ``count`` cells of ``group`` columns from ``first`` on, at ``left``.
 
     Of a short session a cell is drawn ``repeat`` columns of the pane wide.
@@ -75,7 +75,7 @@ class Picture:
     """The pane: its lines, the time in sight, and how many GPUs have no room."""
 
     lines: tuple[Line, ...]
-    view: View
+    view: VisibleColumns
     hidden: int
 
     def moment_ns(self, x: int) -> int | None:
@@ -170,7 +170,7 @@ class TimeBlocks:
         return self._drawn[1]
 
     def _picture(
-        self, width: int, height: int, subjects: Sequence[Subject], view: View, look: Look
+        self, width: int, height: int, subjects: Sequence[Subject], view: VisibleColumns, look: Look
     ) -> Picture:
         entries = self._entries(view, subjects, look)
         rows = _legend_rows([sign for entry in entries for sign in entry.signs], width)
@@ -186,7 +186,7 @@ class TimeBlocks:
             tuple(fit_line(entry.line, width, ellipsis=ellipsis) for entry in ordered), view, hidden
         )
 
-    def _view(self, width: int, now_ns: int) -> View:
+    def _view(self, width: int, now_ns: int) -> VisibleColumns:
         cells = max(width - _label(width) - _FIGURE, 8)
         now = now_ns // COLUMN_NS  # the column under way is told when it is whole
         wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
@@ -195,12 +195,12 @@ class TimeBlocks:
         group, repeat = -(-wanted // cells), max(cells // wanted, 1)
         count = cells // repeat
         # a cell holds the same columns however time goes on, so that nothing flickers
-        return View((-(-now // group) - count) * group, count, group, _label(width), repeat)
+        return VisibleColumns((-(-now // group) - count) * group, count, group, _label(width), repeat)
 
-    def _cells(self, key: tuple[object, ...], view: View) -> tuple[Cells, Cells]:
+    def _cells(self, key: tuple[object, ...], view: VisibleColumns) -> tuple[Cells, Cells]:
         return self._history.cells(key, view.first, view.count, view.group)
 
-    def _entries(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
+    def _entries(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
         """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
         asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._taken
         cells = view.first - self._looked[1]
@@ -212,7 +212,7 @@ class TimeBlocks:
         lanes = [_entry(lane, gone, later, view, look) for lane in seen]
         return [*lanes, _Entry((3, 0), 2, _axis(view, look))]
 
-    def _lanes(self, view: View, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
+    def _lanes(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
         out: list[_Lane] = []
         told = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
         gpus = self._history.gpus
@@ -242,7 +242,7 @@ class TimeBlocks:
         return [*out, _Lane((2, 0), 3, "marks", marks, "")]
 
 
-def _entry(lane: _Lane, gone: int, later: Sign, view: View, look: Look) -> _Entry:
+def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look) -> _Entry:
     """A lane of which some cells have gone out of sight at the left; new ones are not explained yet."""
     signs = lane.signs[gone:]
     following = later if lane.figure else blocklanes.NO_MARK
@@ -260,7 +260,7 @@ def _share(word: str, shares: Cells, known: Cells) -> str:
     return f"{word} {format_percent(100 * int(shares.sum()) / whole)} %" if whole else "-"
 
 
-def _axis(view: View, look: Look) -> Line:
+def _axis(view: VisibleColumns, look: Look) -> Line:
     """The scale: how long ago; its right end is now."""
     step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
     cells = list(look.glyphs.rule * view.count * view.repeat)

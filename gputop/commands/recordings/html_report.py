@@ -8,7 +8,7 @@ import os
 from gputop.api.session import open_session
 from gputop.commands.command import Command
 from gputop.commands.flags import add_file, add_output
-from gputop.commands.progress import Progress
+from gputop.commands.progress import ProgressBar
 from gputop.files.output_files import new_file, refuse_existing
 from gputop.format import format_bytes
 from gputop.process.say import say
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def report(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     refuse_existing(options.output, force=options.force)
-    with open_session(options.file) as session, Progress("reading") as progress:
+    with open_session(options.file) as session, ProgressBar("reading") as progress:
         page = report_page(session, os.path.basename(options.file), progress).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)
