@@ -337,7 +337,7 @@ def test_a_query_that_succeeds_is_no_wait_but_polling_is() -> None:
     record = (6, "cudaEventRecord", {"aux": 5})
     asks = (4000, EVENT_QUERY, {"aux": 5})
     found = idle(program(WORK, record, asks))
-    assert (found.cause, found.title) == ("C28", "the submitting thread does other work between launches")
+    assert (found.cause, found.title) == ("C28", "host work between launches")
     polls = (3990, EVENT_QUERY, {"aux": 5, "ret": 600})
     assert idle(program(WORK, record, polls, asks)).cause == "C03"
 

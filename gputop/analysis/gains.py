@@ -15,6 +15,8 @@ import numpy as np
 from gputop.analysis.answer.report import Finding, WhatIf
 from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.drains import MANY_READS, NEAR, launch_place, reads_of_short
+from gputop.analysis.causes.host_causes import OTHER_WORK
+from gputop.analysis.causes.own_code import own_short
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.chain import State
 from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
@@ -304,8 +306,11 @@ def _short(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
     for estimate in scene.analysis.estimates:
         small, sends = estimate.small, ends_with_copy(scene, estimate.small)
         mine = scene.evidence.threads.pid[small.thread] == claim.pid
-        if cause.short == "launch":
-            mine &= ~sends & (reads_of_short(scene, small.begin, small.thread) < 0)
+        works = own_short(scene, small.begin, small.end, small.refilled_by, small.thread)
+        if cause is OTHER_WORK:
+            mine &= works
+        elif cause.short == "launch":
+            mine &= ~works & ~sends & (reads_of_short(scene, small.begin, small.thread) < 0)
         elif "sends" in cause.calls_go and "reads" not in cause.calls_go:
             mine &= sends
         else:

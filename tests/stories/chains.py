@@ -57,6 +57,17 @@ for _kind in ("compute", "sleep", "write"):
     _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", _end)
 for _kind in ("gil_loop", "gil_json", "gil_regex"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host cpu", "GIL", f"{_kind}()")
+# short work of the host between launches
+_HOST = {
+    "tokens": "count_tokens()",
+    "tokens_ahead": "count_tokens()",
+    "json": "parse_records()",
+    "garbage": "collect_garbage()",
+    "regex": "match_names()",
+    "lines": "format_lines()",
+}
+for _kind, _end in _HOST.items():
+    _add(f"brief-{_kind.replace('_', '-')}", f"brief.py {_kind}", "host", "work", _end)
 for _kind in ("start_run", "start_pool", "start_fork"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host", "process", f"# <- starts | {_kind}()")
 for _kind in ("write_synced", "write_database", "read_uncached"):
@@ -97,6 +108,11 @@ for _kind in ("arguments_three", "arguments_one", "arguments_many"):
         **_NUMBA,
     )
 _add("numba-anew", "within_numba.py made_anew", "host", "compiles", "# <- compiles", **_NUMBA)
+
+# short work of the host beside a small model; and launches, which are none
+for _kind, _end in (("encode", "encode_words()"), ("config", "read_config()")):
+    _add(f"small-{_kind}", f"within_small.py {_kind}", "host", "work", _end, **_TORCH)
+_add("small-tiny", "within_small.py tiny", "launch", "launches", "# <- launches", **_TORCH)
 
 # what PyTorch does by itself
 for _kind in ("switch", "context", "convolution"):

@@ -16,6 +16,7 @@ from gputop.analysis.causes.launch_sites import (
     pattern_of,
     title_for,
 )
+from gputop.analysis.causes.own_code import own_short
 from gputop.analysis.chains.analysis import READS, SCALARS
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read
@@ -246,6 +247,7 @@ def _lost(claim: CauseMatch) -> tuple[Ints, Ints, Ints, Ints]:
         small = estimate.small
         mine = scene.evidence.threads.pid[small.thread] == claim.pid
         mine &= (small.refilled_by >= 0) & (reads_of_short(scene, small.begin, small.thread) < 0)
+        mine &= ~own_short(scene, small.begin, small.end, small.refilled_by, small.thread)
         group = scene.evidence.group_of(np.maximum(small.refilled_by, 0))
         mine &= group == Group.LAUNCH
         found.append((small.thread[mine], small.begin[mine], small.end[mine]))

@@ -20,6 +20,7 @@ from gputop.analysis.causes.cause import (
 )
 from gputop.analysis.causes.drains import read_between, source_of
 from gputop.analysis.causes.launch_sites import long_work, not_waited, own_work
+from gputop.analysis.causes.own_code import own_code
 from gputop.analysis.causes.process_causes import share, who
 from gputop.analysis.chains.attribution_context import BIG_COPY, SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.chain import State
@@ -375,16 +376,22 @@ _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
 
 
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
+# the same for work that samples show: without it as much is won as without the wait. It may be on what was
+# read; a synchronisation brings nothing
+AS_LONG, AS_LONG_UNREAD = 0.75, 0.2
 
 
 def _other_work(scene: AttributionContext, free: Mask) -> Mask:
-    """Long work that no wait explains; what comes back from the device may be what the work is on."""
+    """Work that no wait explains, long or by what the thread does; reads may bring what the work is on."""
     source = source_of(scene)
     works = scene.gap_ns(own_work(scene))
-    alone = (source < 0) | not_waited(scene) | (works >= OUTWAITS * _waited(scene, source))
+    waited = _waited(scene, source)
+    own = own_code(scene).own
+    alone = (source < 0) | not_waited(scene) | (works >= OUTWAITS * waited)
+    alone |= own & (works >= np.where(read_between(scene) >= 0, AS_LONG, AS_LONG_UNREAD) * waited)
     alone &= (source < 0) | (source == np.arange(len(source)))  # within a loop of reads it is theirs
     alone |= scene.gap_facts.sent_bytes >= BIG_COPY  # it makes what it sends, and not of a scalar alone
-    alone &= long_work(scene) & (read_between(scene) <= SCALAR_BYTES)
+    alone &= (long_work(scene) | own) & (read_between(scene) <= SCALAR_BYTES)
     return free & own_work(scene) & alone[scene.segments.gap]
 
 
@@ -411,7 +418,27 @@ def _other_work_title(claim: CauseMatch) -> str:
     sent = claim.sent_bytes
     if sent < BIG_COPY:
         return OTHER_WORK.title
-    return f"the submitting thread works on the host before each copy of {format_bytes(sent)} to the GPU"
+    return f"host work before each copy of {format_bytes(sent)} to the GPU"
+
+
+def _level_of_other_work(claim: CauseMatch) -> Level:
+    """No launch takes a millisecond; of shorter work samples say what it is."""
+    long = claim.segments & long_work(claim.scene)[claim.scene.segments.gap]
+    return Level.PROVED if share(claim, long) > 0.5 else Level.STRONG
+
+
+def _other_work_told(claim: CauseMatch) -> tuple[str, ...]:
+    """Where samples met the thread, and its pace beside."""
+    found = own_code(claim.scene)
+    rows = claim.gaps[found.own[claim.gaps]]
+    if not len(rows):
+        return ()
+    usual, pace = float(np.median(found.works_ns[rows])), int(np.median(found.pace_ns[rows]))
+    met, own = int(found.met[rows].max()), int(found.met_own[rows].max())
+    where = f"{own} of {met} samples there are in no framework's code"
+    if not pace:
+        return (where,)
+    return (f"{where}; {format_ns(usual)} of work, and {format_ns(pace)} from one launch to the next",)
 
 
 def _other_work_advise(claim: CauseMatch) -> tuple[str, ...]:
@@ -422,20 +449,26 @@ def _other_work_advise(claim: CauseMatch) -> tuple[str, ...]:
             "has just computed, let a worker process prepare it while the GPU works on the step before",
             "else do that work on the GPU, or make it faster",
         )
-    return (
+    advice = (
         f"the submitting thread does {format_ns(usual)} of other work between two launches: move it to "
-        "another process, do it less often, or do it after the launches of the next step",
+        "another process, do it less often, or do it after the launches of the next step"
     )
+    waits = ~not_waited(claim.scene)[claim.gaps]
+    if waits.mean() > 0.5 and not claim.scene.estimated[claim.segments].all():
+        advice += "; without the wait for the GPU before it, the GPU would work meanwhile"
+    return (advice,)
 
 
 OTHER_WORK = register(
     Cause(
         "C28",
-        "the submitting thread does other work between launches",
+        "host work between launches",
         _other_work,
         _other_work_advise,
+        _level_of_other_work,
         culprit="refilled_by",
         titled=_other_work_title,
+        told=_other_work_told,
         # what is long once in such a loop is no recurring stall
         beside=frozenset({"C01", "C03", "C06", "C27"}),
         kind=DiagnosisKind.HOST,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
 REPEATED = 3  # wakeups between two processes that are no chance
+Kept = TypeVar("Kept")
 _INSIDE = 0.9  # of a piece within an operator, from which on it belongs to it
 
 
@@ -87,7 +89,7 @@ class AttributionContext:
         if with_steps and steps_of is None:
             self.steps = find_steps(self.evidence, analysis.gpu.stretch)
         self._steps_of: dict[int, Steps | None] = {}
-        self._kept: dict[str, Ints] = {}
+        self._kept: dict[str, Any] = {}
         self._roots: dict[int, int] | None = None
         self.gap_facts = _gap_facts(analysis)
         self.size = len(self.segments)
@@ -234,11 +236,12 @@ class AttributionContext:
             found[rows] = shared >= _INSIDE * np.maximum(self.ns[rows], 1)
         return found
 
-    def once(self, name: str, make: Callable[[], Ints]) -> Ints:
-        """A column that several causes ask for."""
+    def once(self, name: str, make: Callable[[], Kept]) -> Kept:
+        """What several causes ask for."""
         if name not in self._kept:
             self._kept[name] = make()
-        return self._kept[name]
+        found: Kept = self._kept[name]
+        return found
 
     @property
     def cpus(self) -> int:

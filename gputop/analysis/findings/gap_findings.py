@@ -12,6 +12,8 @@ from gputop.analysis.answer.picture import RankReport, RankTimes, in_order
 from gputop.analysis.answer.report import Finding, StormCost
 from gputop.analysis.causes import CATALOGUE, CAUSES
 from gputop.analysis.causes.drains import reads_of_short
+from gputop.analysis.causes.host_causes import OTHER_WORK
+from gputop.analysis.causes.own_code import own_short
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import State
 from gputop.analysis.chains.roles import FEWEST, meetings
@@ -96,6 +98,7 @@ def _median(ns: Ints, count: Ints) -> float:
 # rows of the catalogue
 _ROWS = {cause.short: row for row, cause in enumerate(CATALOGUE)}
 LAUNCH, COPY = _ROWS["launch"], _ROWS["copy"]
+OTHER = CATALOGUE.index(OTHER_WORK)
 
 
 def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], int]:
@@ -113,7 +116,7 @@ def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], 
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
-        pids, taken = scene.evidence.threads.pid[small.thread], _of_reads(scene, owner, small)
+        pids, taken = scene.evidence.threads.pid[small.thread], _taken(scene, owner, small)
         for pid in np.unique(pids).tolist():
             mine = pids == pid
             for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
@@ -133,17 +136,22 @@ def causes_of_short(scene: AttributionContext, owner: Ints, small: Small) -> Int
     for pid in np.unique(pids[sends]).tolist():
         shares = _shares(scene, owner, pid, COPY)
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
-    taken = _of_reads(scene, owner, small)
+    taken = _taken(scene, owner, small)
     return np.where(taken >= 0, taken, cause)
 
 
-def _of_reads(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
-    """The catalogue's row of the cause whose loop of reads each short gap lies in; -1 for none."""
+def _taken(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
+    """The catalogue's row of the cause that each short gap belongs to where it is no launch's; -1 for none.
+
+    That is the cause whose loop of reads it lies in, or work that is too short to be followed.
+    """
     read = reads_of_short(scene, small.begin, small.thread)
+    works = own_short(scene, small.begin, small.end, small.refilled_by, small.thread)
+    works &= bool((owner == OTHER).any())
     of_gap = np.full(len(scene.gaps) + 1, -1, np.int64)  # the last: of no gap
     order = np.argsort(scene.ns, kind="stable")  # the longest piece of a gap is written last
     of_gap[scene.segments.gap[order]] = owner[order]
-    return of_gap[read]
+    return np.where(works, OTHER, of_gap[read])
 
 
 def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:
