@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,9 +30,11 @@ from gputop.process.child import (
 )
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.process.targets import check_pids
+from gputop.serve.clients.listening import listen
 from probes.code import reader_child
 from probes.ebpf.loader import ProbeError
 from probes.files import file_reader
+from probes.inside.annotation_socket import VARIABLE, WELL_KNOWN, Bound, own_socket
 from probes.observe.plan import POLL_S, LivePlan
 from probes.proc.secrets import masked
 from probes.process import privileges
@@ -169,6 +172,22 @@ def _inside(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
         raise CommandError(str(error)) from error
 
 
+def _annotations(
+    options: argparse.Namespace, environment: dict[str, str], path: str
+) -> tuple[Bound | None, dict[str, str]]:
+    """The socket over which ranges are named, and an environment that tells the command where it is."""
+    try:
+        if options.command:
+            own, address = own_socket()
+            return own, {**environment, VARIABLE: address}
+        if os.geteuid() == 0:
+            shared = listen(path, socket.SOCK_DGRAM)
+            return Bound(shared.socket, shared.close), environment
+    except OSError as error:  # another gputop has it: its recordings have the ranges
+        _LOG.info("no annotations are taken: %s", error)
+    return None, environment
+
+
 def open_session(
     options: argparse.Namespace,
     *,
@@ -179,6 +198,7 @@ def open_session(
     chooses: bool = False,
     keeps: bool = False,
     poll_s: float = POLL_S,
+    annotate_at: str = WELL_KNOWN,
     limits: SegmentLimits | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> ObservedRun:
@@ -189,6 +209,7 @@ def open_session(
     With ``chooses`` a person will choose what to write, and where, and whom to send signals; with ``keeps``
     it is a daemon that writes files without being asked for, and does nothing else.
     ``poll_s`` is how often the ring of events is read.
+    ``annotate_at`` is the socket where any program may name ranges; of a command it is one of its own.
     ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
 
     Raises:
@@ -204,6 +225,7 @@ def open_session(
     library = None
     if options.inside:
         environment, library = _inside(environment)
+    annotations, environment = _annotations(options, environment, annotate_at)
     user = behind_sudo()
     also_needs = privileges.SIGNALS if options.command or chooses else frozenset()
     if record_to or chooses or keeps:
@@ -230,6 +252,7 @@ def open_session(
                 also_needs=also_needs,
                 daemon=keeps,
                 inside=library,
+                annotations=annotations,
                 poll_s=poll_s,
             )
     except Interrupted as interrupt:
@@ -238,6 +261,8 @@ def open_session(
         if child is not None:
             child.discard()
         raise CommandError("interrupted before anything was observed", interrupt.status) from interrupt
+    if reason and annotations is not None:
+        annotations.close()  # without calls there is nothing to name
     header = {**source.header, "gputop": VERSION, "command": masked(options.command)}
     if getattr(options, "detail", "full") != "full":
         header["detail"] = options.detail
@@ -278,6 +303,7 @@ def _start_source(
     also_needs: frozenset[privileges.Capability],
     daemon: bool,
     inside: Path | None,
+    annotations: Bound | None,
     poll_s: float,
 ) -> tuple[Observer, str]:
     pids = options.pid
@@ -296,6 +322,7 @@ def _start_source(
         also_needs=also_needs if options.own_process else None,
         daemon=daemon,
         inside=inside,
+        annotations=annotations,
         poll_s=poll_s,
     )
     return start_observer(plan, own_command(options))

@@ -74,6 +74,9 @@ _ALWAYS = {
     "serve": CommandRow("serve", "observe all the time, for all users (root)", _DAEMON + "serve"),
     "attach": CommandRow("attach", "the screen over what serve observes; no root", _DAEMON + "attach"),
     "dump": CommandRow("dump -o FILE", "the last minutes of serve as a recording", _DAEMON + "dump"),
+    "annotate": CommandRow(
+        "annotate begin NAME", "name an epoch or a task in what is observed", _DAEMON + "annotate"
+    ),
     "fleet": CommandRow("fleet ACTION LAKE", "query many recordings together", _DAEMON + "fleet"),
 }
 _TRY = {

@@ -19,6 +19,8 @@ from probes.ebpf.bpf_ring import Ring
 from probes.ebpf.degradation import Reach
 from probes.files import file_reader
 from probes.files.shared_pages import SharedPages
+from probes.inside.annotation_socket import AnnotationSocket
+from probes.inside.annotations import Annotations
 from probes.inside.hearing import Hearing
 from probes.inside.intake import Inside
 from probes.nvml import nvml
@@ -79,6 +81,9 @@ class LiveSource:
         self._lines: Lines | None = None
         self._hearing: Hearing | None = None
         self._inside = Inside(self._pending.append)
+        self._annotations, self._named = None, Annotations()
+        if plan.annotations is not None:
+            self._annotations = AnnotationSocket(plan.annotations, self._named.take)
         self._reader = file_reader.current()
         self._loading: threading.Thread | None = None
 
@@ -151,6 +156,8 @@ class LiveSource:
                 target=self._scanner.run, args=(self._stop,), name="gputop-libraries", daemon=True
             )
             scan.start()
+            if self._annotations is not None:
+                self._annotations.start()
             undo.pop_all()
 
     def ready(self) -> None:
@@ -298,6 +305,13 @@ class LiveSource:
             for record in self._hearing.read():
                 self._inside.hear(record)
 
+    def _tell_named(self, mark_ns: int, *, last: bool) -> Iterator[Sample]:
+        """Ranges that came over the socket."""
+        if self._annotations is not None:
+            alive = frozenset(self._roster.alive())
+            yield from self._named.at_mark(mark_ns, alive | self._roster.ended, last=last)
+        self._roster.ended.clear()
+
     def _drain(self) -> Iterator[Item]:
         """What the ring holds now; what comes meanwhile is left for the next time."""
         left = self._ring.backlog_bytes // schema.STRIDE_BYTES
@@ -363,6 +377,12 @@ class LiveSource:
             self._hear()
             yield from self._inside.at_mark(mark_ns, gpus, last=last)
             activities = self._inside.told_since_mark()
+        yield from self._tell_named(mark_ns, last=last)
+        count, since = self._named.told_since_mark()
+        if activities:
+            activities = [activities[0] + count, activities[1]]
+        elif count:
+            activities = [count, since]
         while self._pending:
             yield self._pending.popleft()
         if gpus is not None:
@@ -429,6 +449,8 @@ class LiveSource:
                 self._reader.close()
             if self._sampler is not None:
                 self._sampler.close()
+            if self._annotations is not None:
+                self._annotations.close()
 
     def abandon(self) -> None:
         """Detaches without reading on, when nobody iterates ``items`` any more."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from probes.inside.annotation_socket import Bound
 from probes.process.privileges import Capability
 
 POLL_S = 0.05
@@ -30,6 +31,7 @@ class LivePlan:
             others, for ever. None where it is not gputop's own process: then it keeps what it has.
         daemon: Nothing but observing and answering is done here: other system calls are refused, for ever.
         inside: The library that the command's CUDA driver loads (``--inside``), which is heard then.
+        annotations: Where programs name ranges; closed at the end.
         poll_s: How often the ring is read; the kernel never wakes us (docs/probes.md).
     """
 
@@ -46,4 +48,5 @@ class LivePlan:
     also_needs: frozenset[Capability] | None = None
     daemon: bool = False
     inside: Path | None = None
+    annotations: Bound | None = None
     poll_s: float = POLL_S

@@ -100,12 +100,7 @@ def descendants(pids: Iterable[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for folder in os.listdir("/proc"):
         if folder.isdecimal():
-            try:
-                stat = _read(f"/proc/{folder}/stat").decode(errors="replace")
-            except OSError:
-                continue
-            parent = int(stat[stat.rindex(")") + 2 :].split()[1])
-            children.setdefault(parent, []).append(int(folder))
+            children.setdefault(parent(int(folder)), []).append(int(folder))
     found: set[int] = set()
     left = list(pids)
     while left:
@@ -250,6 +245,15 @@ def threads(pid: int) -> list[int]:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return []
+
+
+def parent(pid: int) -> int:
+    """The process's parent; 0 where it has ended."""
+    try:
+        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
+    except OSError:
+        return 0
+    return int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
 def thread_numbers(pid: int) -> dict[int, int]:

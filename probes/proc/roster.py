@@ -41,10 +41,12 @@ class Roster:
 
     Attributes:
         births: How many processes and programs have begun, of those that are watched.
+        ended: Processes that have ended; who uses them up clears it.
     """
 
     def __init__(self) -> None:
         self.births = 0
+        self.ended: set[int] = set()
         self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
         self._names: dict[int, str] = {}  # tid -> name
@@ -153,6 +155,7 @@ class Roster:
         }
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
+        self.ended.add(pid)
         called = pid in self._callers
         self._callers.discard(pid)
         if called:

@@ -16,7 +16,7 @@ from gputop.analysis.chains.chain import DEPTH, State
 from gputop.analysis.chains.roles import WORDS as WORDS_OF
 from gputop.analysis.chains.roles import Peer, peer_of, peers, process_title
 from gputop.analysis.chains.steps import Steps
-from gputop.analysis.chains.thread_places import hot_line, in_words, longest, waiting_line
+from gputop.analysis.chains.thread_places import hot_line, in_words, longest, main_range, waiting_line
 from gputop.analysis.evidence.blocking import WORDS, Wait
 from gputop.analysis.evidence.columns import Ints, Mask, distinct
 from gputop.engine.calls.frameworks import Framework
@@ -367,7 +367,8 @@ def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
             return Link(
                 "cuda", pid, tid, f"{name} had launched it before", int(scene.ns[alike].sum()), len(alike)
             )
-        text = f"{name} was {where or 'between two calls'}; whether it ran there is not recorded"
+        where = where or f"between two calls{main_range(scene, alike)}"
+        text = f"{name} was {where}; whether it ran there is not recorded"
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
         line = hot.line
         text += f", most often at {hot.text()}"
@@ -395,6 +396,8 @@ def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
     if others > 0:
         text += f" (and {others} more process{'es' * (others > 1)} likewise)"
         alike = rows
+    if state != State.OUTSIDE and not scene.unrecorded[leader]:
+        text += main_range(scene, alike)
     role = WORDS_OF[Peer(int(peers(scene)[leader]))]
     return Link(layer, pid, tid, text, int(scene.ns[alike].sum()), len(alike), line, role)
 

@@ -13,7 +13,7 @@ from gputop.analysis.chains.chain import Links, Segments, Walk
 from gputop.analysis.chains.polling import Polls
 from gputop.analysis.estimates.estimate import WORTH_NS, Estimate, estimates
 from gputop.analysis.evidence.api_classes import OVERHEAD
-from gputop.analysis.evidence.call_context import Intervals, Nesting
+from gputop.analysis.evidence.call_context import AROUND, Intervals, Nesting
 from gputop.analysis.evidence.columns import WHOLE, Effort, Ints, Mask, covered, length, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import Gaps, GpuTime, KernelTime, held_kernels, join
@@ -21,7 +21,6 @@ from gputop.engine.malloc_tuning import give_back
 from gputop.engine.threads.occupancy import expand
 from gputop.errors import AccountingError
 
-AROUND: Final = ("ProfilerStep#", "PyTorch Profiler", "profiler::_record_function")
 _ALONE: Final = re.compile(
     r"_SingleProcessDataLoaderIter|dataloader_next|\b(train|val|eval)?_?data_?load(er|ing)?\b"
     r"|\b(get|next|load|fetch|prepare)_(next_)?(mini)?(batch|data|inputs?)\b",

@@ -11,6 +11,7 @@ import numpy as np
 from gputop.analysis.chains.analysis import Analysis
 from gputop.analysis.chains.call_forms import by_loader
 from gputop.analysis.chains.chain import DEPTH, State
+from gputop.analysis.chains.named_ranges import NamedRanges
 from gputop.analysis.chains.polling import Futex, find_locks
 from gputop.analysis.chains.steps import Steps, find_steps
 from gputop.analysis.evidence.api_classes import D2H, H2D, OPERATOR, RANGE, Group, Role
@@ -119,6 +120,7 @@ class AttributionContext:
         # of an imported file: the submitter's own time, of which its source does not say whether it ran
         told = evidence.header.get("states") is not False
         self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not told)
+        self.ranges = NamedRanges(evidence)
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
         linked = segments.link >= 0

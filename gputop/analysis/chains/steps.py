@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from gputop.analysis.evidence.api_classes import RANGE, Group, Role
+from gputop.analysis.evidence.api_classes import RANGE, SPAN, Group, Role
 from gputop.analysis.evidence.columns import Ints, Mask, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import (
@@ -29,18 +29,42 @@ from gputop.analysis.evidence.repetition import (
 from probes.activities import Table
 
 STEP: Final = "ProfilerStep#"
+_STEP_NAME: Final = re.compile(
+    r"((train|eval|val)(ing)?[ _/-])?(step|iter|iteration|batch)[ _#:/-]*\d*", re.IGNORECASE
+)
 FEWEST_RANGES: Final = 2
+_AROUND: Final = 3  # ranges may lie around all others: of a whole run, its phases
 MOST: Final = 0.5  # of the time from the first to the last call, that ranges of one name must take
 
 
 def named_rounds(evidence: Evidence, thread: int, stretch: tuple[int, int]) -> tuple[Ints, Ints] | None:
     """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time."""
-    rows = evidence.activities.of(RANGE)
-    rows = rows[(rows["tid"] == evidence.threads.tid[thread])]
-    rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
-    if len(rows) < FEWEST_RANGES:
-        return None
-    rows = _outermost(rows, evidence.activities.texts)
+    for rows in _candidates(evidence, thread):
+        rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
+        while len(rows) >= FEWEST_RANGES:
+            outer = _outermost(rows, evidence.activities.texts)
+            if (found := _rounds(evidence, thread, rows[outer])) is not None:
+                return found
+            if np.count_nonzero(outer) > _AROUND:
+                break
+            rows = rows[~outer]  # a range around everything tells no rounds
+    return None
+
+
+def _candidates(evidence: Evidence, thread: int) -> Iterator[Table]:
+    """Ranges of the thread, those that are called steps first; then the same of its whole process."""
+    texts, threads = evidence.activities.texts, evidence.threads
+    own, shared = evidence.activities.of(RANGE), evidence.activities.of(SPAN)
+    named = np.array([_STEP_NAME.fullmatch(text) is not None for text in texts] or [False])
+    for rows in (
+        own[(own["tid"] == threads.tid[thread]) & np.isin(own["pid"], (threads.pid[thread], -1))],
+        shared[(shared["tid"] < 0) & (shared["pid"] == threads.pid[thread])],
+    ):
+        steps = rows[named[rows["name"]]]
+        yield from (steps, rows) if len(steps) < len(rows) else (rows,)
+
+
+def _rounds(evidence: Evidence, thread: int, rows: Table) -> tuple[Ints, Ints] | None:
     calls = evidence.calls
     low, high = np.searchsorted(calls["row"], [thread, thread + 1])
     if low == high:
@@ -60,15 +84,15 @@ def named_rounds(evidence: Evidence, thread: int, stretch: tuple[int, int]) -> t
     return best["begin"].astype(np.int64), best["end"].astype(np.int64)
 
 
-def _outermost(rows: Table, texts: tuple[str, ...]) -> Table:
+def _outermost(rows: Table, texts: tuple[str, ...]) -> Mask:
     """The profiler's own steps, where there are some; else the ranges that lie in no other one."""
-    steps = np.array([text.startswith(STEP) for text in texts])[rows["name"]]
+    steps: Mask = np.array([text.startswith(STEP) for text in texts])[rows["name"]]
     if np.count_nonzero(steps) >= FEWEST_RANGES:
-        named: Table = rows[steps]
-        return named
-    rows = rows[np.lexsort((-rows["end"], rows["begin"]))]
-    reach = np.append(-1, np.maximum.accumulate(rows["end"])[:-1])
-    outer: Table = rows[rows["begin"] >= reach]
+        return steps
+    order = np.lexsort((-rows["end"], rows["begin"]))
+    reach = np.append(-1, np.maximum.accumulate(rows["end"][order])[:-1])
+    outer: Mask = np.zeros(len(rows), np.bool_)
+    outer[order] = rows["begin"][order] >= reach
     return outer
 
 

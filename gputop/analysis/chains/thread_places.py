@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gputop.analysis.chains import named_ranges
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.call_forms import first_use
 from gputop.analysis.chains.chain import DEPTH, State
@@ -308,6 +309,32 @@ def in_words(scene: AttributionContext, rows: Ints) -> str:
     found = sorted(places(scene, rows).items(), key=lambda one: -one[1])[:_NAMED]
     told = [f"{name} {format_percent(100 * ns / whole)} %" for name, ns in found if ns >= _PART * whole]
     return f"in {', '.join(told)}" if told else ""
+
+
+def range_times(scene: AttributionContext, rows: Ints) -> dict[str, int]:
+    """ns by the path of the ranges in which these segments lie."""
+    found: dict[str, int] = {}
+    segments, threads = scene.segments, scene.evidence.threads
+    if not scene.ranges.any:
+        return found
+    for thread in np.unique(segments.thread[rows][segments.thread[rows] >= 0]).tolist():
+        mine = rows[segments.thread[rows] == thread]
+        known = scene.ranges.of(int(threads.pid[thread]), int(threads.tid[thread]))
+        for path, ns in known.times(*union(segments.begin[mine], segments.end[mine])).items():
+            found[path] = found.get(path, 0) + ns
+    return named_ranges.numbers_apart(found)
+
+
+def range_words(scene: AttributionContext, rows: Ints) -> str:
+    """``in range `forward/attention` 62 %``; "" where none is known."""
+    return named_ranges.in_words(range_times(scene, rows), int(scene.ns[rows].sum()))
+
+
+def main_range(scene: AttributionContext, rows: Ints) -> str:
+    """`` in range `forward/attention` ``, where most of these segments lie in it; else ""."""
+    times = range_times(scene, rows)
+    path = max(times, key=lambda one: (times[one], one), default="")
+    return f" in range `{path}`" if path and times[path] > _MOST * int(scene.ns[rows].sum()) else ""
 
 
 def own_line(scene: AttributionContext, rows: Ints) -> tuple[Line, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -166,6 +167,8 @@ def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> Cal
 # What a profiler says a thread was in: operators, ranges and functions, which lie within each other.
 
 Intervals = tuple[Ints, Ints]
+AROUND: Final = ("ProfilerStep#", "PyTorch Profiler", "profiler::_record_function")
+_DEEPEST: Final = 16  # names that are kept of what lies around
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +204,14 @@ class Nesting:
         rows = self._named.get(tid)
         if rows is None:
             return _NOTHING
-        return _flat(_near(rows[~self._around[rows["name"]]], begin, end))
+        return flat(_near(rows[~self._around[rows["name"]]], begin, end))[0]
 
     def functions(self, tid: int, begin: Ints, end: Ints, chosen: Ints) -> Innermost:
         """The innermost functions of Python, of those whose names are chosen."""
         rows = self._python.get(tid)
         if rows is None:
             return _NOTHING
-        return _flat(_near(rows[np.isin(rows["name"], chosen)], begin, end))
+        return flat(_near(rows[np.isin(rows["name"], chosen)], begin, end))[0]
 
     def within(self, tid: int, names: Ints) -> Intervals:
         """When a thread was in an operator or range of one of these names, however deep."""
@@ -238,30 +241,34 @@ def _near(rows: Table, begin: Ints, end: Ints) -> Table:
     return near
 
 
-def _flat(rows: Table) -> Innermost:
-    """What is innermost at each moment."""
+def flat(rows: Table) -> tuple[Innermost, list[tuple[int, ...]]]:
+    """(what is innermost at each moment, of rows that lie within each other; it and what lies around it)."""
     pieces: list[tuple[int, int, int]] = []
-    open_: list[tuple[int, int]] = []  # (end, name)
+    around: list[tuple[int, ...]] = []
+    open_: list[tuple[int, tuple[int, ...]]] = []  # (end, names)
     at = 0
+
+    def add(until: int, names: tuple[int, ...]) -> None:
+        nonlocal at
+        if until > at:
+            pieces.append((at, until, names[-1]))
+            around.append(names)
+            at = until
+
     for first, last, name in zip(
         rows["begin"].tolist(), rows["end"].tolist(), rows["name"].tolist(), strict=True
     ):
         while open_ and open_[-1][0] <= first:
-            until, what = open_.pop()
-            if until > at:
-                pieces.append((at, until, what))
-                at = until
-        if open_ and first > at:
-            pieces.append((at, first, open_[-1][1]))
+            add(*open_.pop())
+        if open_:
+            add(first, open_[-1][1])
         at = max(at, first)
-        open_.append((min(last, open_[-1][0]) if open_ else last, name))
+        names = (*open_[-1][1][-_DEEPEST:], name) if open_ else (name,)
+        open_.append((min(last, open_[-1][0]) if open_ else last, names))
     while open_:
-        until, what = open_.pop()
-        if until > at:
-            pieces.append((at, until, what))
-            at = until
+        add(*open_.pop())
     table = np.array(pieces, np.int64).reshape(-1, 3)
-    return Innermost(table[:, 0], table[:, 1], table[:, 2])
+    return Innermost(table[:, 0], table[:, 1], table[:, 2]), around
 
 
 # What each call gave the GPU, in a file that holds kernels: its calls have no handles.

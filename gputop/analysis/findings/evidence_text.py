@@ -19,9 +19,10 @@ from gputop.analysis.chains.thread_places import (
     line_in,
     line_shares,
     places,
+    range_words,
     waiting_line,
 )
-from gputop.analysis.evidence.api_classes import OFF_CPU, OVERHEAD
+from gputop.analysis.evidence.api_classes import OFF_CPU, OPERATOR, OVERHEAD
 from gputop.analysis.evidence.columns import Ints, intersect, length, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.findings.exact_work import exact_work
@@ -42,8 +43,8 @@ MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
 def line_of(cause: Cause, claim: CauseMatch) -> Line | None:
     """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
     scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
-    if scene.analysis.traced is not None:
-        return line_in(scene, rows)
+    if scene.analysis.traced is not None and scene.evidence.header.get("source", "gputop") != "gputop":
+        return line_in(scene, rows)  # of an imported file, whose calls have no stacks
     if (named := cause.at(claim)) is not None:
         return named
     if cause.culprit == "refilled_by" and (hot := hot_line(scene, rows)) is not None:
@@ -131,9 +132,10 @@ def even(longest_first: Ints, steps: int) -> bool:
 
 
 def _within(claim: CauseMatch) -> tuple[str, ...]:
-    """The operators and ranges of an imported file in which it lies."""
-    told = in_words(claim.scene, np.flatnonzero(claim.segments))
-    return (f"the thread was {told}",) if told else ()
+    """The operators of an imported file in which it lies, and the ranges that the program names."""
+    scene, rows = claim.scene, np.flatnonzero(claim.segments)
+    operators = in_words(scene, rows) if len(scene.evidence.activities.of(OPERATOR)) else ""
+    return tuple(f"the thread was {told}" for told in (operators, range_words(scene, rows)) if told)
 
 
 def _queue_delay(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:

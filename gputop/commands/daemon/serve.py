@@ -270,7 +270,13 @@ def _address(options: argparse.Namespace) -> Address | None:
 def _served(options: argparse.Namespace, settings: Settings, listener: socket.socket) -> int:
     call_ns = _call_ns() if options.budget is not None else 0.0
     session = open_session(
-        options, record_to=None, output=None, rate_hz=options.rate, keeps=True, poll_s=_POLL_S
+        options,
+        record_to=None,
+        output=None,
+        rate_hz=options.rate,
+        keeps=True,
+        poll_s=_POLL_S,
+        annotate_at=os.path.join(os.path.dirname(options.socket), "annotate.sock"),
     )
     if session.reason:
         session.source.abandon()

@@ -42,8 +42,8 @@ class Listening:
         os.close(self.folder)
 
 
-def listen(path: str) -> Listening:
-    """A socket that everybody may connect to, at a path.
+def listen(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> Listening:
+    """A socket that everybody may connect to, at a path; of datagrams where ``kind`` says so.
 
     Raises:
         OSError: It cannot be there; ``EADDRINUSE``: a daemon answers there already.
@@ -53,17 +53,17 @@ def listen(path: str) -> Listening:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     folder = made_folder(place)
     try:
-        if path == wire.SOCKET and os.fstat(folder).st_mode & 0o755 != 0o755:
+        if place == os.path.dirname(wire.SOCKET) and os.fstat(folder).st_mode & 0o755 != 0o755:
             # by the umask, or made for what root keeps there: clients are no root
             os.chmod(f"/proc/self/fd/{folder}", 0o755)
-        _make_room(folder, name, path)
-        return _bound(folder, name)
+        _make_room(folder, name, path, kind)
+        return _bound(folder, name, kind)
     except BaseException:
         os.close(folder)
         raise
 
 
-def _make_room(folder: int, name: str, path: str) -> None:
+def _make_room(folder: int, name: str, path: str, kind: socket.SocketKind) -> None:
     """Takes the socket of a daemon that was killed away; anything else stays."""
     try:
         facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -73,15 +73,15 @@ def _make_room(folder: int, name: str, path: str) -> None:
         raise FileExistsError(errno.EEXIST, "a file that is not a socket is there", path)
     if facts.st_uid not in (0, os.geteuid()):
         raise FileExistsError(errno.EEXIST, f"a socket of user {facts.st_uid} is there", path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+    with socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(_THERE)
         if probe.connect_ex(_through(folder, name)) in (0, errno.EAGAIN):
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
     os.unlink(name, dir_fd=folder)
 
 
-def _bound(folder: int, name: str) -> Listening:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def _bound(folder: int, name: str, kind: socket.SocketKind) -> Listening:
+    listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
     try:
         before = os.umask(_NOT_EXECUTED)  # not by a chmod, which whoever may rename here would lead elsewhere
         try:
@@ -89,7 +89,8 @@ def _bound(folder: int, name: str) -> Listening:
         finally:
             os.umask(before)
         made = _identity(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        listener.listen(_QUEUE)
+        if kind is socket.SOCK_STREAM:
+            listener.listen(_QUEUE)
         listener.setblocking(False)
     except BaseException:
         listener.close()

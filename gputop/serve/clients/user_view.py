@@ -17,10 +17,12 @@ from gputop.analysis.evidence.gatherer import records_before, sample_of
 from gputop.engine.calls.histogram import Ints
 from gputop.engine.threads.occupancy import SEGMENT, segments_of, split
 from gputop.serve.clients.owners import Owners
+from probes.activities import activity_rows, activity_samples
 from probes.arrays import distinct
 from probes.schema import ALIASED, Kind, Records, select
 from probes.shapes import shapes_in, shapes_sample
 from probes.source import (
+    ACTIVITY,
     APIS,
     CARRIED,
     CLIENT,
@@ -159,8 +161,13 @@ class UserView:
     def sample(self, sample: Sample) -> Iterator[Sample]:
         """What the user sees of a sample, if anything."""
         kind, data = sample.kind, sample.data
-        if self.uid == ROOT or kind in _EVERYBODY:
+        if kind == MARK and self.uid != ROOT:
+            # how many activities there were is of all users' together
+            yield Sample(kind, sample.time_ns, {key: data[key] for key in data if key != "activities"})
+        elif self.uid == ROOT or kind in _EVERYBODY:
             yield sample
+        elif kind == ACTIVITY:
+            yield from self._activities(sample)
         elif kind in (PROCESS, CLIENT):
             yield Sample(kind, sample.time_ns, self._process(data))
         elif kind in _BY_PROCESS:
@@ -173,6 +180,11 @@ class UserView:
             yield self._problem(sample)
         elif kind == NOTE and self._is_mine(data.get("pid")):
             yield sample
+
+    def _activities(self, sample: Sample) -> Iterator[Sample]:
+        """Ranges of the user's processes, with no text of another's."""
+        rows, texts = activity_rows(sample.data)
+        yield from activity_samples(rows[self._owners.are(rows["pid"], self.uid)], texts, sample.time_ns)
 
     def _is_mine(self, pid: object) -> bool:
         return isinstance(pid, int) and self._owners.of(pid) == self.uid

@@ -1,0 +1,136 @@
+"""Ranges that programs name by NVTX, a profiler or annotations: in which of them a thread was.
+
+Ranges of a thread lie within each other. Those of a whole process (annotated ones) lie around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from gputop.analysis.evidence.api_classes import RANGE, SPAN
+from gputop.analysis.evidence.call_context import AROUND, Innermost, flat
+from gputop.analysis.evidence.columns import Ints
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.format import clip, format_percent
+from probes.activities import Table
+
+_PART, _NAMED = 0.1, 3  # of the time, for a range to be told; how many at most
+_LONGEST: Final = 80  # characters of a path
+_DEEPEST: Final = 8  # names in a path: the innermost of more
+_MARK: Final = "…"
+_NUMBER: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class RangePaths:
+    """Of one thread its ranges as disjoint intervals in order; ``paths`` are their names, outer to inner."""
+
+    intervals: Innermost
+    paths: tuple[str, ...]
+
+    def times(self, begin: Ints, end: Ints) -> dict[str, int]:
+        """ns by path within disjoint intervals in order."""
+        return {self.paths[one]: ns for one, ns in self.intervals.times(begin, end).items()}
+
+
+class NamedRanges:
+    """The ranges of all threads of a recording, a thread's at its first use."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._texts = evidence.activities.texts
+        around = np.array([text.startswith(AROUND) for text in self._texts] or [False])
+        rows = evidence.activities.of(RANGE)
+        self._own: Table = rows[(rows["end"] > rows["begin"]) & ~around[rows["name"]]]
+        spans = evidence.activities.of(SPAN)
+        self._shared: Table = spans[(spans["tid"] < 0) & (spans["end"] > spans["begin"])]
+        self._known: dict[tuple[int, int], RangePaths] = {}
+
+    @cached_property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(len(self._own) or len(self._shared))
+
+    def of(self, pid: int, tid: int) -> RangePaths:
+        """Those in which a thread was."""
+        if (pid, tid) not in self._known:
+            own = self._own[(self._own["tid"] == tid) & np.isin(self._own["pid"], (pid, -1))]
+            parts = (self._shared[self._shared["pid"] == pid], own)
+            self._known[pid, tid] = _nested([_paths(one, self._texts) for one in parts if len(one)])
+        return self._known[pid, tid]
+
+
+def _paths(rows: Table, texts: Sequence[str]) -> RangePaths:
+    """Of rows that lie within each other."""
+    rows = rows[np.lexsort((-rows["end"], rows["begin"]))]
+    pieces, stacks = flat(rows)
+    numbers: dict[tuple[int, ...], int] = {}
+    which = np.array([numbers.setdefault(one, len(numbers)) for one in stacks], np.int64)
+    names = tuple(_path([texts[name] for name in one]) for one in numbers)
+    return RangePaths(Innermost(pieces.begin, pieces.end, which), names)
+
+
+def _path(names: Sequence[str]) -> str:
+    shown = [clip(name, _LONGEST) for name in names[-_DEEPEST:]]
+    return clip("/".join([*([_MARK] if len(names) > _DEEPEST else []), *shown]), _LONGEST)
+
+
+def _nested(parts: Sequence[RangePaths]) -> RangePaths:
+    """What lies around, and what lies in it."""
+    if len(parts) != 2:
+        none = np.zeros(0, np.int64)
+        return parts[0] if parts else RangePaths(Innermost(none, none, none), ())
+    outer, inner = parts
+    edges = np.unique(
+        np.concatenate([edge for one in parts for edge in (one.intervals.begin, one.intervals.end)])
+    )
+    begin, end = edges[:-1], edges[1:]
+    places = [_place(part.intervals, begin) for part in (outer, inner)]
+    keep = (places[0] >= 0) | (places[1] >= 0)
+    pairs = list(zip(places[0][keep].tolist(), places[1][keep].tolist(), strict=True))
+    numbers: dict[tuple[int, int], int] = {}
+    which = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], np.int64)
+    paths = tuple(
+        "/".join(part.paths[place] for part, place in ((outer, first), (inner, second)) if place >= 0)
+        for first, second in numbers
+    )
+    return RangePaths(Innermost(begin[keep], end[keep], which), paths)
+
+
+def _place(one: Innermost, moments: Ints) -> Ints:
+    """The name at each moment; -1: none."""
+    at = np.searchsorted(one.begin, moments, side="right") - 1
+    held = np.maximum(at, 0)
+    inside = (at >= 0) & (moments < one.end[held])
+    return np.where(inside, one.name[held], -1)
+
+
+def numbers_apart(times: Mapping[str, int]) -> dict[str, int]:
+    """The same with ``step 1`` and ``step 2`` as one, ``step #``; a number that all of them have stays."""
+    alike: dict[str, list[str]] = {}
+    for path in times:
+        alike.setdefault(_NUMBER.sub("#", path), []).append(path)
+    found = {}
+    for paths in alike.values():
+        columns = zip(*map(_NUMBER.findall, paths), strict=True)
+        numbers = [one[0] if len(set(one)) == 1 else "#" for one in columns]
+        words = _NUMBER.split(paths[0])
+        folded = "".join(word + number for word, number in zip(words, [*numbers, ""], strict=True))
+        found[folded] = sum(times[path] for path in paths)
+    return found
+
+
+def in_words(times: dict[str, int], whole_ns: int) -> str:
+    """``in range `forward/attention` 62 %, `data` 12 %``; "" where no range has a tenth of the time."""
+    found = sorted(times.items(), key=lambda one: (-one[1], one[0]))[:_NAMED]
+    told = [
+        f"`{path}` {format_percent(100 * ns / max(whole_ns, 1))} %"
+        for path, ns in found
+        if ns >= _PART * whole_ns
+    ]
+    return f"in range {', '.join(told)}" if told else ""

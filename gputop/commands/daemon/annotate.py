@@ -1,0 +1,67 @@
+"""``gputop annotate``: names a range of a program to the gputop that observes it."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import socket
+
+from gputop.commands.command import Command
+from gputop.errors import CommandError
+from probes.inside.annotation_socket import VARIABLE, WELL_KNOWN, address_of
+from probes.inside.annotations import LONGEST_NAME, message
+
+_ACTS = ("begin", "end", "mark")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed."""
+    parser.add_argument("act", choices=_ACTS, help="begin or end a range, or mark a moment")
+    parser.add_argument("name", metavar="NAME", type=_name, help=f"of at most {LONGEST_NAME} characters")
+    parser.add_argument(
+        "--pid",
+        type=int,
+        default=None,
+        metavar="PID",
+        help="the process, with its descendants, that is in the range (the process that runs this command)",
+    )
+    parser.add_argument(
+        "--socket",
+        default=os.environ.get(VARIABLE) or WELL_KNOWN,
+        metavar="ADDRESS",
+        help=f"where gputop listens (${VARIABLE}, else {WELL_KNOWN})",
+    )
+
+
+def _name(text: str) -> str:
+    if not 0 < len(text) <= LONGEST_NAME:
+        raise argparse.ArgumentTypeError(f"a name has 1 to {LONGEST_NAME} characters")
+    return text
+
+
+def annotate(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit status."""
+    pid = os.getppid() if options.pid is None else options.pid
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)  # nothing waits for gputop
+        try:
+            sender.sendto(message(options.act, options.name, pid=pid), address_of(options.socket))
+        except BlockingIOError as error:
+            raise CommandError("gputop takes no annotation now: too many are sent") from error
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
+                raise CommandError(f"{options.socket} cannot be sent to: {error.strerror}") from error
+            raise CommandError(
+                f"no gputop listens at {options.socket}: start the program by gputop (gputop record -o FILE "
+                "-- CMD), or keep the daemon running (sudo gputop serve)"
+            ) from error
+    return 0
+
+
+COMMAND = Command(
+    description="Name a range of a program, such as an epoch or a task, for the gputop that observes it: "
+    "from a shell script, a scheduler's prolog or a callback. docs/annotate.md has the protocol, JSON lines.",
+    add_arguments=add_arguments,
+    run=annotate,
+)

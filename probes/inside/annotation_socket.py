@@ -1,0 +1,115 @@
+"""The socket of annotations: datagrams, with sender and time as the kernel tells them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from probes.inside.annotations import MOST_BYTES, Said
+
+VARIABLE: Final = "GPUTOP_ANNOTATE"  # in the environment of what gputop starts: where to send
+WELL_KNOWN: Final = "/run/gputop/annotate.sock"  # elsewhere
+_LOG = logging.getLogger(__name__)
+_CREDENTIALS: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid
+_TIME: Final = struct.Struct("=qq")  # struct timespec
+_SCM_CREDENTIALS, _SO_TIMESTAMPNS = 2, 35
+_ROOM: Final = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIME.size)
+_SLICE_S, _A_SLICE = 0.05, 256  # so many datagrams are read in such a time: a flood waits in the kernel
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A datagram socket, and what lets go of it."""
+
+    socket: socket.socket
+    close: Callable[[], None]
+
+
+def own_socket() -> tuple[Bound, str]:
+    """A socket for the programs that one gputop starts, and its address as ``VARIABLE`` has it.
+
+    It is in no folder: nothing is left behind, however gputop ends. Raises OSError.
+    """
+    name = f"gputop-annotate-{secrets.token_hex(8)}"
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        bound.bind("\0" + name)
+    except OSError:
+        bound.close()
+        raise
+    return Bound(bound, bound.close), "@" + name
+
+
+def address_of(text: str) -> str:
+    """What an address in the environment means to the kernel: ``@name`` is in no folder."""
+    return "\0" + text[1:] if text.startswith("@") else text
+
+
+class AnnotationSocket:
+    """Reads in a thread of its own, so that senders find room.
+
+    Args:
+        bound: Is closed with this.
+        take: Is called in that thread.
+    """
+
+    def __init__(self, bound: Bound, take: Callable[[Said], object]) -> None:
+        self._bound, self._socket = bound, bound.socket
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._socket.settimeout(_POLL_S)
+        self._take = take
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
+
+    def start(self) -> None:
+        """Reads from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._bound.close()
+
+    def _run(self) -> None:
+        begun, count = time.monotonic(), 0
+        while not self._closed:
+            try:
+                said = self._receive()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                _LOG.warning("annotations are no longer read: %s", error)
+                return
+            if said is not None:
+                self._take(said)
+            now = time.monotonic()
+            if now - begun > _SLICE_S:
+                begun, count = now, 0
+            elif (count := count + 1) >= _A_SLICE:
+                time.sleep(_SLICE_S)
+
+    def _receive(self) -> Said | None:
+        """One datagram; None of one that is too long, or of nobody."""
+        message, extra, flags, _address = self._socket.recvmsg(MOST_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
+        now_ns = time.monotonic_ns()
+        sender, at = None, now_ns
+        for level, kind, data in extra:
+            if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
+                sender = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])
+            elif level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+                seconds, ns = _TIME.unpack(data[: _TIME.size])
+                at = min(seconds * 1_000_000_000 + ns - time.time_ns() + time.monotonic_ns(), now_ns)
+        if sender is None or sender[0] <= 0 or flags & socket.MSG_TRUNC:
+            return None
+        return Said(message, sender[0], sender[1], at)

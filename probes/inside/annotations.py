@@ -1,0 +1,245 @@
+"""Ranges that training loops, callbacks and schedulers name over a socket (docs/annotate.md).
+
+Messages are anybody's, so they are bounded and checked: one names ranges of the sender's own process,
+which the kernel tells, or of a process of the sender's own user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from probes.activities import activity_samples, unknown_rows
+from probes.proc import procfs
+from probes.source import PROBLEM, Sample
+
+MOST_BYTES: Final = 1_024  # of a datagram
+LONGEST_NAME: Final = 200  # characters
+A_SECOND, AT_ONCE = 1_000.0, 2_000.0  # messages of one user
+_ROOT: Final = 0
+MOST_OPEN: Final = 256  # ranges of a process
+_MOST_PROCESSES: Final = 256  # of one user, with open ranges
+_MOST_USERS: Final = 256
+_MOST_ROWS: Final = 20_000  # between two marks
+_MOST_LINES: Final = 16  # of a datagram
+_MOST_MEMBERS: Final = 64  # processes that a range is told of
+_KEYS: Final = frozenset({"begin", "end", "mark", "thread", "pid"})
+_ACTS: Final = ("begin", "end", "mark")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A datagram: what, by whom (``pid`` as gputop has it), and when on CLOCK_MONOTONIC."""
+
+    message: bytes
+    pid: int
+    uid: int
+    time_ns: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A range that has begun; ``members``: the watched processes that it is told of."""
+
+    name: str
+    begin: int
+    pid: int
+    thread: int  # -1: of no thread
+    uid: int
+    members: set[int] = field(default_factory=set)
+
+
+class _Allowance:
+    """How many messages a user may still send; the oldest figures are forgotten first."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[float, int]] = {}  # uid -> messages, when
+
+    def spend(self, uid: int, now: int) -> bool:
+        left, before = self._left.pop(uid, (AT_ONCE, now))
+        left = min(AT_ONCE, left + A_SECOND * max(now - before, 0) / 1e9)
+        self._left[uid] = (max(left - 1, 0.0), now)
+        if len(self._left) > _MOST_USERS:
+            del self._left[next(iter(self._left))]
+        return left >= 1
+
+
+class Annotations:
+    """Takes messages in, in one thread; tells ranges at marks, in another."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, list[_Open]] = {}  # by process
+        self._done: list[tuple[_Open, int]] = []  # with its end
+        self._allowance = _Allowance()
+        self._refused: dict[str, int] = {}  # why -> how often since it was told
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+        self._rows = (0, 0)  # since the mark before: how many, the first one's begin
+
+    def take(self, said: Said) -> None:
+        """Takes a datagram in."""
+        lines, (pid, uid, now) = said.message.splitlines(), (said.pid, said.uid, said.time_ns)
+        with self._lock:
+            for line in lines[:_MOST_LINES]:
+                if not self._allowance.spend(uid, now):
+                    self._refuse(f"user {uid} sends more than {A_SECOND:.0f} annotations a second")
+                elif why := self._line(line, pid, uid, now):
+                    self._refuse(why)
+            if len(lines) > _MOST_LINES:
+                self._refuse(f"a message has more than {_MOST_LINES} lines")
+
+    def _refuse(self, why: str) -> None:
+        if why in self._refused or len(self._refused) < len(_ACTS) * _MOST_USERS:
+            self._refused[why] = self._refused.get(why, 0) + 1
+
+    def _line(self, line: bytes, pid: int, uid: int, now: int) -> str:
+        """Why a line is refused; "" where it is not."""
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            return "a message is no JSON"
+        acts = [key for key in _ACTS if isinstance(said, dict) and key in said]
+        if len(acts) != 1 or not said.keys() <= _KEYS:
+            return "a message has other keys than one of begin, end, mark, and thread, pid"
+        name = said[acts[0]]
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or (not name and acts[0] != "end"):
+            return f"a name is no text of 1 to {LONGEST_NAME} characters"
+        target, thread = said.get("pid", pid), said.get("thread", -1)
+        if type(target) is not int or type(thread) is not int or target <= 0:
+            return "pid and thread are no numbers"
+        if target != pid and uid not in (_ROOT, _owner(target)):
+            return f"user {uid} names ranges of a process that is not its own"
+        thread = _thread(target, thread) if thread >= 0 else -1
+        return self._act(acts[0], _Open(name, now, target, thread, uid))
+
+    def _act(self, act: str, one: _Open) -> str:
+        if act == "mark":
+            self._finish(one, one.begin)
+            return ""
+        mine = self._open.get(one.pid, [])
+        if act == "begin":
+            users = sum(rows[0].uid == one.uid for rows in self._open.values())
+            if len(mine) >= MOST_OPEN or (not mine and users >= _MOST_PROCESSES):
+                return "more ranges have begun than are kept"
+            self._open.setdefault(one.pid, []).append(one)
+            return ""
+        for place in reversed(range(len(mine))):
+            if mine[place].thread == one.thread and one.name in ("", mine[place].name):
+                self._finish(mine.pop(place), one.begin)
+                if not mine:
+                    del self._open[one.pid]
+                return ""
+        return "a range ends that has not begun"
+
+    def _finish(self, one: _Open, end: int) -> None:
+        if len(self._done) < _MOST_ROWS:
+            self._done.append((one, max(end, one.begin)))
+        else:
+            self._refuse("more ranges end at once than are kept")
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def at_mark(self, mark_ns: int, watched: Collection[int], *, last: bool = False) -> Iterator[Sample]:
+        """What has ended since the mark before.
+
+        Args:
+            mark_ns: When.
+            watched: Processes, also those that have just ended. A range of a whole process is told of its
+                descendants, too.
+            last: Nothing more comes: what is open ends here.
+        """
+        with self._lock:
+            told, refused = self._since_mark(mark_ns, watched, last=last)
+        self._rows = (len(told), min((one.begin for one, _end, _pid in told), default=0))
+        if told:
+            yield from _samples(told, mark_ns)
+        for why, count in refused.items():
+            yield Sample(PROBLEM, mark_ns, {"text": f"{why}: {count} annotations are left out"})
+
+    def _since_mark(
+        self, mark_ns: int, watched: Collection[int], *, last: bool
+    ) -> tuple[list[tuple[_Open, int, int]], dict[str, int]]:
+        """(range, end, process that it is told of), and what was refused and is not told yet."""
+        for pid, rows in list(self._open.items()):
+            if last or (pid not in watched and not os.path.exists(f"/proc/{pid}")):
+                del self._open[pid]
+                for one in reversed(rows):
+                    self._finish(one, mark_ns)
+        self._join(watched)
+        told = [(one, end, pid) for one, end in self._done for pid in sorted(one.members)[:_MOST_MEMBERS]]
+        self._done = []
+        refused = {why: count for why, count in self._refused.items() if why not in self._told}
+        self._told |= refused.keys()
+        self._refused.clear()
+        if len(self._told) > _MOST_USERS:
+            self._told.clear()
+        return told, refused
+
+    def told_since_mark(self) -> tuple[int, int]:
+        """How many rows the newest mark has told, and when the first of them began."""
+        return self._rows
+
+    def _join(self, watched: Collection[int]) -> None:
+        """Finds the watched processes that ranges are about."""
+        every = [*(one for rows in self._open.values() for one in rows), *(one for one, _end in self._done)]
+        others = set()
+        for one in every:
+            if one.pid in watched:
+                one.members.add(one.pid)
+            if one.thread < 0:
+                others.add(one.pid)
+        if not others:
+            return
+        below: dict[int, set[int]] = {pid: set() for pid in others}
+        parents: dict[int, int] = {}
+        for pid in watched:
+            at, depth = pid, 0
+            while at > 1 and depth < _MOST_MEMBERS:
+                if at in below:
+                    below[at].add(pid)
+                if at not in parents:
+                    parents[at] = procfs.parent(at)
+                at, depth = parents[at], depth + 1
+        for one in every:
+            if one.thread < 0:
+                one.members |= below[one.pid]
+
+
+def _samples(rows: list[tuple[_Open, int, int]], mark_ns: int) -> Iterator[Sample]:
+    texts = ["", "range", "span"]
+    numbers: dict[str, int] = {}
+    table = unknown_rows(len(rows))
+    for place, (one, end, pid) in enumerate(rows):
+        if one.name not in numbers:
+            numbers[one.name] = len(texts)
+            texts.append(one.name)
+        table["begin"][place], table["end"][place] = one.begin, end
+        table["pid"][place], table["tid"][place] = pid, one.thread
+        table["what"][place], table["name"][place] = 1 if one.thread >= 0 else 2, numbers[one.name]
+    yield from activity_samples(table, texts, mark_ns)
+
+
+def _owner(pid: int) -> int:
+    """Whose process it is; -1 where it has ended."""
+    with suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid
+    return -1
+
+
+def _thread(pid: int, thread: int) -> int:
+    """The machine's number of a thread, which in a container has another; as it is where it has ended."""
+    if os.path.exists(f"/proc/{pid}/task/{thread}"):
+        return thread
+    with suppress(OSError):
+        return procfs.thread_numbers(pid).get(thread, thread)
+    return thread
+
+
+def message(act: str, name: str, **more: Any) -> bytes:
+    """What is sent: ``message("begin", "epoch 1", thread=7)``."""
+    return json.dumps({act: name, **more}, ensure_ascii=False).encode()

@@ -1,0 +1,62 @@
+"""Annotations without CUPTI: the ranges of a loop's callbacks are in records, chains, steps and tables."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import inside
+from tests.ebpf.inside_evidence import evidence_of
+from tests.ebpf.recording import Workshop
+
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
+PROGRAM = Path(__file__).resolve().parent / "programs" / "annotates.py"
+FLAGS = ("--simgpu",)
+LATE_NS = 2_000_000  # from the program's clock to its send; a machine that is busy may stop it in between
+
+
+def test_a_loops_callbacks_name_steps_that_the_explanation_uses(tmp_path: Path) -> None:
+    run = Workshop(tmp_path).record(sys.executable, str(PROGRAM), "40", flags=FLAGS)
+    evidence, said = evidence_of(run.path)
+    assert said == []
+    assert not len(evidence.lost[0])
+    (own,) = run.said
+    rows, texts = evidence.activities.of("range"), evidence.activities.texts
+    found = sorted((int(row["begin"]), texts[row["name"]], int(row["tid"]), int(row["end"])) for row in rows)
+    logged = sorted((begin, name, tid, end) for name, tid, begin, end in own["ranges"])
+    assert [(one[1], one[2]) for one in found] == [(one[1], one[2]) for one in logged]
+    late = 0
+    for (begin, _name, _tid, end), (before, _n, _t, after) in zip(found, logged, strict=True):
+        assert before <= begin + 50_000
+        assert end <= after + 50_000
+        late += (begin - before > LATE_NS) + (after - end > LATE_NS)
+    assert late < len(found) / 10
+    report = json.loads(inside.run("explain", str(run.path), "--json").stdout)
+    assert report["steps"]["count"] in (80, 79)
+    first = report["findings"][0]
+    assert "in range `epoch #/step/log`" in json.dumps(first["chain"])
+    assert "in range `epoch #/step/log`" in json.dumps(first["evidence"])
+
+
+def test_a_shell_names_a_range_around_the_programs_that_it_starts(tmp_path: Path) -> None:
+    gputop = f"{shlex.quote(sys.executable)} -m gputop annotate"
+    work = f"{shlex.quote(sys.executable)} {shlex.quote(str(PROGRAM))} 60"
+    script = f'{gputop} begin "task 7" && {work}; {gputop} end "task 7"'
+    run = Workshop(tmp_path).record("sh", "-c", script, flags=FLAGS)
+    evidence, said = evidence_of(run.path)
+    assert said == []
+    spans, texts = evidence.activities.of("span"), evidence.activities.texts
+    trained = {int(one) for one in evidence.calls["pid"]}
+    assert {texts[one] for one in spans["name"]} == {"task 7"}
+    assert trained <= {int(one) for one in spans["pid"]}
+    for pid in trained:
+        (span,) = spans[spans["pid"] == pid]
+        mine = evidence.calls["pid"] == pid
+        assert span["begin"] < evidence.calls["begin"][mine].min()
+        assert evidence.calls["end"][mine].max() < span["end"]
+    report = inside.run("explain", str(run.path)).stdout
+    assert "in range `task 7/epoch #/step/log`" in report
