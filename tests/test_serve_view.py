@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gputop.analysis.evidence.gatherer import LossFinder, records_before, sample_of
 from gputop.serve.clients.owners import Owners
 from gputop.serve.clients.user_view import UserView
+from probes.activities import activity_rows, activity_samples, unknown_rows
 from probes.schema import Kind, Records, join
 from probes.source import (
     CARRIED,
@@ -207,3 +208,16 @@ def test_calls_from_before_are_the_users_own() -> None:
     records, complete = records_before(shown.data)
     assert np.unique(records["pid"]).tolist() == [MINE]
     assert complete == {MINE}
+
+
+def test_ranges_are_shown_to_their_user_and_nothing_of_others() -> None:
+    rows = unknown_rows(2)
+    rows["pid"], rows["what"], rows["name"] = [MINE, OTHERS], 1, [2, 3]
+    (sample,) = activity_samples(rows, ["", "range", "my epoch", "secret"], START)
+    view = UserView(ME, _owners())
+    (shown,) = view.sample(sample)
+    found, texts = activity_rows(shown.data)
+    assert [texts[row["name"]] for row in found] == ["my epoch"]
+    assert "secret" not in texts
+    (told,) = view.sample(Sample(MARK, START, {"number": 1, "activities": [2, START]}))
+    assert told.data == {"number": 1}, "how many there were of all users says nothing of what is missing here"
