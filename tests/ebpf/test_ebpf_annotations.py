@@ -58,5 +58,5 @@ def test_a_shell_names_a_range_around_the_programs_that_it_starts(tmp_path: Path
         mine = evidence.calls["pid"] == pid
         assert span["begin"] < evidence.calls["begin"][mine].min()
         assert evidence.calls["end"][mine].max() < span["end"]
-    report = inside.run("explain", str(run.path)).stdout
+    report = " ".join(inside.run("explain", str(run.path)).stdout.split())
     assert "in range `task 7/epoch #/step/log`" in report
