@@ -54,7 +54,9 @@ def rows_of(text: str, pane: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(40, 12), (40, 20), (46, 30), (46, 60), (60, 24), (60, 12), (80, 12)])
+@pytest.mark.parametrize(
+    "size", [(40, 10), (40, 11), (40, 12), (40, 20), (46, 30), (46, 60), (60, 24), (60, 12), (80, 12)]
+)
 def test_a_small_screen_shows_class_cause_line_and_fix_in_this_order(size: tuple[int, int]) -> None:
     text = settled(fake.frame(), explained(), size)
     parts = ("sync-bound", "device-to-host read", "C02", PLACE, "FIX")

@@ -14,6 +14,7 @@ from gputop.ui.model.look import Line, Span, fit_line
 from gputop.ui.model.process import waterfall
 from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
 
+LEAST = 11  # lines of a screen that has one for GPUs, below the answer; the bar of time takes one more
 TALL, HUGE = 30, 44  # lines of a screen that has room for graphs, and of one that has it for users
 USERS = 2  # of GPUs that a huge screen lists beside the GPUs themselves
 GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
@@ -34,6 +35,8 @@ class Gpus(Pane):
     def wanted(self, width: int) -> int:
         """As many lines as there are GPUs and a heading, or a few graphs of the only one."""
         height, frame = self.app.size.height, self.view.frame
+        if height < LEAST + (not self.view.live):
+            return 0
         room = max(1, height // 5 if height < TALL else height // 4)
         if frame is None:
             return 1

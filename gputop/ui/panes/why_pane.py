@@ -17,7 +17,6 @@ from gputop.ui.panes.pane import Heading, Pane
 
 PANEL_WIDTH, PANEL_HEIGHT, TALL = 64, 20, 30  # from which on there is a panel, and one with a title
 
-_LOW = 12  # lines of a screen from which on a fix has a line there
 _NARROW_ROWS = 4, 7  # lines of the answer where it is narrow, by the lines of the screen
 
 
@@ -51,8 +50,7 @@ class WhyPane(Pane):
         return size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
 
     def _narrow(self, width: int) -> list[Line]:
-        height = self.app.size.height
-        rows = min(max(height // 3, _NARROW_ROWS[0] - (height < _LOW)), _NARROW_ROWS[1])
+        rows = min(max(self.app.size.height // 3, _NARROW_ROWS[0]), _NARROW_ROWS[1])
         return narrow_lines(self._why(), width, rows, self.view.glyphs, focused=self.has_focus)
 
     def wanted(self, width: int) -> int:
