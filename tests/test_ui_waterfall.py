@@ -23,7 +23,7 @@ from gputop.analysis.answer.picture import (
 from gputop.analysis.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
-from gputop.ui.model.process.waterfall import NO_STEP, cells_of, step_of, title, waterfall_lines
+from gputop.ui.model.process.waterfall import LETTERS, NO_STEP, cells_of, step_of, title, waterfall_lines
 from tests import each_recording
 from tests import fake_reports as why
 from tests import told_recordings as recordings
@@ -156,11 +156,22 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(glyphs: Glyphs) -> None
     assert plain(bare).split() == [glyphs.full, "presumably", "busy"]
 
 
+@pytest.mark.parametrize("letters", [False, True])
+def test_each_sign_that_is_drawn_is_in_the_legend_or_named_on_its_bar(letters: bool) -> None:
+    for width in range(58, 110):
+        *lanes, legend = waterfall_lines(step(), width, 9, UNICODE, letters=letters)
+        named = {text.split(" ")[0] for line in lanes for text, token in line if token == "value"}
+        coloured = {token for line in lanes for text, token in line[1:] if text.strip()}
+        bars = {f"cause.{LETTERS[CALL_WORDS.index(word)]}" for word in named}
+        idle = {token for text, token in lanes[-1] if text.strip()}  # with the number of its cause
+        keyed = {token for _, token in legend}
+        assert coloured - idle - bars - {"value"} <= keyed, width
+
+
 def test_the_legend_leaves_out_what_does_not_fit_whole() -> None:
-    whole = plain(waterfall_lines(step(), 160, 9, UNICODE)[-1]).split("  ")
-    for width in range(30, 110):
-        legend = plain(waterfall_lines(step(), width, 9, UNICODE)[-1])
-        assert {entry.strip() for entry in legend.split("  ")} <= {entry.strip() for entry in whole} | {""}
+    whole = set(plain(waterfall_lines(step(), 80, 9, UNICODE)[-1]).split())
+    for width in range(30, 50):
+        assert set(plain(waterfall_lines(step(), width, 9, UNICODE)[-1]).split()) <= whole
 
 
 def test_a_low_pane_keeps_the_host_the_gpu_and_the_idle_time() -> None:
@@ -183,7 +194,7 @@ def test_a_process_that_repeats_nothing_has_no_step_and_says_so() -> None:
 
 
 def test_the_title_says_which_step_it_is() -> None:
-    assert title(step(), None) == "one step, median of 548: 10.2ms"
+    assert title(step(), None) == "step: median of 548 10.2ms"
 
 
 @pytest.mark.parametrize(("mean_ms", "said"), [(10.5, ""), (37.1, ", mean 37.1ms")])
@@ -192,9 +203,9 @@ def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
 ) -> None:
     steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)
     told = title(step(), why.report(why.finding(), steps=steps))
-    assert told == f"one step, median of 548: 10.2ms{said}"
+    assert told == f"step: median of 548 10.2ms{said}"
     other = replace(steps, pid=step().pid + 1)
-    assert title(step(), why.report(why.finding(), steps=other)) == "one step, median of 548: 10.2ms"
+    assert title(step(), why.report(why.finding(), steps=other)) == "step: median of 548 10.2ms"
 
 
 @pytest.mark.slow

@@ -43,6 +43,13 @@ _BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
 _UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are told
+_SHORT = {  # what the legend says where it has little room
+    "own code": "code",
+    "on CPU": "CPU",
+    "waits for a CPU": "queued",
+    "GPU busy": "busy",
+    "presumably busy": "presumed",
+}
 _MOST = 0.5  # of a cell: what takes more of it is drawn
 
 Cells = npt.NDArray[np.float64]
@@ -68,7 +75,7 @@ def step_of(explained: Explained, pid: int) -> OneStep | None:
 
 
 def title(step: OneStep | None, report: Report | None) -> str:
-    """``one step, median of 548: 9.8ms``; with the mean, which the verdict tells, where it is another."""
+    """``step: median of 548 9.8ms``; with the mean, which the verdict tells, where it is another."""
     if step is None:
         return "one step"
     steps = report.steps if report is not None else None
@@ -77,7 +84,7 @@ def title(step: OneStep | None, report: Report | None) -> str:
     known = report is not None and steps is not None and steps.pid == step.pid
     joules = step_joules(report) if known and report is not None else None
     energy = f", {format_joules(joules)}" if joules is not None else ""
-    return f"one step, median of {format_count(step.count)}: {format_ns(step.length_ns)}{mean}{energy}"
+    return f"step: median of {format_count(step.count)} {format_ns(step.length_ns)}{mean}{energy}"
 
 
 def waterfall_lines(
@@ -268,9 +275,15 @@ def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) 
     bars = {token for char, token in shown if char not in (dash, " ")}  # of any height
     guesses = (("busy", "GPU busy"), ("unsure", "presumably busy"))
     signs += [(glyphs.full, token, word) for token, word in guesses if token in bars]
-    spans: list[Span] = []
-    for sign, token, word in signs:
-        entry: list[Span] = [("  " if spans else " ", ""), (sign, token), (f" {word}", "dim")]
-        if line_width([*spans, *entry]) <= width:
-            spans += entry
+    named = {text.split(" ")[0] for row in rows for text, token in row.line[1:] if token == "value"}
+    short = [(sign, token, _SHORT.get(word, word)) for sign, token, word in signs]
+    unnamed = [entry for entry in short if entry[2] not in named]  # the others have it on their bar
+    for gap, entries in ((2, signs), (1, short), (1, unnamed)):
+        spans: list[Span] = []
+        for sign, token, word in entries:
+            spans += [(" " * (gap if spans else 1), ""), (sign, token), (f" {word}", "dim")]
+        if line_width(spans) <= width:
+            break
+    while line_width(spans) > width:  # whole entries, the last ones first
+        del spans[-3:]
     return tuple(spans)
