@@ -41,6 +41,7 @@ class ClientData(TypedDict, total=False):
     """``client``: a process that uses a GPU and is not watched."""
 
     pid: int
+    start_ns: int
     parent_pid: int
     name: str
     command: str
@@ -53,7 +54,6 @@ class ClientData(TypedDict, total=False):
 class ProcessData(ClientData, total=False):
     """``process``: facts of a watched process; later ones add to earlier ones."""
 
-    start_ns: int
     seen_ns: int
     watched: bool
     exited_ns: int | None
@@ -156,10 +156,11 @@ class HostData(TypedDict, total=False):
 
 
 class ResidentData(TypedDict, total=False):
-    """``resident``: memory of watched processes; lists of equal length."""
+    """``resident``: memory of watched processes and of other users of GPUs; lists of equal length."""
 
     pid: list[int]
     rss_bytes: list[int]
+    cpu_ns: list[int | None]
 
 
 class OthersData(TypedDict, total=False):

@@ -39,7 +39,7 @@ COUNTERS: Final = "counters"  # what the kernel has counted of each thread; inst
 FAULTS: Final = "faults"  # page faults of processes and threads since they were told before
 MACHINE: Final = "machine"  # what the machine as a whole lost time by, since it was told before
 HOST: Final = "host"  # figures of the machine: CPU, load, memory, pressure, disks, network
-RESIDENT: Final = "resident"  # memory of watched processes
+RESIDENT: Final = "resident"  # memory of watched processes and of other users of GPUs
 OTHERS: Final = (
     "others"  # what processes did since the last mark of which no records are told: those of other users
 )

@@ -247,6 +247,7 @@ class Engine:
             notes=self.facts.notes(),
             driver=str(self._header.get("driver") or self._driver_now()),
             host=self._host.row(mark.time_ns),
+            unwatched=rows.unwatched_rows(window, gpu_rows, self.facts, self._host.cpu_percent(mark.time_ns)),
             lines=stacks_recorded(self._header),
             calls_observed=self._header.get("calls_observed") is not False,
         )

@@ -167,6 +167,7 @@ class ProcessRow:
     rss_bytes: int | None = None  # resident memory on the host
     run_ns: int | None = None  # since it began, until its end
     watts: float | None = None  # of its GPUs' power its part of the processes' SM time; alone on one, all
+    watched: bool = True  # False: it uses a GPU, and NVML and /proc tell all that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,4 +306,5 @@ class Frame:
     lines: str = "off"  # calls whose line is recorded: all, slow or off
     clock: WallClock | None = None  # what the clock of the day showed up to here
     host: HostRow | None = None  # the machine; None where nobody looked
+    unwatched: tuple[ProcessRow, ...] = ()  # other users of the GPUs
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known

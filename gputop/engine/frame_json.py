@@ -37,8 +37,9 @@ def frame_to_json(frame: Frame) -> FrameDocument:
     made["lost"] = {"events": frame.lost.events, "by_kind": dict(frame.lost.by_kind)}
     made |= {key: getattr(frame, key) for key in rates}
     made["gpus"] = [_gpu(gpu) for gpu in frame.gpus]
-    most = _most_threads(frame.processes)
-    made["processes"] = [_process(row, most) for row in frame.processes]
+    watched = [row for row in frame.processes if row.watched]  # the screen lists others of the GPUs as well
+    most = _most_threads(watched)
+    made["processes"] = [_process(row, most) for row in watched]
     made["lines"] = frame.lines
     made["calls_observed"] = frame.calls_observed
     if not frame.calls_observed:
@@ -98,7 +99,7 @@ def _busy_ns(row: ThreadRow) -> int:
 def _process(row: ProcessRow, most: int) -> dict[str, Any]:
     apart = ("calls", "threads", "lines", "unknown_lines", "waits", "unknown_waits")
     # the last ones are for pages of the screen
-    made = _fields(row, *apart, "belongs", "stacks", "samples", "sampled", "kernels", "faults")
+    made = _fields(row, *apart, "belongs", "watched", "stacks", "samples", "sampled", "kernels", "faults")
     made["calls"] = [_fields(call) | {"at_most": call.at_most} for call in row.calls]
     made["threads"] = [_thread(thread) for thread in _busiest(row.threads, most)]
     if unlisted := len(row.threads) - len(made["threads"]):

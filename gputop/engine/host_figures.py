@@ -45,6 +45,7 @@ class HostWindow:
         """Nothing is known yet."""
         self._host: Sample | None = None
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
+        self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
 
     def take(self, sample: Sample) -> bool:
         """Take a sample in; False for other kinds."""
@@ -55,6 +56,12 @@ class HostWindow:
             self._resident = {pid: known for pid, known in self._resident.items() if known[0] > since}
             for pid, size in zip(resident.get("pid", ()), resident.get("rss_bytes", ()), strict=False):
                 self._resident[int(pid)] = sample.time_ns, int(size)
+            self._cpu = {pid: known for pid, known in self._cpu.items() if known[0] > since}
+            for pid, ns in zip(resident.get("pid", ()), resident.get("cpu_ns", ()), strict=False):
+                if ns is not None:
+                    before = self._cpu.get(int(pid))
+                    share = _share(before, sample.time_ns, int(ns)) if before is not None else None
+                    self._cpu[int(pid)] = sample.time_ns, int(ns), share
         else:
             return False
         return True
@@ -68,6 +75,19 @@ class HostWindow:
     def resident(self, mark_ns: int) -> dict[int, int]:
         """pid -> bytes."""
         return {pid: size for pid, (at, size) in self._resident.items() if mark_ns - at <= STALE_NS}
+
+    def cpu_percent(self, mark_ns: int) -> dict[int, float]:
+        """pid -> CPU time of processes that are not watched; 100 is one CPU."""
+        return {
+            pid: share
+            for pid, (at, _ns, share) in self._cpu.items()
+            if share is not None and mark_ns - at <= STALE_NS
+        }
+
+
+def _share(before: tuple[int, int, float | None], time_ns: int, ns: int) -> float | None:
+    lasted = time_ns - before[0]
+    return 100 * (ns - before[1]) / lasted if lasted > 0 and ns >= before[1] else None
 
 
 def host_row(data: Mapping[str, Any]) -> HostRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from gputop.engine.aggregate_only import Others, with_sums
 from gputop.engine.calls import histogram
@@ -13,8 +13,8 @@ from gputop.engine.calls.calltable import CallWindow, call_rows
 from gputop.engine.calls.launch_counts import Launched, kernel_rows
 from gputop.engine.calls.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
 from gputop.engine.facts import Facts, began_ns
-from gputop.engine.frame import CallRow, ProcessRow, Share, Storm, ThreadRow
-from gputop.engine.gpus.gpu_of import Attribution, Device
+from gputop.engine.frame import CallRow, GpuRow, ProcessRow, Share, Storm, ThreadRow
+from gputop.engine.gpus.gpu_of import Attribution, Device, GpuUse
 from gputop.engine.gpus.gpu_processes import Use
 from gputop.engine.threads.counters import add_up, settled
 from gputop.engine.threads.fault_sums import WHOLE, FaultCounts, add_rows, faults_of, rows_of
@@ -205,7 +205,9 @@ def process_rows(window: FrameWindow, facts: Facts) -> tuple[ProcessRow, ...]:
     kernels = kernel_rows(window.kernels, facts, window.fill)
     samples, sampled = sample_rows(window.line_samples, pids, facts)
     rows = (
-        _process_row(window, facts, row, gpus, tuple(calls.get(pid, ())), tuple(threads.get(pid, ())))
+        _process_row(
+            window, facts, row, gpus.of(pid, row), tuple(calls.get(pid, ())), tuple(threads.get(pid, ()))
+        )
         for pid, row in sorted((known | unknown).items())
     )
     faults = window.faults()
@@ -237,14 +239,13 @@ def _process_row(
     window: FrameWindow,
     facts: Facts,
     row: ProcessData,
-    attribution: Attribution,
+    use: GpuUse,
     calls: tuple[CallRow, ...],
     threads: tuple[ThreadRow, ...],
 ) -> ProcessRow:
     pid, seconds = int(row["pid"]), window.window_ns / 1e9
     outer = [call for call in calls if not call.nested]
     top = max(outer, key=lambda call: call.sum_ns, default=None)
-    use = attribution.of(pid, row)
     exited, inner = row.get("exited_ns"), row.get("namespace_pid")
     sm, memory = window.use.get(pid, (None, None)) if exited is None else (None, None)
     began = began_ns(row, window.header)
@@ -286,6 +287,37 @@ def _process_row(
         rss_bytes=window.resident.get(pid) if exited is None else None,
         run_ns=None if began is None else max((window.mark_ns if exited is None else int(exited)) - began, 0),
     )
+
+
+def unwatched_rows(
+    window: FrameWindow, gpus: Iterable[GpuRow], facts: Facts, cpu_percent: Mapping[int, float]
+) -> tuple[ProcessRow, ...]:
+    """Processes that NVML lists on a GPU and that are not watched, by pid."""
+    memory: dict[int, list[int | None]] = {}
+    on: dict[int, list[int]] = {}
+    for gpu in gpus:
+        for one in gpu.processes or ():
+            if not one.watched:
+                memory.setdefault(one.pid, []).append(one.memory_bytes)
+                on.setdefault(one.pid, []).append(gpu.index)
+    found = []
+    for pid, held in sorted(memory.items()):
+        known = cast(ProcessData, facts.of(pid) or {"pid": pid})
+        sizes = [size for size in held if size is not None]
+        use = GpuUse(tuple(on[pid]), "nvml", "", sum(sizes) if sizes else None)
+        made = _process_row(window, facts, known, use, (), ())
+        found.append(
+            replace(
+                made,
+                watched=False,
+                voluntary_per_second=None,
+                involuntary_per_second=None,
+                runnable_percent=None,
+                blocked_percent=None,
+                on_cpu_percent=cpu_percent.get(pid),
+            )
+        )
+    return tuple(found)
 
 
 def is_storm(process: ProcessRow) -> bool:

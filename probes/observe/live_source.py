@@ -367,7 +367,7 @@ class LiveSource:
                 yield sample
         yield from self._files.tell(states, mark_ns)
         yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)
-        yield from self._resident.tell(self._roster.alive(), mark_ns)
+        yield from self._resident.tell(self._roster.alive(), mark_ns, self._clients.pids)
         yield from cut_lists(mark_ns)
         while self._reader is not None and self._reader.problems:
             yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})

@@ -206,7 +206,7 @@ class ProcfsSource:
             yield from self._search(now, gpus)
         yield from self._count(now)
         yield from self._faults.tell(self._watched, now, last=last)
-        yield from self._resident.tell(self._watched, now)
+        yield from self._resident.tell(self._watched, now, self._clients.pids)
         if gpus is not None:
             yield from self._clients.tell(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)

@@ -8,8 +8,20 @@ from typing import Any
 
 from probes.code import libraries
 from probes.proc import procfs
+from probes.proc.belonging import KEYS
 from probes.source import CLIENT, Sample
 
+_TOLD = (
+    "pid",
+    "parent_pid",
+    "name",
+    "command",
+    "user",
+    "uid",
+    "start_ns",
+    "namespace_pid",
+    "container",
+)
 _LOOK_AGAIN_NS = 5_000_000_000
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 
@@ -42,8 +54,12 @@ class GpuClients:
             fresh = int(facts["start_ns"]) if facts else 0
             self._told[pid] = (fresh, now_ns)
             if facts is not None and fresh != start:
-                told = ("pid", "parent_pid", "name", "command", "user", "uid", "namespace_pid", "container")
-                yield Sample(CLIENT, now_ns, {key: facts[key] for key in told})
+                yield Sample(CLIENT, now_ns, {key: facts[key] for key in (*_TOLD, *KEYS) if key in facts})
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Those of which something is known."""
+        return frozenset(pid for pid, (start, _looked) in self._told.items() if start)
 
     def _facts(self, pid: int) -> dict[str, Any] | None:
         if not self._own_numbers and next(libraries.mappings((pid,)), None) is None:

@@ -216,6 +216,15 @@ def resident_bytes(pid: int, page: int) -> int | None:
         return None
 
 
+def cpu_ns(pid: int) -> int | None:
+    """CPU time of all threads of a process since its birth; None when it has gone."""
+    try:
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _NS // _TICKS_PER_S
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def exists(pid: int) -> bool:
     """Whether there is such a process, also one that has ended and is not waited for yet.
 

@@ -1,4 +1,4 @@
-"""The resident memory of watched processes, told once a second."""
+"""The resident memory of watched processes and of other users of GPUs, told once a second."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ class ResidentMemory:
         self._turn = 0
         self._known: dict[int, int] = {}
 
-    def tell(self, alive: Collection[int], now_ns: int) -> Iterator[Sample]:
+    def tell(self, watched: Collection[int], now_ns: int, others: Collection[int] = ()) -> Iterator[Sample]:
         """What each process holds.
 
         Args:
-            alive: Watched processes.
+            watched: Watched processes.
             now_ns: Of the mark.
+            others: Processes on GPUs that are not watched: their CPU time is told as well.
         """
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + LOOK_NS
+        alive = {*watched, *others}
         pids = sorted(alive)
         self._turn = self._turn if self._turn < len(pids) else 0
         chosen = pids[self._turn : self._turn + _MOST_READ]
@@ -44,5 +46,10 @@ class ResidentMemory:
             else:
                 self._known[pid] = size
         if self._known:
-            columns = {"pid": list(self._known), "rss_bytes": list(self._known.values())}
+            columns: dict[str, list[int | None]] = {
+                "pid": list(self._known),
+                "rss_bytes": list(self._known.values()),
+            }
+            if unwatched := {*others} - {*watched}:
+                columns["cpu_ns"] = [procfs.cpu_ns(pid) if pid in unwatched else None for pid in self._known]
             yield Sample(RESIDENT, now_ns, columns)

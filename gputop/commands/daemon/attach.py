@@ -84,9 +84,9 @@ def _once(options: argparse.Namespace) -> int:
     if came:
         note = interrupted_after(time.monotonic() - began)
         frame = replace(frame, problems=(note, *frame.problems))
-    every = len(frame.processes)
+    every = len(frame.processes) + len(frame.unwatched)
     frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
-    hidden = every - len(frame.processes)
+    hidden = every - len(frame.processes) - len(frame.unwatched)
     print_frame(frame, window.verdict(), as_json=options.json, plain=draws_ascii(options), hidden=hidden)
     return 128 + came[0] if came else 0
 

@@ -68,9 +68,9 @@ def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int
 
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
-    every = len(frame.processes)
+    every = len(frame.processes) + len(frame.unwatched)
     frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
-    hidden = every - len(frame.processes)
+    hidden = every - len(frame.processes) - len(frame.unwatched)
     print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options), hidden=hidden)
     return 0
 

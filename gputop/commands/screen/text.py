@@ -22,6 +22,7 @@ from gputop.format import (
 from gputop.ui.model import header
 from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_list, gpu_page, gpu_text
+from gputop.ui.model.gpus.only_gpus import with_unwatched
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
 from gputop.ui.model.process import call_table, line_table
@@ -81,6 +82,7 @@ def render_text(
         outcome: How the started command has ended, "" while it runs.
         output: Its output.
     """
+    frame = with_unwatched(frame)
     glyphs = ASCII if ascii_only else UNICODE
     blocks = [
         _top(frame, glyphs, width),

@@ -93,7 +93,7 @@ def _once(options: argparse.Namespace) -> int:
         frame, verdict = engine.frame(), window.verdict() if window is not None else None
         if came:
             frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
-        every = len(frame.processes)
+        every = len(frame.processes) + len(frame.unwatched)
         frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
         outcome = session.child.outcome() if session.child is not None else ""
         lines = log.reader().read().splitlines() if outcome and log is not None else []
@@ -103,7 +103,7 @@ def _once(options: argparse.Namespace) -> int:
             verdict,
             as_json=options.json,
             plain=plain,
-            hidden=every - len(frame.processes),
+            hidden=every - len(frame.processes) - len(frame.unwatched),
             outcome=outcome,
             output=lines,
         )

@@ -15,7 +15,7 @@ from gputop.ui.model.answer.subject import subject_of
 from gputop.ui.model.answer.summary import Runs
 from gputop.ui.model.config import USUAL, Asked, Preferences
 from gputop.ui.model.gpus.gpu_history import GpuHistory
-from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus
+from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus, with_unwatched
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.listing.filter import parse_filter
@@ -109,7 +109,7 @@ class View:
         Returns:
             A sentence when the followed process has left the frame, else "".
         """
-        self.frame = frame = of_gpus(frame, self.listing.only)
+        self.frame = frame = with_unwatched(of_gpus(frame, self.listing.only))
         self.gpu_history.take(frame)
         self.process_history.take(frame)
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)

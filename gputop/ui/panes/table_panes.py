@@ -261,6 +261,8 @@ class CallsPane(DetailTable):
         """Why there are no rows."""
         if self.view.selected is None:
             return process_table.unselected(frame, "calls", self.view.outcome)
+        if not self.view.selected.watched:
+            return call_table.UNWATCHED
         if frame.calls_observed and without_cuda(self.view.selected):
             return call_table.NO_CUDA
         return call_table.NO_CALLS if frame.calls_observed else call_table.NO_CALLS_KNOWN
@@ -281,6 +283,8 @@ class ThreadsPane(DetailTable):
         """Why there are no rows."""
         if self.view.selected is None:
             return process_table.unselected(frame, "threads", self.view.outcome)
+        if not self.view.selected.watched:
+            return ("Its threads are not watched: no CUDA call of it was seen.",)
         return ("No thread was seen in the last window.",)
 
     def row_token(self, row: Any) -> str:

@@ -17,6 +17,14 @@ def of_gpus(frame: Frame, gpus: Collection[int]) -> Frame:
     return replace(frame, gpus=tuple(gpu for gpu in frame.gpus if gpu.index in gpus))
 
 
+def with_unwatched(frame: Frame) -> Frame:
+    """The frame with the other users of its GPUs among its processes: they hold memory that is missed."""
+    here = {gpu.index for gpu in frame.gpus}
+    known = {row.pid for row in frame.processes}
+    others = [row for row in frame.unwatched if row.pid not in known and not here.isdisjoint(row.gpus or ())]
+    return replace(frame, processes=(*frame.processes, *others)) if others else frame
+
+
 def explained_of_gpus(explained: Explained, frame: Frame | None, gpus: Collection[int]) -> Explained:
     """The explanation with these GPUs, and without findings of processes that use none of them.
 

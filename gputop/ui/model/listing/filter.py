@@ -135,9 +135,13 @@ def narrowed(frame: Frame, chosen: Filter, gpus: Collection[int] = ()) -> Frame:
     """The frame with the processes that a filter lets through, and with these GPUs; () for all."""
     frame = of_gpus(frame, gpus)
     storms = {storm.pid for storm in frame.storms}
-    rows = tuple(row for row in frame.processes if chosen.passes(row, storms) and _uses(row, gpus))
+    rows, unwatched = (
+        tuple(row for row in every if chosen.passes(row, storms) and _uses(row, gpus))
+        for every in (frame.processes, frame.unwatched)
+    )
     pids = {row.pid for row in rows}
-    return replace(frame, processes=rows, storms=tuple(storm for storm in frame.storms if storm.pid in pids))
+    left = tuple(storm for storm in frame.storms if storm.pid in pids)
+    return replace(frame, processes=rows, unwatched=unwatched, storms=left)
 
 
 def _uses(row: ProcessRow, gpus: Collection[int]) -> bool:

@@ -138,7 +138,8 @@ def _state(row: ProcessRow, context: Context, width: int) -> Span:
 
 
 def _calls(row: ProcessRow, context: Context, width: int) -> Span:
-    return (format_count(row.calls_per_second), "") if context.traced else ("-", "unknown")
+    known = context.traced and row.watched
+    return (format_count(row.calls_per_second), "") if known else ("-", "unknown")
 
 
 def _scheduled(
@@ -279,4 +280,4 @@ def process_table(*more: Column[ProcessRow]) -> Table[ProcessRow]:
 
 def row_token(row: ProcessRow) -> str:
     """The token of a row's cells."""
-    return "exited" if row.exited_ns is not None else ""
+    return "exited" if row.exited_ns is not None else "" if row.watched else "dim"

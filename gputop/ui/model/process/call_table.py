@@ -16,6 +16,10 @@ from gputop.ui.model.listing.process_table import short_api
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
+UNWATCHED = (
+    "No CUDA call of this process was seen since gputop began.",
+    "NVML lists it as a user of the GPU: its memory and utilisation, its CPU time and RSS are known.",
+)
 NO_CALLS = ("No CUDA call ended in the last window.",)
 NO_CUDA = ("This process has not used CUDA so far: no calls were seen, and no GPU memory of it is known.",)
 NO_CALLS_KNOWN = ("Its CUDA calls are not known without eBPF.", "The first problem says why: [!]")

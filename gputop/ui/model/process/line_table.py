@@ -98,6 +98,8 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
         return ("The lines that make CUDA calls are not known without eBPF.",)
     if frame.lines == "off":
         return NOT_ASKED[mode]
+    if not row.watched:
+        return ("No CUDA call of it was seen.",)
     if row.unknown_lines:
         calls = f"{format_counted(row.unknown_lines, 'call')} of unknown lines"
         return (f"{calls}: gputop check lists the supported Python interpreters.",)
