@@ -12,7 +12,7 @@ from probes import api, schema
 from probes.activities import activity_rows
 from probes.inside.intake import Inside
 from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, InsideState, Message, What
-from probes.source import PROBLEM, Sample
+from probes.source import PROBLEM, PROCESS, Sample
 
 NOW, PID, TID = 10_000_000_000, 40, 41
 AHEAD = 1_700_000_000_000_000_000  # CUPTI's clock before ours
@@ -44,8 +44,9 @@ def moment(at: int, ahead: int = AHEAD) -> bytes:
     return message(Message.CLOCK, clock.tobytes(), 1)
 
 
-def call(begin: int, end: int) -> schema.Records:
+def call(begin: int, end: int, op: str = "") -> schema.Records:
     records = schema.empty(1)
+    records["op"] = api.OP_OF[op] if op else 0
     records["kind"], records["pid"], records["tid"] = schema.Kind.CALL, PID, TID
     records["t_end"], records["duration"] = end, end - begin
     return records
@@ -54,6 +55,8 @@ def call(begin: int, end: int) -> schema.Records:
 def told(inside: Inside, now: int = NOW, *, last: bool = False) -> list[dict[str, Any]]:
     found = []
     for sample in inside.at_mark(now, None, last=last):
+        if sample.kind == PROCESS:
+            continue
         table, texts = activity_rows(sample.data)
         for row in table:
             named = {name: int(row[name]) for name in table.dtype.names or ()}
@@ -183,3 +186,40 @@ def test_of_any_bytes_no_harm_comes(messages: list[bytes]) -> None:
     for row in told(inside, last=True):
         assert 0 < row["begin"] <= row["end"] < NOW + 2_000_000_000
     assert all(0 <= number < 1 << 63 for number in inside.told_since_mark())
+
+
+def test_launches_that_are_captured_are_no_sign_that_another_client_has_cupti() -> None:
+    heard: list[Sample] = []
+    for captured in (True, False):
+        heard.clear()
+        inside = Inside(heard.append)
+        inside.hear(moment(NOW - 9_000_000))
+        inside.hear(message(Message.STATE, number=InsideState.ON))
+        inside.hear(rows(flushed=NOW))
+        at = NOW + 1_000
+        if captured:
+            inside.notice(call(at, at + 100, "cudaStreamBeginCapture"))
+        for place in range(1, 30):
+            inside.notice(call(at + 1_000 * place, at + 1_000 * place + 500, "cudaLaunchKernel"))
+        if captured:
+            inside.notice(call(at + 40_000, at + 40_100, "cudaStreamEndCapture"))
+        later = bytearray(rows(flushed=NOW + 5_000_000))
+        later[: RECORD.itemsize] = at_time(NOW + 6_000_000, later)
+        inside.hear(bytes(later))
+        list(inside.at_mark(NOW + 7_000_000, None, last=True))
+        assert bool([one for one in heard if one.kind == PROBLEM]) is not captured
+
+
+def at_time(time_ns: int, body: bytearray) -> bytes:
+    record = np.frombuffer(bytes(body[: RECORD.itemsize]), RECORD).copy()
+    record["time"] = time_ns
+    return bytes(record.tobytes())
+
+
+def test_how_far_clocks_may_be_off_is_told_before_the_end() -> None:
+    inside = Inside(lambda sample: None)
+    inside.hear(moment(NOW - 1_000_000))
+    inside.hear(rows({"what": What.KERNEL, "begin": NOW + AHEAD - 900, "end": NOW + AHEAD - 100}))
+    told_samples = [one for one in inside.at_mark(NOW, None) if one.kind == PROCESS]
+    assert [one.data for one in told_samples] == [{"pid": PID, "inside_error_ns": 40}]
+    assert not [one for one in inside.at_mark(NOW + 1, None) if one.kind == PROCESS]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from probes import api
 from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
+from probes.api_semantics import Role
 from probes.arrays import distinct
 from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, InsideState, Message, What
 from probes.proc.procfs import thread_numbers
@@ -47,6 +48,9 @@ _CALLS_KEPT_NS: Final = 3_000_000_000  # of calls that probes saw
 _SILENT_NS: Final = 2_000_000_000  # of CUPTI, while the program launches kernels
 _FEWEST_UNSEEN: Final = 8  # launches
 _LAUNCHES: Final = np.array([row.argument == "kernel" for row in api.BY_OP])
+_CAPTURES: Final = np.array(
+    [(row.role is Role.CAPTURE_BEGIN) - (row.role is Role.CAPTURE_END) for row in api.BY_OP], np.int64
+)
 _TAKEN: Final = "another CUPTI client, such as torch.profiler, has taken its records"
 _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
 _MOMENTS: Final = 4_096
@@ -88,6 +92,7 @@ class _Process:
     heard_ns: int = 0  # the newest call that CUPTI told
     state: int = 0
     error_ns: int = 0
+    told_error_ns: int = -1
 
 
 class Inside:
@@ -105,6 +110,7 @@ class Inside:
         self._gpus: dict[str, int] = {}
         self._calls: dict[int, list[Rows]] = {}  # outermost ones that probes saw, of dtype _CALLS, by process
         self._ended: set[int] = set()
+        self._capturing: dict[int, int] = {}  # captures of streams under way, by process
         self._since_mark: list[int] = []
 
     # -- taking in --------------------------------------------------------------------------------
@@ -196,6 +202,7 @@ class Inside:
         """Keeps outermost calls for a while, also of processes from which nothing was heard yet."""
         ended = (records["kind"] == np.uint8(Kind.EXIT)) & (records["flags"] & _GROUP_DEAD != 0)
         for pid in records["pid"][ended].tolist():
+            self._capturing.pop(pid, None)
             self._calls.pop(pid, None) if pid not in self._processes else self._ended.add(pid)
         outer = np.flatnonzero((records["kind"] == np.uint8(Kind.CALL)) & (records["flags"] & _NESTED == 0))
         if not len(outer):
@@ -205,9 +212,22 @@ class Inside:
         calls["begin"] = calls["end"] - records["duration"][outer].astype(np.int64)
         calls["tid"] = records["tid"][outer]
         calls["launches"] = _LAUNCHES.take(records["op"][outer], mode="clip")
+        turns = _CAPTURES.take(records["op"][outer], mode="clip")
         pids = records["pid"][outer]
         for pid in distinct(pids).tolist():
-            self._calls.setdefault(pid, []).append(calls[pids == pid])
+            mine = calls[pids == pid]
+            self._leave_captured_out(pid, mine, turns[pids == pid])
+            self._calls.setdefault(pid, []).append(mine)
+
+    def _leave_captured_out(self, pid: int, calls: Rows, turns: Ints) -> None:
+        """Launches during a capture give the GPU nothing: that CUPTI is silent about them tells nothing."""
+        before = self._capturing.get(pid, 0)
+        if not before and not turns.any():
+            return
+        order = np.argsort(calls["end"], kind="stable")
+        open_ = np.maximum(before + np.cumsum(turns[order]), 0)
+        calls["launches"][order] &= open_ == 0
+        self._capturing[pid] = int(open_[-1])
 
     def _know(self, gpus: Sample | None) -> None:
         """By the UUIDs of the machine's GPUs a process's devices get their numbers."""
@@ -234,6 +254,9 @@ class Inside:
             if len(rows):
                 count += len(rows)
                 yield from activity_samples(rows, self._texts, mark_ns)
+            if process.moments and process.error_ns > process.told_error_ns:
+                process.told_error_ns = process.error_ns
+                yield Sample(PROCESS, mark_ns, {"pid": pid, "inside_error_ns": process.error_ns})
             missing = process.lost + process.dropped
             if missing:
                 since = min(since, before)

@@ -475,13 +475,14 @@ class KernelTime(GpuTime):
         last = max(min(int(rows["end"].max()), high), first)
         span = np.array([first]), np.array([last])
         busy = intersect(self.pending(device), span)
-        begin, end = subtract(span, busy)
-        torn = covered(self.evidence.lost, begin, end) > 0  # what ran there may be missing
-        self.unknown[device] = (begin[torn], end[torn])
-        self.voided_ns += int((end - begin)[torn].sum())
-        begin, end = begin[~torn], end[~torn]
+        idle = subtract(span, busy)
+        self.unknown[device] = intersect(idle, self.evidence.lost)  # what ran there may be missing
+        self.voided_ns += length(*self.unknown[device])
+        begin, end = subtract(idle, self.evidence.lost)
         self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
-        refilled = self._calls_of(rows, end, after=True)
+        # what ended a gap that reaches into lost time may be missing, too
+        whole = np.isin(end, idle[1])
+        refilled = np.where(whole, self._calls_of(rows, end, after=True), -1)
         fresh = self._fresh(rows, begin, end, refilled)
         self.first_use[device] = (begin[fresh], end[fresh])
         none = refilled < 0  # without the call that gave it work nobody can be asked for the gap
