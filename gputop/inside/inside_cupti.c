@@ -25,6 +25,7 @@
 #define READINGS 8            /* of both clocks: the quickest counts */
 
 enum { SUCCESS = 0, VIRTUALIZED = 33, PRIVILEGES = 35, SUBSCRIBERS = 39, CONFIDENTIAL = 41 };
+enum { MPS_ENABLED = 133 }; /* CU_DEVICE_ATTRIBUTE_MPS_ENABLED of cuda.h 12.5 and later */
 enum { COPY = 1, FILL = 2, DRIVER = 4, RUNTIME = 5, CONCURRENT_KERNEL = 10, OVERHEAD = 17, GRAPH = 51 };
 
 static struct {
@@ -177,21 +178,27 @@ static void tell_clock(void) {
   hand_moment(at, there, best / 2 + 1);
 }
 
+static int shared; /* a GPU of this process runs the work of several by MPS */
+
 /* CUDA's numbers of devices are the process's own; their UUIDs are the machine's. */
 static void tell_devices(void) {
   static int (*uuid_of)(uint8_t *, int);
+  static int (*attribute_of)(int *, int, int);
   static void *driver;
   if (devices_told == devices_seen) return;
   if (driver == NULL && (driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)) != NULL) {
     uuid_of = (int (*)(uint8_t *, int))dlsym(driver, "cuDeviceGetUuid_v2");
     if (uuid_of == NULL) uuid_of = (int (*)(uint8_t *, int))dlsym(driver, "cuDeviceGetUuid");
+    attribute_of = (int (*)(int *, int, int))dlsym(driver, "cuDeviceGetAttribute");
   }
   for (int device = 0; uuid_of != NULL && device < DEVICES; device++) {
     uint8_t uuid[16];
     char text[33];
+    int mps = 0;
     if (!((devices_seen & ~devices_told) >> device & 1) || uuid_of(uuid, device) != SUCCESS) continue;
     for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", uuid[i]);
     hand_words(MESSAGE_DEVICE, (uint32_t)device, text);
+    if (attribute_of != NULL && attribute_of(&mps, MPS_ENABLED, device) == SUCCESS && mps == 1) shared = 1;
   }
   devices_told = devices_seen;
 }
@@ -227,6 +234,12 @@ static int is_taken(void) {
   return err == SUBSCRIBERS;
 }
 
+/* What CUPTI tells of a context that several processes share has not been held against anything. */
+static void give_up_shared(void) {
+  disable();
+  hand_state(STATE_TAKEN, "its GPU is shared by MPS, under which CUPTI's times have not been tried");
+}
+
 /* Records until nobody listens: a probe that has gone says that gputop has. */
 static void *work(void *unused) {
   uint64_t heard = now_ns();
@@ -250,6 +263,10 @@ static void *work(void *unused) {
       break;
     }
     flush();
+    if (shared) {
+      give_up_shared();
+      break;
+    }
   }
   __atomic_store_n(&running, 0, __ATOMIC_RELEASE);
   return NULL;
@@ -264,7 +281,8 @@ static void at_exit(void) {
   pthread_join(worker, NULL);
   if (!probed() || is_taken()) return;
   flush();
-  hand_state(STATE_ENDED, "");
+  if (shared) give_up_shared();
+  else hand_state(STATE_ENDED, "");
 }
 
 static void *library(void);

@@ -1,4 +1,5 @@
 /* Names of errors, the private table for the simulated runtime; device facts. */
+#include <stdlib.h>
 #include "cu_core.h"
 
 #include <stdio.h>
@@ -151,7 +152,7 @@ SG(cuDeviceGetAttribute)(int *value, int attribute, int dev) {
   if (err != OK) return err;
   if (value == NULL) return E_VALUE;
   if (dev < 0 || dev >= cfg.devices) return E_DEVICE;
-  *value = attribute == 33 ? 0x10 + cfg.visible[dev] : 0;
+  *value = attribute == 33 ? 0x10 + cfg.visible[dev] : attribute == 133 ? getenv("SIMGPU_MPS") != NULL : 0;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     if (known[i].attribute == attribute) *value = known[i].value;
   return OK;

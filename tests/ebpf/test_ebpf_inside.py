@@ -132,7 +132,7 @@ def test_of_a_program_that_is_killed_the_end_is_not_known(tmp_path: Path, what: 
     ("fault", "sentence"),
     [
         ("subscribe:39", "another CUPTI client has it"),
-        pytest.param("enable:33", "the GPU is virtual", marks=long),
+        ("enable:33", "the GPU is virtual"),
         pytest.param("enable:35", "NVreg_RestrictProfilingToAdminUsers", marks=long),
         pytest.param("enable:999", "cuptiActivityEnable failed with error 999", marks=long),
         pytest.param("version:12", "has version 12: CUDA 11.8 or later has 18", marks=long),
@@ -146,6 +146,16 @@ def test_a_refusal_is_one_sentence_and_the_program_runs_on(tmp_path: Path, fault
     assert "starts without --inside's exact kernels" in problem
     assert not len(ran(evidence))
     assert len(read_trace(trace).rows) > 100
+
+
+@pytest.mark.parametrize("steps", ["3", "60"])
+def test_under_mps_exact_kernels_are_given_up_in_a_sentence(tmp_path: Path, steps: str) -> None:
+    run, trace = record(tmp_path, "work", SIMGPU_MPS="1", STEPS=steps)
+    evidence, problems = evidence_of(run.path)
+    (problem,) = problems
+    assert "goes on without --inside's exact kernels: its GPU is shared by MPS" in problem
+    assert not held_kernels(evidence)
+    assert len(read_trace(trace).of(kinds={"kernel"})) == 4 * int(steps), "the program runs on"
 
 
 def test_a_profiler_that_comes_later_gets_cupti(tmp_path: Path) -> None:
