@@ -76,13 +76,26 @@ def test_an_end_that_overlaps_cuts_the_inner_range() -> None:
 def test_steps_are_those_that_ranges_name_within_an_epoch(tid: int) -> None:
     evidence = annotated(synchronous(), *ranges_of(40, tid)).evidence()
     thread = int(np.flatnonzero(evidence.threads.tid == MAIN)[0])
-    rounds = named_rounds(evidence, thread, (START, START + 10**9))
+    rounds = named_rounds(evidence, thread, (START, START + 10**9), called_steps=True)
     assert rounds is not None
     assert len(rounds[0]) == 40
     assert ((rounds[0] - START) % (2_000 * US) == 0).all()
     report = explain(evidence)
     assert report.steps is not None
     assert report.steps.count == 40
+
+
+def test_steps_are_named_also_where_start_up_took_longer_than_all_of_them() -> None:
+    program, late = started(), 500_000
+    program.call(LAUNCH, 0, 10)
+    for step in range(30):
+        at = late + 2_000 * step
+        program.call(LAUNCH, at, at + 10)
+        program.call("cudaDeviceSynchronize", at + 10, at + 1_000)
+    rows = [(f"step {step}", late + 2_000 * step, late + 2_000 * step + 1_990, MAIN) for step in range(30)]
+    report = explain(annotated(program, *rows).evidence())
+    assert report.steps is not None
+    assert report.steps.count == 30
 
 
 def test_of_a_file_with_kernels_ranges_are_told_as_paths_too() -> None:
@@ -95,3 +108,26 @@ def test_of_a_file_with_kernels_ranges_are_told_as_paths_too() -> None:
         traced.gives(at + 2_500, at + 2_505, (at + 2_510, at + 2_900), KERNEL)
     said = [text for one in explain(traced.made().evidence()).findings for text in one.evidence]
     assert any("in range `forward/tokenize`" in text for text in said), said
+
+
+def test_what_emit_nvtx_puts_behind_an_operator_is_no_part_of_its_range() -> None:
+    names = [f"aten::linear, seq = {one}, op_id = {one + 7}, sizes = [[1, 2]]" for one in range(5)]
+    rows = [(name, 100 * place, 100 * place + 90, MAIN) for place, name in enumerate(names)]
+    known = NamedRanges(annotated(synchronous(2), *rows).evidence()).of(MAIN, MAIN)
+    assert set(known.paths) == {"aten::linear"}
+
+
+def test_ranges_that_are_called_steps_go_before_those_of_a_busier_thread() -> None:
+    other = MAIN + 1
+    program = synchronous()
+    program.thread(other)
+    for step in range(40):
+        for place in range(3):
+            at = 2_000 * step + 20 + 20 * place
+            program.call(LAUNCH, at, at + 5, tid=other, pid=MAIN)
+    rows = ranges_of(40, MAIN)
+    rows += [(f"node {step}", 2_000 * step + 10, 2_000 * step + 1_990, other) for step in range(40)]
+    rows += [(f"node {100 + step}", 2_000 * step + 1_995, 2_000 * step + 1_999, other) for step in range(40)]
+    report = explain(annotated(program, *rows).evidence())
+    assert report.steps is not None
+    assert (report.steps.tid, report.steps.count) == (MAIN, 40)

@@ -24,6 +24,8 @@ _PART, _NAMED = 0.1, 3  # of the time, for a range to be told; how many at most
 _LONGEST: Final = 80  # characters of a path
 _DEEPEST: Final = 8  # names in a path: the innermost of more
 _MARK: Final = "…"
+# what PyTorch's emit_nvtx puts behind the name of an operator
+_EMITTED: Final = re.compile(r", (stashed seq|seq|op_id|sizes|input_op_ids)\b.*", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -76,7 +78,7 @@ def _paths(rows: Table, texts: Sequence[str]) -> RangePaths:
 
 
 def _path(names: Sequence[str]) -> str:
-    shown = [clip(name, _LONGEST) for name in names[-_DEEPEST:]]
+    shown = [clip(_EMITTED.sub("", name), _LONGEST) for name in names[-_DEEPEST:]]
     return clip("/".join([*([_MARK] if len(names) > _DEEPEST else []), *shown]), _LONGEST)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
 import numpy as np
@@ -37,13 +37,22 @@ _AROUND: Final = 3  # ranges may lie around all others: of a whole run, its phas
 MOST: Final = 0.5  # of the time from the first to the last call, that ranges of one name must take
 
 
-def named_rounds(evidence: Evidence, thread: int, stretch: tuple[int, int]) -> tuple[Ints, Ints] | None:
-    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time."""
-    for rows in _candidates(evidence, thread):
+def named_rounds(
+    evidence: Evidence, thread: int, stretch: tuple[int, int], *, called_steps: bool = False
+) -> tuple[Ints, Ints] | None:
+    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time.
+
+    Args:
+        evidence: Everything.
+        thread: The thread's row.
+        stretch: Ranges begin in it.
+        called_steps: Only ranges that are called steps count.
+    """
+    for rows in _candidates(evidence, thread, called_steps=called_steps):
         rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
         while len(rows) >= FEWEST_RANGES:
             outer = _outermost(rows, evidence.activities.texts)
-            if (found := _rounds(evidence, thread, rows[outer])) is not None:
+            if (found := _rounds(evidence, thread, rows[outer], called_steps=called_steps)) is not None:
                 return found
             if np.count_nonzero(outer) > _AROUND:
                 break
@@ -51,8 +60,8 @@ def named_rounds(evidence: Evidence, thread: int, stretch: tuple[int, int]) -> t
     return None
 
 
-def _candidates(evidence: Evidence, thread: int) -> Iterator[Table]:
-    """Ranges of the thread, those that are called steps first; then the same of its whole process."""
+def _candidates(evidence: Evidence, thread: int, *, called_steps: bool) -> Iterator[Table]:
+    """Ranges of the thread, then those of its whole process."""
     texts, threads = evidence.activities.texts, evidence.threads
     own, shared = evidence.activities.of(RANGE), evidence.activities.of(SPAN)
     named = np.array([_STEP_NAME.fullmatch(text) is not None for text in texts] or [False])
@@ -60,11 +69,11 @@ def _candidates(evidence: Evidence, thread: int) -> Iterator[Table]:
         own[(own["tid"] == threads.tid[thread]) & np.isin(own["pid"], (threads.pid[thread], -1))],
         shared[(shared["tid"] < 0) & (shared["pid"] == threads.pid[thread])],
     ):
-        steps = rows[named[rows["name"]]]
-        yield from (steps, rows) if len(steps) < len(rows) else (rows,)
+        yield rows[named[rows["name"]]] if called_steps else rows
 
 
-def _rounds(evidence: Evidence, thread: int, rows: Table) -> tuple[Ints, Ints] | None:
+def _rounds(evidence: Evidence, thread: int, rows: Table, *, called_steps: bool) -> tuple[Ints, Ints] | None:
+    """Of names that take most of the thread's time; what is called a step need not: start-up may be long."""
     calls = evidence.calls
     low, high = np.searchsorted(calls["row"], [thread, thread + 1])
     if low == high:
@@ -73,11 +82,12 @@ def _rounds(evidence: Evidence, thread: int, rows: Table) -> tuple[Ints, Ints] |
     words = [re.sub(r"\d+", "#", text) for text in evidence.activities.texts]
     numbers = {word: place for place, word in enumerate(dict.fromkeys(words))}
     sort = np.array([numbers[word] for word in words], np.int64)[rows["name"]]
-    best, most = None, MOST * whole
+    best, most = None, 0.0 if called_steps else MOST * whole
     for one in np.unique(sort).tolist():
         mine = rows[sort == one]
         spent = length(mine["begin"].astype(np.int64), mine["end"].astype(np.int64))
-        if len(mine) >= FEWEST_RANGES and spent >= most:
+        within = int(mine["end"].max() - mine["begin"].min())
+        if len(mine) >= FEWEST_RANGES and spent >= max(most, MOST * within):
             best, most = mine, spent
     if best is None:
         return None
@@ -228,8 +238,8 @@ def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> 
 def _of_ranges(evidence: Evidence, givers: Ints, stretch: tuple[int, int]) -> Steps | None:
     """Those that the file names itself; ``givers`` as below."""
     known = None
-    for thread in givers[:_THREADS].tolist():
-        rounds = named_rounds(evidence, thread, stretch)
+    for called_steps, thread in product((True, False), givers[:_THREADS].tolist()):
+        rounds = named_rounds(evidence, thread, stretch, called_steps=called_steps)
         if rounds is None:
             continue
         known = known or sequence(evidence, givers[:_THREADS], since_ns=stretch[0])
