@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -112,9 +113,9 @@ class Page(TimeScreen):
         """Lines that stay."""
         return ()
 
+    @abstractmethod
     def lines(self, width: int) -> Sequence[Line]:
         """All lines that scroll."""
-        raise NotImplementedError
 
     def action_back(self) -> None:
         """Close the page."""

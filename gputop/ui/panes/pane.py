@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -66,17 +67,17 @@ class Host(SureTimers):
     palette: Palette
     sender: OwnSender | None = None
 
+    @abstractmethod
     def show(self) -> None:
         """All panes in sight look at the view again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll(self) -> None:
         """Look for a newer frame."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll_soon(self) -> None:
         """Look for the frame that a key has asked for, more often than at the rate of frames."""
-        raise NotImplementedError
 
     def ask(self, question: Screen[None]) -> None:
         """Open a question, once the one that led to it has closed."""
@@ -134,7 +135,7 @@ class Pane(ScrollView, can_focus=True):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The lines in sight."""
-        raise NotImplementedError
+        return ()
 
     def more(self) -> str:
         """What is out of sight: ``+3 rows``, "" where all is in sight."""
@@ -388,9 +389,9 @@ class PaneScreen(Screen[None]):
         self.on_resize()
         yield from self.panes()
 
+    @abstractmethod
     def panes(self) -> ComposeResult:
         """What is on it, from the top."""
-        raise NotImplementedError
 
     def on_resize(self) -> None:
         """Where there is room for it the panes stand in boxes."""

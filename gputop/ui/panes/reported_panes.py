@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,13 @@ _NONE = "No row matches. [/] another search, [Esc] all"
 class Reported(Tabbed):
     """Text about the selected process that scrolls; its tab is there while there is something to tell."""
 
+    @abstractmethod
     def known(self, row: ProcessRow, report: Report | None) -> bool:
         """Whether there is something to tell of a process."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
         """All of it."""
-        raise NotImplementedError
 
     @property
     def needed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -73,9 +74,9 @@ class TablePane(Pane, inherit_bindings=False):
         """What the cells need."""
         return call_table.call_context(frame, None, self.view.glyphs)
 
+    @abstractmethod
     def nobody(self, frame: Frame) -> Sequence[str]:
         """Why there are no rows."""
-        raise NotImplementedError
 
     def row_token(self, row: Any) -> str:
         """The token of a row's cells."""
