@@ -74,7 +74,7 @@ def ledger_of(
         evidence: What was observed.
         pids: Only findings of these processes; the GPU's idle time is everybody's.
         stretch: Only what lies between these times, ns of CLOCK_MONOTONIC.
-        effort: How much of a long stretch is looked at closely.
+        effort: How much of a long stretch is analysed in full.
         part: It is one of several parts that are joined.
     """
     start = int(evidence.header.get("start_ns", evidence.start_ns))

@@ -339,7 +339,7 @@ class ReplayExplainer:
         return True
 
     def _is_over(self, index: int) -> bool:
-        """Whether nobody waits for a mark any more."""
+        """Whether no thread waits for a mark any more."""
         wanted = self._wanted
         return self._closed or (wanted is not None and wanted[0] != index)
 

@@ -56,7 +56,7 @@ def in_parts(before: Session, after: Session, memory: int, progress: Progress | 
     Args:
         before, after: The recordings.
         memory: So many bytes at most, of all processes together.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
     """
     sides = []
     for session in (before, after):

@@ -31,7 +31,7 @@ def stats(session: Session | File, *, progress: Progress | None = None) -> Stats
 
     Args:
         session: A file, or a recording that is open.
-        progress: Is told how far the work is; None: nobody is.
+        progress: Reports how far the work is; None: no reports.
 
     Returns:
         Calls by process and function, switches and times by thread, lines; times in ns, sizes in bytes.
@@ -67,7 +67,7 @@ def explain(
         pids: Only findings of these processes; the GPU's idle time is everybody's. None or none: all.
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
-        progress: Is told how far the work is; None: nobody is.
+        progress: Reports how far the work is; None: no reports.
         memory_bytes: What it may take, of all processes together: a recording that does not fit is explained
             in parts, and a note says what is not exact then. None: 1 GiB.
 
@@ -127,8 +127,8 @@ def diff(
     Args:
         before: The recording without the change.
         after: The recording with it.
-        progress: Is told how far the work is; None: nobody is.
-        memory_bytes: What it may take: where the two do not fit together, they are looked at in parts.
+        progress: Reports how far the work is; None: no reports.
+        memory_bytes: What it may take: where the two do not fit together, they are compared in parts.
             None: 1 GiB.
 
     Returns:

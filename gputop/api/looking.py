@@ -21,7 +21,7 @@ from gputop.api.session import Session
 from gputop.api.stretches import MEMORY, Explaining, filled, fits, joined
 from gputop.parts.mapreduce import Segment
 
-LONG_THREADS = 16  # have lanes where a recording is looked at in parts: 64 of ten hours would take 600 MB
+LONG_THREADS = 16  # have lanes where a recording is read in parts: 64 of ten hours would take 600 MB
 
 Found = TypeVar("Found")
 
@@ -87,7 +87,7 @@ def looked_at(
     Args:
         session: The recording.
         view: What is wanted beside the report.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

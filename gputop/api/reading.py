@@ -35,7 +35,7 @@ _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
 
 
 class Progress(Protocol):
-    """Is told how far the work is; ``gputop.commands.progress`` draws a bar of it.
+    """Reports how far the work is; ``gputop.commands.progress`` draws a bar of it.
 
     Attributes:
         stopped: The work is to end with what is known; ``through`` ends then.

@@ -25,7 +25,7 @@ def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
 
     Args:
         session: The recording.
-        progress: Is told how far the reading is.
+        progress: Reports how far the reading is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

@@ -106,7 +106,7 @@ class Session:
         The recorder may have added it up at the end of the file; else that is read once. The answer is kept.
 
         Args:
-            progress: Is told how far the reading is.
+            progress: Reports how far the reading is.
 
         Raises:
             SessionDamagedError: The file holds what this gputop does not understand.

@@ -196,7 +196,7 @@ def in_parts(
         session: The recording.
         work: What of it is explained.
         memory: So many bytes at most, of all processes together.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
     """
     until_ns = work.wanted and work.wanted[1]
     try:

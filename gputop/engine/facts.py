@@ -164,7 +164,7 @@ def _exited(row: ProcessData) -> int:
 
 
 def began_ns(process: Mapping[str, Any], header: Mapping[str, Any]) -> int | None:
-    """When a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where that is not told.
+    """When a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where unknown.
 
     It is told since the machine's start, with the time for which that slept.
     """

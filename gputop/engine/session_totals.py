@@ -50,7 +50,7 @@ class ProcessTotals:
     ``failures`` are its calls that failed, the first first, ``kernels`` its launches by kernel, most first,
     where some have names; ``faults`` its page faults, also those of threads that have no row;
     ``disk_waits`` what it waited for the disk by file, the longest sum first, without what is under way;
-    ``oom_ns`` when the kernel ended it for lack of memory, since the start; None: that was not told.
+    ``oom_ns`` when the kernel ended it for lack of memory, since the start; None: that was not reported.
     """
 
     pid: int

@@ -148,7 +148,7 @@ def _process_text(process: ProcessTotals, duration_ns: int) -> list[str]:
 
 
 def _threads_text(process: ProcessTotals) -> list[str]:
-    """The threads, and several all together; columns of which nothing is told are left out."""
+    """The threads, and several all together; columns of which nothing is reported are left out."""
     off_cpu, faults = process.off_cpu, process.faults
     heads = f"{'AVG-OFF':>9}{'WORST':>8}" if off_cpu is not None else ""
     heads += f"{'MINOR':>8}{'MAJOR':>7}" if faults is not None else ""

@@ -18,7 +18,7 @@ class WallClock:
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> WallClock | None:
-        """As a recording began; None where that is not told."""
+        """As a recording began; None where that is not reported."""
         clock = header.get("clock")
         if not isinstance(clock, Mapping) or "realtime_ns" not in clock:
             return None

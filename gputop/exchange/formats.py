@@ -27,7 +27,7 @@ def export(
         session: The recording.
         path: Where to.
         to: One of ``FORMATS``.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -46,7 +46,7 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None =
     Args:
         session: The recording.
         file: Takes the bytes.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

@@ -22,7 +22,7 @@ def write_speedscope(session: Session, file: BinaryIO, name: str, progress: Prog
         session: The recording.
         file: Takes the bytes.
         name: What speedscope calls it.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
     """
     stacks = stack_times(session, progress)
     frames = _Frames()

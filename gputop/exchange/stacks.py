@@ -49,7 +49,7 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
 
     Args:
         session: The recording.
-        progress: Is told how far the reading is.
+        progress: Reports how far the reading is.
 
     Raises:
         SessionDamagedError: It holds what this gputop does not understand.

@@ -56,7 +56,7 @@ def cut(
         path: Of the new file.
         start_s: Seconds from the start of the whole; None: from its start.
         end_s: The same; None: to its end.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

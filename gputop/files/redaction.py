@@ -286,7 +286,7 @@ def redact(session: Session, path: str, progress: Progress | None = None, *, for
     Args:
         session: The recording; it is only read.
         path: Of the copy.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -65,7 +65,7 @@ def repair(
     Args:
         session: The damaged one; it is only read.
         path: Of the new file.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Returns:

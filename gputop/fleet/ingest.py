@@ -50,7 +50,7 @@ def ingest(
         lake: A folder, made where it is not there, or a URL.
         workers: So many processes of this machine.
         engine: Explains instead of these.
-        progress: Is told how far the work is; where it is stopped, what is explained by then is kept.
+        progress: Reports how far the work is; where it is stopped, what is explained by then is kept.
 
     Raises:
         GputopError: The lake cannot be written, or another run adds to it; what is explained by then is kept.

@@ -308,7 +308,7 @@ class _Reader:
 
 
 def _members(args: Mapping[str, Any]) -> list[int]:
-    """The ranks of a process group; none where they are not told."""
+    """The ranks of a process group; none where they are not reported."""
     size = whole(args.get("Group size"))
     start, stride = whole(args.get("Global rank start"), -1), whole(args.get("Global rank stride"))
     listed = re.findall(r"\d{1,7}", str(args.get("Process Group Ranks", "")))

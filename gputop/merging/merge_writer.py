@@ -80,7 +80,7 @@ def merge(
     Args:
         paths: Of the recordings; clock and wall clock of the whole are those of the first one.
         output: The new file.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -83,7 +83,7 @@ def ranks_of(session: Session, progress: Progress | None = None, memory: int = M
 
     Args:
         session: The recording.
-        progress: Is told how far the reading is.
+        progress: Reports how far the reading is.
         memory: So many bytes at most, of all processes together.
     """
     work = _Meeting(session)

@@ -180,7 +180,7 @@ def _workers(
         try:
             return asked(work, segment, before, after)
         finally:
-            after.cancel()  # unless it is there: nobody waits for what does not come
+            after.cancel()  # unless it is there: no thread waits for what does not come
 
     def asked(
         work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]

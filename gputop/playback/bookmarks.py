@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
 
 FINDING, LOSS, MARKED = "finding", "loss", "marker"
-MOST = 4_000  # more cannot be told apart on any screen
-_AWAY_NS = 15_000_000_000  # a finding that was not told for so long is told anew
+MOST = 4_000  # more cannot be distinguished on any screen
+_AWAY_NS = 15_000_000_000  # a finding that was not reported for so long is told anew
 _SILENCE_NS = 2_000_000_000  # no mark for so long: nothing was recorded meanwhile
 _AFTER_NS = 300_000_000  # a frame shows what came before it
 

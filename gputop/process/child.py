@@ -177,7 +177,7 @@ class Child:
                 os.killpg(self.pid, signal.SIGINT)
 
     def pass_on(self, number: int) -> None:
-        """Sends it what ended gputop: it is in no process group of ours, so it was not told."""
+        """Sends it what ended gputop: it is in no process group of ours, so it was not reported."""
         if number == signal.SIGINT:
             self.interrupt()
         else:

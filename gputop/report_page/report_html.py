@@ -34,7 +34,7 @@ def report_page(session: Session, name: str, progress: Progress | None = None) -
     Args:
         session: The recording.
         name: What the page calls it.
-        progress: Is told how far the work is.
+        progress: Reports how far the work is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

@@ -133,7 +133,7 @@ class Service:
         self._budget: Budget | None = None
         if settings.budget is not None:
             self._budget = Budget(settings.budget, call_ns, os.cpu_count() or 1)
-        self._asked = False  # a handler of signals may only set what nobody waits for
+        self._asked = False  # a handler of signals may only set what no thread waits for
         self._history = History(
             header,
             limit_bytes=settings.history_bytes,

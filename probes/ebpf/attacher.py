@@ -295,7 +295,7 @@ class Attachments:
     def reduce(self, reach: Reach) -> list[str]:
         """Traces more or less of every library from now on, and of those that come.
 
-        Calls that are under way are told as abandoned, or not at all. Where there are perf events instead of
+        Calls under way are reported as abandoned, or not at all. Where there are perf events instead of
         multi-uprobe links nothing changes: detaching takes too long there.
 
         Returns:

@@ -106,7 +106,7 @@ class SharedPages:
             own.close()
 
     def _look(self, file: File) -> tuple[int, int | None]:
-        """Number of the page frame of a file's beginning, 0 where it is not told; what it holds."""
+        """Number of the page frame of a file's beginning, 0 where it is not reported; what it holds."""
         with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
             if (asked := file_reader.current()) is not None:
                 found, _ = asked.ask("frame", None, file.identity, str(file.path), file.descriptor)

@@ -274,7 +274,7 @@ class Inside:
         self._since_mark = [count + lost, since] if count or lost else []
 
     def _notice_silence(self, pid: int, process: _Process, now: int, *, last: bool) -> None:
-        """A client with buffers of its own that does not subscribe shows by launches that are not told."""
+        """A client with buffers of its own that does not subscribe shows by launches without records."""
         kept = self._calls.get(pid)
         if process.state not in (InsideState.ON, InsideState.ENDED) or not kept:
             return

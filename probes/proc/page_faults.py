@@ -84,7 +84,7 @@ class PageFaults:
                 self._end(pid, tid, (counts[0], counts[1]), dead=bool(flags & ExitFlag.GROUP_DEAD))
 
     def add(self, pid: int) -> None:
-        """A process that is watched from now on: what it has counted until now is not told."""
+        """A process that is watched from now on: what it has counted until now is not reported."""
         self._begin(pid, _MOST_AT_END)
 
     def _end(self, pid: int, tid: int, counts: Counts, *, dead: bool) -> None:

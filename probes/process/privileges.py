@@ -58,7 +58,7 @@ OBSERVING = frozenset(
 SIGNALS = frozenset({Capability.KILL})
 # Root writes where it likes; a file of the user behind sudo becomes that user's.
 FILES = frozenset({Capability.DAC_OVERRIDE, Capability.CHOWN, Capability.FOWNER})
-# NVIDIA's driver takes it for "administrator", without which some figures are not told
+# NVIDIA's driver takes it for "administrator", without which some figures are not reported
 DRIVER = frozenset({Capability.SYS_ADMIN})
 _POWERS = frozenset(parsed(POWERS, os.uname().machine))
 _OF_A_DAEMON = of_a_daemon(os.uname().machine)

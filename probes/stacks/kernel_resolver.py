@@ -2,7 +2,7 @@
 
 nvcc makes a function of the kernel's own name in the host's code, whose address the program gives to
 ``cudaLaunchKernel``. Which file that is in, and what it is called there, is asked like that of any native
-caller; so names are known for programs that ran before, too, and nothing is traced for it. They are told as
+caller; so names are known for programs that ran before, too, and nothing is traced. They are reported as
 stacks of one frame under a number that follows from process and address. Of a function in a file without
 symbols its place in the file is told. A handle of the driver's (cuBLAS, Triton) is called what its program
 asked the driver for (probes/stacks/handles.py); its file is that of the code which asked.

@@ -1,6 +1,6 @@
 """What was launched, by kernel: how often, how often a step, at which lines, in which shapes.
 
-Those are facts; time on a GPU is an estimate with its error, or it is not told.
+Those are facts; time on a GPU is an estimate with its error, or it is not reported.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that is told of a recording or a stretch of it.
+    """The explanation of a recording or a stretch of it.
 
     Attributes:
         span_ns: Time in which idleness counts, all GPUs together.
@@ -366,7 +366,7 @@ class Report:
         kernels: What was launched, by kernel; None where no kernel has a name.
         graphs: CUDA graphs, and launches that would fit one; None where there are none.
         ranks: Who of several ranks on this machine comes when; None where there are none.
-        energy: What GPUs and processes took; None where nothing told of power.
+        energy: What GPUs and processes took; None without figures of power.
     """
 
     start_ns: int

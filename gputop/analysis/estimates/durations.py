@@ -183,7 +183,7 @@ class _Fit:
         Args:
             queue: At least one operation.
             waits: In the order of the queue.
-            kinds: How many kernels are told apart.
+            kinds: How many kernels are distinguished.
         """
         self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
         self._waits = waits

@@ -326,7 +326,7 @@ def _equations(
     spent = at - queue.ready[first]
     waited = covered(gpu.pending(device), queue.ready[first], at)
     # what begins in the middle of what was given since a proof begins where what was learned says so: its
-    # mixture is no other than that of the whole, and would be told apart by nothing but what was learned
+    # mixture is no other than that of the whole, and would be distinguished by nothing but what was learned
     whole = (first == 0) | (queue.group[first] != queue.group[np.maximum(first - 1, 0)])
     sure = whole & (waited >= WAITED * spent)
     first, last, at, spent, waited = (column[sure] for column in (first, last, at, spent, waited))

@@ -125,7 +125,7 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
 
     Args:
         gatherer: What was taken in.
-        since_ns: Of what is older only the order need be told apart; None where nothing is.
+        since_ns: Of what is older only the order need be distinguished; None where nothing is.
         consume: Take it out of the gatherer, so that there is room for it but once.
     """
     ticks = gatherer.ticks

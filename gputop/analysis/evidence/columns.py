@@ -102,7 +102,7 @@ def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
     return unique, heads[first], np.repeat(number.reshape(-1).astype(np.int64), lengths)
 
 
-# How much of a long stretch is looked at closely: what a file is worth, or what a live screen can afford.
+# How much of a long stretch is analysed in full: what a file is worth, or what a live screen can afford.
 
 
 @dataclass(frozen=True, slots=True)

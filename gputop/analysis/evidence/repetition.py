@@ -199,7 +199,7 @@ _DOUBT = 1.2
 _INNER = 1.5  # an inner loop comes so many times as often
 _LAUNCHES = (EnqueuedWork.KERNEL, EnqueuedWork.GRAPH, EnqueuedWork.COLLECTIVE)
 _TABLE = 8_000_000  # cells
-_RARE = 1024  # kinds that are told apart
+_RARE = 1024  # kinds that are distinguished
 
 
 @dataclass(frozen=True, slots=True)

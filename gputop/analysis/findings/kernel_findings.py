@@ -63,7 +63,7 @@ def kernels_of(
     Args:
         scene: Everything.
         pids: The processes; None for all.
-        effort: How much of a long stretch is looked at closely.
+        effort: How much of a long stretch is analysed in full.
         alone: GPUs all of whose work is seen: of others no time is estimated.
 
     Returns:

@@ -155,7 +155,7 @@ def _held_by(evidence: Evidence, places: _Places, pid: int) -> HeldBy:
 
 
 def _whole(evidence: Evidence, pid: int) -> bool:
-    """Whether a process was watched from its beginning; what is not told of it is not known."""
+    """Whether a process was watched from its beginning; what is not reported of it is not known."""
     began = began_ns(evidence.facts.processes.get(pid, {}), evidence.header)
     since = int(evidence.header.get("start_ns", 0))
     return evidence.held.begun(pid) or (began is not None and began >= since)

@@ -124,7 +124,7 @@ def _gpus(evidence: Evidence) -> list[Device]:
 # Which stream a call gives work to, and what is known about streams: their GPU, their kind, captures.
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
-CROWD = 1  # so no stream has it: all streams of a GPU of a process that names more than can be told apart
+CROWD = 1  # so no stream has it: all streams of a GPU of a process that names more than can be distinguished
 NON_BLOCKING = 1  # cudaStreamNonBlocking
 _NOT_READY = 600
 # a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes

@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEPT = "/var/lib/gputop"
 _ENDS_S = 60.0
-_POLL_S = 0.2  # nobody waits for the newest moment; the ring holds what comes meanwhile
+_POLL_S = 0.2  # no thread waits for the newest moment; the ring holds what comes meanwhile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

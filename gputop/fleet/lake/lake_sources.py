@@ -43,7 +43,7 @@ def sources(
         paths: Files, folders, URLs.
         known: Hashes of those that a lake has.
         versions: The same of those in storages; see ``urls.version_of``.
-        progress: Is told how far the looking is.
+        progress: Reports how far the looking is.
     """
     found, seen = Found(), {*known, *versions}
     all_tasks = [task for path in paths for task in _tasks(path)]

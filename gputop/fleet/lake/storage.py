@@ -163,7 +163,7 @@ class _Folder:
 
 
 class _Storage:
-    """Object storage, which knows no locks: what two runs take at once is told apart by who reads it."""
+    """Object storage, which knows no locks: what two runs take at once is distinguished by who reads it."""
 
     def __init__(self, url: str) -> None:
         self._url = url

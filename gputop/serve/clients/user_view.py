@@ -1,7 +1,7 @@
 """What one user is shown of all that is observed: as much as ``/proc`` would tell.
 
 Root sees everything. Others see their own processes whole; of everybody else's the number, and what it did in
-sum, with no name, command, function, line or file. Kinds of samples that are not named here are not told.
+sum, with no name, command, function, line or file. Kinds of samples that are not named here are not reported.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class MetricsServer(ThreadingHTTPServer):
             return self._made[wanted]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own: the handshake as well, so that nobody waits for another."""
+        """In a thread of its own: the handshake as well, so that no thread waits for another."""
         asking = _Asking(request, time.monotonic())
         with self._lock:
             for oldest in self._open[: max(len(self._open) - _AT_ONCE + 1, 0)]:

@@ -160,7 +160,7 @@ def _secret(parts: SplitResult) -> str:
 
 
 class Sender:
-    """Sends, in a thread of its own: nobody waits for it but the end, for a few seconds.
+    """Sends, in a thread of its own: no thread waits for it but the end, for a few seconds.
 
     Attributes:
         sent, failed: How often.

@@ -1,4 +1,4 @@
-"""Textual's driver for a terminal, which may go away; at the end nobody waits for its input thread."""
+"""Textual's driver for a terminal, which may go away; at the end no thread waits for its input thread."""
 
 from __future__ import annotations
 

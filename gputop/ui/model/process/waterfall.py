@@ -4,7 +4,7 @@
 says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of
 exactly ``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU,
 its idle time with the causes, the thread's states, what the signs mean, further threads. With
-``letters=palette.letters`` (no colours, or sixteen) calls are told apart by their letters.
+``letters=palette.letters`` (no colours, or sixteen) calls are distinguished by their letters.
 """
 
 from __future__ import annotations

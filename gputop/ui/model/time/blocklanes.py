@@ -36,7 +36,7 @@ from gputop.ui.model.process.waterfall import LETTERS, call_token
 from gputop.ui.model.time.lanehistory import Cells
 
 _FAMILY = {family.letter: family for family in FAMILIES}
-# waits that are about what a family is about; the others are told as blocked
+# waits that are about what a family is about; the others are reported as blocked
 _WAITS = {
     Wait.LOCK: "L", Wait.SOCKET: "K", Wait.DISK: "K", Wait.FAULT: "K", Wait.MEMORY: "K", Wait.DATA: "D",
     Wait.REQUEST: "U",

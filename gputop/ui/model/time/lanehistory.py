@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KEPT_NS = 330_000_000_000  # a lane of five minutes, and what the width of the terminal rounds it up to
 KEPT = KEPT_NS // COLUMN_NS
-MOST_LANES = 192  # those that were not told of for longest are forgotten
+MOST_LANES = 192  # those that were not reported of for longest are forgotten
 
 Cells = npt.NDArray[np.int64]
 MARKS = ("marks",)
