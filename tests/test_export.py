@@ -22,12 +22,14 @@ from gputop.exchange.packets import Ordered, Template
 from gputop.exchange.session_tables import COLUMNS
 from gputop.exchange.stacks import stack_times
 from probes.schema import ALIASED, Kind, OffFlag, Records, join
-from probes.source import Item, Sample
+from probes.source import GPUS, HOST, MARK, PROCESS, RESIDENT, Item, Sample
+from replay.writer import SessionWriter
 from tests import hostile_names
 from tests.conftest import needed
 from tests.trace_processor import loaded
 from tests.typed import typed
 
+S = 1_000_000_000
 ROOT = Path(__file__).resolve().parents[1]
 STORM, WORKERS, DIRECT = (
     ROOT / "recordings" / f"{name}.msgpack" for name in ("storm", "dataloader-workers", "dataloader-direct")
@@ -239,6 +241,47 @@ def test_tables_are_small_and_their_columns_are_those_of_the_page(tmp_path: Path
         assert {field.name: str(field.type) for field in schema} == columns
         (row,) = re.findall(rf"^\| `{table}` \|.*$", page, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", row)) - {table} >= set(columns), table
+
+
+def test_tables_tell_of_the_machine_of_users_of_gpus_and_of_whose_a_process_is(tmp_path: Path) -> None:
+    source = tmp_path / "told.msgpack"
+    about = {"pid": 42, "name": "train", "command": "train.py", "user": "eve", "watched": True}
+    about |= {"job_kind": "slurm", "job_id": "7", "rank": 3, "world_size": 4, "start_ns": 5 * S}
+    use = {key: [0] for key in ("encoder_percent", "decoder_percent")}
+    use |= {"pid": [42], "sm_percent": [61], "memory_percent": [7]}
+    clients = [{"pid": 42, "kind": "C", "memory_bytes": 64}]
+    gpu = {"index": 1, "clients": clients, "process_utilization": use}
+    writer = SessionWriter(str(source), {"start_ns": 9 * S, "clock": {"boottime_ns": 0, "monotonic_ns": 0}})
+    for item in (
+        Sample(PROCESS, 10 * S, about),
+        Sample(RESIDENT, 10 * S, {"pid": [42], "rss_bytes": [4096]}),
+        Sample(HOST, 10 * S, {"cores_percent": [100.0, 50.0], "load": [1.5, 1.0, 0.5]}),
+        Sample(GPUS, 10 * S, {"gpus": [gpu]}),
+        Sample(MARK, 10 * S, {"number": 1, "wall_ns": 10 * S, "lost": {}}),
+    ):
+        writer.write(item)
+    writer.close()
+    folder = exported(source, "csv", tmp_path)
+    rows = {}
+    for table in ("processes", "process_samples", "host_samples"):
+        with open(folder / f"{table}.csv", newline="", encoding="utf-8") as file:
+            (rows[table],) = csv.DictReader(file)
+    process, used, host = rows.values()
+    assert [process[key] for key in ("user", "job_id", "rank", "world_size", "pod")] == [
+        "eve",
+        "7",
+        "3",
+        "4",
+        "",
+    ]
+    assert process["began_ns"] == str(-4 * S)
+    assert [used[key] for key in ("gpu", "memory_bytes", "sm_percent", "rss_bytes")] == [
+        "1",
+        "64",
+        "61",
+        "4096",
+    ]
+    assert [host[key] for key in ("cpu_percent", "load_1", "swap_free_bytes")] == ["75.0", "1.5", ""]
 
 
 @pytest.mark.slow

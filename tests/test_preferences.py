@@ -46,11 +46,13 @@ def written(folder: Path, text: str) -> Preferences:
 def test_everything_that_can_be_said(folder: Path) -> None:
     made = written(
         folder,
-        'rate = 2\ntheme = "light"\nglyphs = "ascii"\ntree = true\nhide = ["threads", "storms"]\n'
+        'rate = 2\ntheme = "light"\nglyphs = "ascii"\ntree = true\n'
+        'group = "rank"\nhide = ["threads", "storms"]\n'
         '[columns]\nprocesses = ["pid", "name", "voluntary"]\ncalls = ["api", "layer"]\n',
     )
     assert not made.problems
     assert (made.rate_hz, made.theme, made.glyphs, made.tree) == (2.0, "light", "ascii", True)
+    assert made.group == "rank"
     assert made.hide == ("threads", "storms")
     assert made.columns == {"processes": ("pid", "name", "voluntary"), "calls": ("api", "layer")}
 

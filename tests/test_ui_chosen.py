@@ -21,6 +21,7 @@ from gputop.commands.screen.text import render_text
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import Frame
 from gputop.ui.kept import NotKeptError, keep_columns
+from gputop.ui.model.config import GROUPS as GROUP_KEYS
 from gputop.ui.model.config import Preferences, load
 from gputop.ui.model.gpus.only_gpus import explained_of_gpus
 from gputop.ui.model.listing.filter import narrowed, parse_filter
@@ -211,6 +212,8 @@ def test_processes_are_grouped_by_what_some_of_them_have_with_sums() -> None:
     assert "by job [G]" in screen.text(120, 40)
     assert len(screen.view.processes.rows) == 4
     screen.press("G")
+    assert "by rank [G]" in screen.text(120, 40)
+    screen.press("G")
     assert "by gpu [G]" in screen.text(120, 40)
     screen.press("G")
     assert "[G]" not in screen.text(120, 40)
@@ -221,6 +224,22 @@ def test_processes_are_grouped_by_what_some_of_them_have_with_sums() -> None:
 def test_what_no_process_has_is_no_group() -> None:
     screen = Shown(fake.frame(), "G", "G")
     assert "by gpu [G]" in screen.text(120, 40), "of user, container, pod and job they have the user alone"
+
+
+@pytest.mark.parametrize("key", GROUPS)
+def test_a_group_can_be_preferred(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'group = "{key}"\ntree = true\n')
+    path.chmod(0o600)
+    made = load(path, {}, ()) if os.geteuid() else replace(Preferences(), group=key, tree=True)
+    with Shown(job(), preferences=made) as screen:
+        assert f"by {key} [G]" in screen.text(120, 40)
+    assert tuple(GROUPS) == GROUP_KEYS
+
+
+def test_ranks_of_one_number_are_a_group_of_their_job() -> None:
+    labels = {GROUPS["rank"](row) for row in job().processes}
+    assert labels == {"", "4711.0 0/3", "4711.0 1/3", "4711.0 2/3"}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from probes.samples import told
 from probes.source import HOST, RESIDENT, STALE_NS, Sample
 
 _SHARES = ("pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent")
-_SIZES = (
+SIZES = (
     "memory_total_bytes", "memory_available_bytes", "swap_total_bytes", "swap_free_bytes",
     "disk_read_bytes_per_second", "disk_write_bytes_per_second", "received_bytes_per_second",
     "sent_bytes_per_second",
@@ -93,7 +93,7 @@ def _share(before: tuple[int, int, float | None], time_ns: int, ns: int) -> floa
 def host_row(data: Mapping[str, Any]) -> HostRow:
     """The figures of a ``host`` sample."""
     cores = tuple(float(one) for one in data.get("cores_percent") or ())
-    sizes: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in _SIZES}
+    sizes: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in SIZES}
     shares: dict[str, float | None] = {key: _number(data.get(key)) for key in _SHARES}
     return HostRow(
         cpu_percent=round(sum(cores) / len(cores), 1) if cores else None,

@@ -15,7 +15,10 @@ import numpy as np
 from gputop.analysis.answer.report import Report
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
-from gputop.engine.facts import Facts
+from gputop.engine.facts import Facts, began_ns
+from gputop.engine.gpus.gpu_processes import use_by_pid
+from gputop.engine.host_figures import SIZES as HOST_SIZES
+from gputop.engine.host_figures import host_row
 from gputop.engine.session_totals import Stats
 from gputop.exchange.explained import explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
@@ -23,7 +26,7 @@ from probes.activities import TEXTS, activity_rows
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import ActivityData, FramesData, listed_gpus, told
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
-from probes.source import ACTIVITY, FRAMES, GPUS, MARK, Sample
+from probes.source import ACTIVITY, FRAMES, GPUS, HOST, MARK, RESIDENT, Sample
 
 INT, REAL, TEXT, BOOL = "int64", "double", "string", "bool"
 VERSION: Final = 1
@@ -36,7 +39,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "events": INT, "lost_events": INT, "verdict": TEXT, "class": TEXT, "gpu_span_ns": INT,
         "idle_lower_ns": INT, "idle_upper_ns": INT, "idle_estimate_ns": INT,
     },
-    "processes": {"pid": INT, "name": TEXT, "command": TEXT, "exited": BOOL},
+    "processes": {
+        "pid": INT, "name": TEXT, "command": TEXT, "exited": BOOL, "user": TEXT, "container": TEXT,
+        "pod": TEXT, "namespace": TEXT, "job_kind": TEXT, "job_id": TEXT, "job_step": TEXT,
+        "rank": INT, "world_size": INT, "began_ns": INT, "ended_ns": INT,
+    },
     "threads": {
         "pid": INT, "tid": INT, "name": TEXT, "voluntary_switches": INT, "involuntary_switches": INT,
         "on_cpu_ns": INT, "runnable_ns": INT, "blocked_ns": INT,
@@ -58,6 +65,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "time_ns": INT, "gpu": INT, "uuid": TEXT, "utilization_percent": INT, "memory_used_bytes": INT,
         "sm_active_percent": REAL, "power_milliwatts": INT, "sm_clock_mhz": INT, "temperature_celsius": INT,
     },
+    "process_samples": {
+        "time_ns": INT, "pid": INT, "gpu": INT, "memory_bytes": INT, "sm_percent": INT, "memory_percent": INT,
+        "encoder_percent": INT, "decoder_percent": INT, "rss_bytes": INT,
+    },
+    "host_samples": {
+        "time_ns": INT, "cpu_percent": REAL, "load_1": REAL, "load_5": REAL, "load_15": REAL,
+        "pressure_cpu_percent": REAL, "pressure_memory_percent": REAL, "pressure_io_percent": REAL,
+        **dict.fromkeys(HOST_SIZES, INT),
+    },
     "gaps": {
         "gpu": TEXT, "start_ns": INT, "end_ns": INT, "cause": TEXT, "title": TEXT, "level": TEXT, "pid": INT,
         "tid": INT,
@@ -75,6 +91,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 
+_ABOUT = ("user", "container", "pod", "namespace", "job_kind", "job_id", "job_step")
+_USED = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
 _ACTIVITY_NUMBERS = ("pid", "tid", "device", "stream", "bytes", "direction", "memory", "graph", "call_tid")
 
 Batch = Mapping[str, Any]  # column -> values, all equally long
@@ -102,13 +120,15 @@ def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]
         yield _gaps(session, known.idle)
         yield _findings(report)
     yield _session(session, totals, report)
-    yield from _totals(totals)
+    yield _threads(totals)
     if progress is not None:
         progress.goes_on("writing")
     reader = reader_of(session)
     with understood(session.path):
         items = reader.items()
-        yield from _Items(session).through(progress.through(items, len(reader.marks)) if progress else items)
+        made = _Items(session)
+        yield from made.through(progress.through(items, len(reader.marks)) if progress else items)
+    yield _processes(session, totals, made.facts)
 
 
 def _session(session: Session, totals: Stats, report: Report | None) -> Rows:
@@ -142,21 +162,28 @@ def _rows(table: str, rows: list[dict[str, Any]]) -> Rows:
     return Rows(table, {name: [row[name] for row in rows] for name in COLUMNS[table]})
 
 
-def _totals(totals: Stats) -> Iterator[Rows]:
-    processes = totals.processes
-    yield _rows(
-        "processes",
-        [
-            {"pid": one.pid, "name": one.name, "command": one.command, "exited": one.exited}
-            for one in processes
-        ],
-    )
-    threads = [
+def _processes(session: Session, totals: Stats, facts: Facts) -> Rows:
+    """Each watched process with what was told of it until the end."""
+    rows = []
+    for one in totals.processes:
+        known: Mapping[str, Any] = facts.of(one.pid) or {}
+        began, ended = began_ns(known, session.header), known.get("exited_ns")
+        about = {name: known.get(name) or None for name in _ABOUT}
+        row = {"pid": one.pid, "name": one.name, "command": one.command, "exited": one.exited, **about}
+        row |= {name: known.get(name) for name in ("rank", "world_size")}
+        row["began_ns"] = None if began is None else began - session.start_ns
+        row["ended_ns"] = None if ended is None else int(ended) - session.start_ns
+        rows.append(row)
+    return _rows("processes", rows)
+
+
+def _threads(totals: Stats) -> Rows:
+    rows = [
         {"pid": process.pid, **{name: getattr(thread, name) for name in COLUMNS["threads"] if name != "pid"}}
-        for process in processes
+        for process in totals.processes
         for thread in process.threads
     ]
-    yield _rows("threads", threads)
+    return _rows("threads", rows)
 
 
 def _gaps(session: Session, idle: Any) -> Rows:
@@ -208,9 +235,10 @@ class _Items:
 
     def __init__(self, session: Session) -> None:
         self._start = session.start_ns
-        self._facts = Facts()
+        self.facts = Facts()
         self._held: list[Records] = []
         self._told: set[int] = set()
+        self._rss: dict[int, int] = {}  # by pid, as it was told last
         machine = session.header.get("machine")
         self._machine = (
             str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
@@ -222,11 +250,16 @@ class _Items:
             if not isinstance(item, Sample):
                 self._held.append(item)
                 continue
-            self._facts.take(item)
+            self.facts.take(item)
             if (frames := told(item, FRAMES)) is not None:
                 yield self._stacks(frames)
             elif item.kind == GPUS:
                 yield self._gpus(item)
+                yield self._users(item)
+            elif (resident := told(item, RESIDENT)) is not None:
+                self._rss = dict(zip(resident.get("pid", ()), resident.get("rss_bytes", ()), strict=False))
+            elif item.kind == HOST:
+                yield self._host(item)
             elif (activities := told(item, ACTIVITY)) is not None:
                 yield self._activities(activities)
             elif item.kind == MARK:
@@ -247,7 +280,7 @@ class _Items:
 
     def _calls(self, calls: Records) -> Rows:
         flags = calls["flags"]
-        names = _each(calls["op"], lambda op: self._facts.api(op))
+        names = _each(calls["op"], lambda op: self.facts.api(op))
         columns = {
             **self._times(calls),
             **_plain(calls, "pid", "tid", "cpu", "depth", "ret", "nvcsw", "nivcsw"),
@@ -261,8 +294,8 @@ class _Items:
             "stream": _each(calls["stream"], hex),
             "run_delay_ns": np.where(flags & CallFlag.COUNTERS, calls["run_delay"], 0).astype(np.int64),
             "stack_id": calls["stack"].view(np.int64),
-            "kernel": kernel_names(calls, self._facts),
-            **size_columns(shapes_of(calls, self._facts)),
+            "kernel": kernel_names(calls, self.facts),
+            **size_columns(shapes_of(calls, self.facts)),
         }
         return Rows("calls", columns)
 
@@ -288,7 +321,7 @@ class _Items:
             if number in self._told:
                 continue
             self._told.add(number)
-            for depth, frame in enumerate(self._facts.stacks.frames(stack)):
+            for depth, frame in enumerate(self.facts.stacks.frames(stack)):
                 rows.append({"stack_id": number, "pid": pid, "depth": depth, **frame.to_json()})
         return _rows("stacks", rows)
 
@@ -317,6 +350,31 @@ class _Items:
             for gpu in listed_gpus(sample)
         ]
         return _rows("gpu_samples", rows)
+
+    def _users(self, sample: Sample) -> Rows:
+        """Who holds memory of a GPU, and what it did there in NVML's newest sample."""
+        rows = []
+        for gpu in listed_gpus(sample):
+            used = use_by_pid(gpu.get("process_utilization"))
+            for client in gpu.get("clients") or ():
+                pid = int(client["pid"])
+                # who did nothing since is not in NVML's samples
+                figures = dict.fromkeys(_USED) if used is None else used.get(pid, dict.fromkeys(_USED, 0))
+                row = {"time_ns": sample.time_ns - self._start, "pid": pid, "gpu": gpu.get("index")}
+                row |= {name: figures.get(name) for name in _USED}
+                rows.append(
+                    row | {"memory_bytes": client.get("memory_bytes"), "rss_bytes": self._rss.get(pid)}
+                )
+        return _rows("process_samples", rows)
+
+    def _host(self, sample: Sample) -> Rows:
+        figures = host_row(sample.data)
+        row: dict[str, Any] = {"time_ns": sample.time_ns - self._start}
+        load = (*figures.load, None, None, None)
+        row |= {f"load_{minutes}": load[at] for at, minutes in enumerate((1, 5, 15))}
+        for name in COLUMNS["host_samples"].keys() - row.keys():
+            row[name] = getattr(figures, name)
+        return _rows("host_samples", [row])
 
 
 def _known(values: Sequence[int]) -> list[int | None]:

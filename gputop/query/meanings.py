@@ -13,6 +13,8 @@ ROWS: dict[str, str] = {
     "slices": "each stay off the CPU",
     "stacks": "each frame of a stack",
     "gpu_samples": "each GPU at each sample of NVML",
+    "process_samples": "each process on a GPU at each sample of NVML",
+    "host_samples": "each second",
     "gaps": "each piece of idle time of a GPU",
     "activities": "each thing that a GPU did, each range and operator, with --inside or imported",
     "findings": "each finding, as gputop.explain/1",
@@ -50,6 +52,14 @@ MEANINGS: dict[str, dict[str, str]] = {
     "stacks": {
         "depth": "0: innermost",
         "line": "0: native code",
+    },
+    "process_samples": {
+        "memory_percent": "time in which it read or wrote GPU memory",
+        "rss_bytes": "resident on the host",
+    },
+    "host_samples": {
+        "cpu_percent": "100: all CPUs busy",
+        "pressure_io_percent": "PSI, some",
     },
     "gaps": {
         "cause": "empty: not explained",

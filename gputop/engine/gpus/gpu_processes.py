@@ -25,7 +25,7 @@ def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProc
     clients = row.get("clients")
     if not isinstance(clients, list):
         return _of_old_recording(row, facts)
-    use = _use_by_pid(row.get("process_utilization"))
+    use = use_by_pid(row.get("process_utilization"))
     idle: _Use = dict.fromkeys(_USE, 0 if use is not None else None)
     found = [
         _process(client, (use or {}).get(int(client["pid"]), idle), facts, time_ns) for client in clients
@@ -61,7 +61,7 @@ def summed_use(rows: Iterable[GpuData]) -> dict[int, Use]:
     """The same from NVML's rows: of processes that hold memory of a GPU, by the numbers that NVML has."""
     sums: dict[int, Use] = {}
     for row in rows:
-        use = _use_by_pid(row.get("process_utilization"))
+        use = use_by_pid(row.get("process_utilization"))
         for client in row.get("clients") or ():
             pid = int(client["pid"])
             one = None if use is None else use.get(pid, dict.fromkeys(_USE, 0))
@@ -85,7 +85,7 @@ def _of_old_recording(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | No
     )
 
 
-def _use_by_pid(columns: Any) -> dict[int, _Use] | None:
+def use_by_pid(columns: Any) -> dict[int, _Use] | None:
     """pid -> its shares; None when NVML does not tell."""
     if not isinstance(columns, dict):
         return None

@@ -27,6 +27,7 @@ _MOST_SHOWN = 60  # characters of a value
 RATES_HZ = (0.5, 20.0)
 THEMES = ("dark", "light", "contrast", "terminal", "mono")
 GLYPHS = ("unicode", "ascii")
+GROUPS = ("user", "container", "pod", "job", "rank", "gpu")  # what processes can be grouped by
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Preferences:
         glyphs: One of ``GLYPHS``, "" for what the locale can show.
         hide: Panes that are hidden at first.
         tree: Whether processes are shown as a tree at first.
+        group: What processes are grouped by at first, "" for nothing.
         columns: By table, the keys of its columns in their order.
         alerts: Rules, as ``--alert`` takes them.
         path: The file it comes from, or would come from.
@@ -50,6 +52,7 @@ class Preferences:
     glyphs: str = ""
     hide: tuple[str, ...] = ()
     tree: bool = False
+    group: str = ""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alerts: tuple[Rule, ...] = ()
     path: str = ""
@@ -191,12 +194,13 @@ class _Reading:
             glyphs=self._one_of("glyphs", values.get("glyphs"), GLYPHS),
             hide=self._some_of("hide", values.get("hide"), self._panes),
             tree=self._flag("tree", values.get("tree")),
+            group=self._one_of("group", values.get("group"), GROUPS),
             columns=self._columns(values.get("columns")),
             alerts=self._rules(values.get("alerts")),
             path=str(self._path),
         )
         for key in values:
-            if key not in ("rate", "theme", "glyphs", "hide", "tree", "columns", "alerts"):
+            if key not in ("rate", "theme", "glyphs", "hide", "tree", "group", "columns", "alerts"):
                 self._say(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
             self._say("hide: at least one pane must stay")

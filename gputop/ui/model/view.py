@@ -92,7 +92,8 @@ class View:
 
     def _prefer(self, preferences: Preferences) -> None:
         self.hidden = set(preferences.hide)
-        self.listing.as_tree = preferences.tree
+        self.listing.group = preferences.group
+        self.listing.as_tree = preferences.tree and not preferences.group
         for name, keys in preferences.columns.items():
             self.tables[name].show_columns(keys)
         self.complaints = preferences.problems

@@ -9,20 +9,18 @@ from textual.binding import Binding, BindingType
 
 from gputop.analysis.answer.picture import OneStep
 from gputop.format import escape_text
-from gputop.ui.model.gpus import gpu_history, gpu_list, gpu_users
-from gputop.ui.model.look import Line, Span, fit_line
+from gputop.ui.model.gpus import gpu_history, gpu_list
+from gputop.ui.model.look import Line, Span
 from gputop.ui.model.process import waterfall
 from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
 
 LEAST = 11  # lines of a screen that has one for GPUs, below the answer; the bar of time takes one more
-TALL, HUGE = 30, 44  # lines of a screen that has room for graphs, and of one that has it for users
-USERS = 2  # of GPUs that a huge screen lists beside the GPUs themselves
+TALL = 30  # lines of a screen that has room for graphs
 GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
-LEAST_USERS = 2  # lines to spare that are worth it: a heading and a process
 
 
 class Gpus(Pane):
-    """The GPUs: a line each, or columns of short lines; who uses them where there are lines to spare."""
+    """The GPUs: a line each, or columns of short lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.gpu_page", "Open", tooltip="all figures of the GPU"),
@@ -42,8 +40,7 @@ class Gpus(Pane):
             return 1
         if self._graphed():
             return min(GRAPHS, room)
-        lines, uses = gpu_list.lines_needed(frame, width, room), gpu_users.everybody(frame)
-        return lines + 1 + min(len(uses), USERS) if uses and height >= HUGE else lines
+        return gpu_list.lines_needed(frame, width, room)
 
     def _graphed(self) -> bool:
         """Whether one GPU has the pane for its graphs."""
@@ -64,7 +61,7 @@ class Gpus(Pane):
         return title, self._more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The GPUs, then who uses them; graphs of the only one."""
+        """The GPUs; graphs of the only one."""
         frame, glyphs, gpu = self.view.frame, self.view.glyphs, self.view.gpu
         if frame is None:
             return []
@@ -73,12 +70,6 @@ class Gpus(Pane):
         self._first = 1 if gpu_list.has_full_lines(frame, width, height) else None
         chosen = gpu if self.has_focus else None
         lines, self._more = gpu_list.gpu_lines(frame, width, height, glyphs, chosen.index if chosen else None)
-        uses, room = gpu_users.everybody(frame), height - len(lines)
-        if room >= LEAST_USERS and uses:
-            table = gpu_users.table(uses[: room - 1], glyphs, with_gpu=True)
-            lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in table]
-            more = len(uses) - room + 1
-            self._more = self._more or (f"+{more} process{'es' if more > 1 else ''}" if more > 0 else "")
         return lines
 
     def action_cursor(self, by: int) -> None:

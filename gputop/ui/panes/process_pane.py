@@ -30,7 +30,7 @@ class Processes(TablePane):
         quiet_key("g", "gpu", "GPU", "processes of one GPU: the next GPU, then all"),
         quiet_key("e", "tree", "Tree",
                   "process tree with sums, or a list"),
-        quiet_key("G", "group", "Group", "group by user, container, pod, job or GPU, with sums"),
+        quiet_key("G", "group", "Group", "group by user, container, pod, job, rank or GPU, with sums"),
         quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
         quiet_key("f", "follow", "Follow",
                   "follow the selected process: keep it selected and in sight"),

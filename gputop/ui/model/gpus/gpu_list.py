@@ -43,6 +43,10 @@ def _percent(title: str, key: str, rank: int) -> GpuColumn:
     return GpuColumn(title, len(title) + 2, cell, rank)
 
 
+def _state(gpu: GpuRow, _: Glyphs) -> str:
+    return NA if gpu.performance_state is None else f"P{gpu.performance_state}"
+
+
 COLUMNS: tuple[GpuColumn, ...] = (
     _percent("SM%", "sm_active_percent", 1),
     _percent("TENS%", "tensor_active_percent", 2),
@@ -52,6 +56,7 @@ COLUMNS: tuple[GpuColumn, ...] = (
     GpuColumn("TEMP", 6, text.temperature_text),
     _percent("FAN%", "fan_percent", 8),
     GpuColumn("CLOCK", 9, text.clock_text),
+    GpuColumn("PERF", 5, _state, 12),
     GpuColumn("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
     GpuColumn(
         "PCIe RX/TX", 14,
@@ -178,7 +183,7 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
 
 
 def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
-    """A GPU in a part of a line: index, a sign while its clocks are held down, utilisation, memory, power."""
+    """A GPU in a part of a line: a sign while its clocks are held down, utilisation, memory, power, heat."""
     cursor = glyphs.cursor if selected else " "
     held = (glyphs.warning, "warn") if text.slowed(gpu) else (" ", "")
     spans: list[Span] = [
@@ -188,7 +193,8 @@ def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> L
         _utilization(gpu, glyphs),
         (" ", ""),
     ]
-    tail = [_cell(text.memory_text(gpu), 12), _cell(text.power_text(gpu), 9)]
+    heat = text.temperature_text(gpu, glyphs)
+    tail = [_cell(text.memory_text(gpu), 12), _cell(text.power_text(gpu), 9), _cell(heat, 5)]
     while tail and 8 + 4 + sum(len(shown) for shown, _ in tail) > width:
         tail.pop()
     spans.append(_graph(gpu, max(width - 8 - sum(len(shown) for shown, _ in tail), 0), glyphs))

@@ -1,11 +1,11 @@
-"""The processes on GPUs as a table: of one on its page, of all where the pane has lines to spare."""
+"""The processes on a GPU as a table: on its page, and in a frame as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gputop.engine.frame import Frame, GpuProcess, GpuRow
+from gputop.engine.frame import GpuProcess, GpuRow
 from gputop.format import clip, escape_text, fit, format_bytes, format_percent
 from gputop.ui.model.look import Glyphs, Line
 
@@ -39,12 +39,6 @@ _COLUMNS = (
     _share("DEC%", "decoder_percent"),
 )
 _INSTANCE = _Column("INST", 5, lambda _, row: "-" if row.gpu_instance is None else str(row.gpu_instance))
-
-
-def everybody(frame: Frame) -> list[Use]:
-    """Who uses any GPU, who uses most of one first."""
-    found = [(gpu, row) for gpu in frame.gpus for row in gpu.processes or ()]
-    return sorted(found, key=lambda use: (-(use[1].sm_percent or 0), -(use[1].memory_bytes or 0)))
 
 
 def table(uses: Sequence[Use], glyphs: Glyphs, *, with_gpu: bool) -> list[Line]:

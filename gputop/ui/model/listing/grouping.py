@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gputop.engine.frame import ProcessRow
-from gputop.ui.model.listing.process_table import belongs, container_id, job
+from gputop.ui.model.listing.process_table import belongs, container_id, job, rank
 
 # what processes can be grouped by, in the order of the key
 GROUPS: Final[dict[str, Callable[[ProcessRow], str]]] = {
@@ -14,6 +14,7 @@ GROUPS: Final[dict[str, Callable[[ProcessRow], str]]] = {
     "container": container_id,
     "pod": lambda row: belongs(row, "pod"),
     "job": job,
+    "rank": lambda row: " ".join(filter(None, (job(row), rank(row)))) if rank(row) else "",
     "gpu": lambda row: ",".join(map(str, row.gpus or ())),
 }
 
