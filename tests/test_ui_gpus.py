@@ -206,16 +206,14 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
     assert re.search(r"4242 .* 2 +alice", page)
 
 
-def test_lines_to_spare_show_who_uses_the_gpus() -> None:
-    """A high screen lists those who use most."""
-    busy = replace(PROCESSES[0], pid=7, sm_percent=90, user="bob", watched=False)
-    rows = (hopper(0), hopper(1, processes=(busy,)))
-    lines = lines_of(screen_of(*rows, size=(200, 50)), (200, 50))
-    first = next(at for at, line in enumerate(lines) if re.search("GPU +PID TYPE", line))
-    assert re.search(r"1 +7 +C +9\.0G +90 +10 .* bob +\[docker 0123456789ab\] python", lines[first + 1])
-    assert re.search(r"0 +4242 +C .* alice ", lines[first + 2])
-    assert any("+1 process " in line for line in lines), "that of which there is nothing known"
-    assert not any("PID TYPE" in line for line in lines_of(screen_of(*rows, size=(120, 40))))
+def test_a_gpu_says_its_temperature_at_80_columns_and_its_state_where_there_is_room() -> None:
+    rows = tuple(hopper(index, performance_state=2) for index in range(8))
+    lines = lines_of(screen_of(*rows, size=(80, 24)), (80, 24))
+    heat = f"{rows[0].temperature_celsius}°C"
+    assert sum(line.count(heat) for line in lines) == 8
+    wide = lines_of(screen_of(*rows, size=(250, 70)), (250, 70))
+    assert any(" PERF " in line for line in wide)
+    assert any(" P2 " in line for line in wide)
 
 
 @pytest.mark.slow

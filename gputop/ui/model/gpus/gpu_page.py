@@ -127,5 +127,5 @@ def processes(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
     title: Line = ((f" Processes {len(gpu.processes)}", "title"),)
     if not gpu.processes:
         return [title, ((f" {_NO_PROCESS}", "dim"),)]
-    table = gpu_users.table([(gpu, row) for row in gpu.processes], glyphs, with_gpu=False)
+    table = gpu_users.table([(gpu, row) for row in gpu.processes], glyphs)
     return [title, *table, *(((f" {text}", "warn"),) for text in gpu_text.idle_holders(gpu, glyphs))]

@@ -28,7 +28,6 @@ def _share(title: str, key: str) -> _Column:
     return _Column(title, 5, text)
 
 
-_GPU = _Column("GPU", 4, lambda gpu, _: str(gpu.index))
 _COLUMNS = (
     _Column("PID", 8, lambda _, row: str(row.pid)),
     _Column("TYPE", 5, lambda _, row: escape_text(row.kind)),
@@ -41,15 +40,14 @@ _COLUMNS = (
 _INSTANCE = _Column("INST", 5, lambda _, row: "-" if row.gpu_instance is None else str(row.gpu_instance))
 
 
-def table(uses: Sequence[Use], glyphs: Glyphs, *, with_gpu: bool) -> list[Line]:
+def table(uses: Sequence[Use], glyphs: Glyphs) -> list[Line]:
     """A heading and a line for each use; those that are not watched are dim.
 
     Args:
         uses: In the order in which they are shown; one at least.
         glyphs: The signs to draw with.
-        with_gpu: Whether to say which GPU.
     """
-    columns = [*([_GPU] if with_gpu else []), *_COLUMNS]
+    columns = [*_COLUMNS]
     columns += [_INSTANCE] if any(gpu.mig_enabled for gpu, _ in uses) else []
     longest = max(len(_user(row, glyphs)) for _, row in uses)
     user = max(_USER_LEAST, min(longest, _USER_MOST))
