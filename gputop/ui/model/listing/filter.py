@@ -1,4 +1,4 @@
-"""A limit on what work may take of a CPU that has no limit of its own: regular expressions."""
+"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x job:4711``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a process is beyond its user, as text: container, pod, job, rank; "" where it is not known."""
+"""The process table: one row a watched process, exited ones dimmed, those in a storm marked."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ def rank(row: ProcessRow) -> str:
     number, size = belongs(row, "rank"), belongs(row, "world_size")
     return f"{number}/{size}" if number and size else number
 
-
-# The process table: one row a watched process, exited ones dimmed, those in a storm marked.
 
 WAITING = (
     "Waiting for a process that uses CUDA.",
