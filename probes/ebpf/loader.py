@@ -22,7 +22,7 @@ from probes.schema import NO_PYTHON
 
 _BPF = Path(__file__).resolve().parent / "bpf"
 SOURCES = (
-    "base.h", "reads.h", "gputop.c", "arguments.h", "shapes.c", "calls.c", "communicators.c", "scheduler.c",
+    "base.h", "reads.h", "sites.h", "gputop.c", "arguments.h", "shapes.c", "calls.c", "communicators.c", "scheduler.c",
 )  # fmt: skip
 
 MAX_THREADS = 16384
@@ -191,7 +191,9 @@ def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = 
 CALLS, CALLS_OF_SESSIONS = ("on_entry", "on_return"), ("on_call",)
 RARE = ("on_joining", "on_joined")
 UPROBES = CALLS + RARE  # where the kernel has no sessions
-MAPS = ("events", "threads", "procs", "slots", "cpus", "line_programs", "leave_programs")
+MAPS = (
+    "events", "threads", "procs", "slots", "cpus", "line_programs", "leave_programs", "sites", "site_states",
+)  # fmt: skip
 TRACEPOINTS: dict[str, str] = {
     "sched_switch": "on_switch",
     "sched_waking": "on_waking",

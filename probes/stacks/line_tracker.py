@@ -339,6 +339,7 @@ class Lines(Hears):
         pythons = self._programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
             bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
+            programs.forget_places(self._others, pid)
 
     def _problem(self, pid: int, why: str) -> None:
         if (pid, why) in self._told or not self._wanted(pid):

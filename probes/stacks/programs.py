@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,10 @@ from probes.ebpf.build import btf
 from probes.ebpf.module import Module, outside
 
 TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
-SOURCES = ("base.h", "reads.h", "python.c", "native.c", "lines.c", "kernels.c")
+SOURCES = ("base.h", "reads.h", "sites.h", "python.c", "native.c", "lines.c", "kernels.c")
 UPROBES = ("on_python", "on_code_free", "on_loader", "on_line", "on_naming", "on_named")
 MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
-OTHERS = ("procs", "threads", "stopped")  # maps of the other programs, as far as they have them
+OTHERS = ("procs", "threads", "stopped", "sites", "site_states")  # maps of the other programs, as far as they have them
 TRACEPOINTS = {
     "sched_process_fork": "on_python_fork",
     "sched_process_exec": "on_python_exec",
@@ -26,6 +27,7 @@ TRACEPOINTS = {
 }
 
 WITH_MAY_GOTO = 6, 9  # Linux
+_SITE_STATES = 4096  # as in sites.h
 MAX_CODES = 65536  # Python functions that are known at a time
 STACK_BYTES = 8 << 20  # room for what is told of them between two marks
 
@@ -115,6 +117,12 @@ def join(programs: loader.Programs, lines: LinePrograms) -> None:
     for name, program in (("line_programs", lines.uprobes["on_line"]), ("leave_programs", lines.leave)):
         if program is not None:
             bpfcall.update(programs.maps[name], struct.pack("<I", 0), struct.pack("<I", program))
+
+
+def forget_places(programs: loader.Programs, pid: int) -> None:
+    """What is kept of native calls of this process holds no longer: it has an interpreter. Raises OSError."""
+    slot = struct.pack("<I", pid & (_SITE_STATES - 1))
+    bpfcall.update(programs.maps["site_states"], slot, struct.pack("<QQ", time.monotonic_ns(), pid))
 
 
 def part(programs: loader.Programs) -> None:

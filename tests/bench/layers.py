@@ -1,4 +1,7 @@
-"""What a launch costs whose runtime call makes the driver's, against empty pairs of probes on both."""
+"""What a call costs whose runtime function calls the driver's, against empty pairs of probes on both.
+
+A launch, and a synchronising call of a native program with its line, as it is by default, and without.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,55 @@ from statistics import median
 from probes.code import libraries
 from tests.bench.calls import BATCHES, CALLS, ROUNDS, Empty, Gputop
 from tests.bench.rows import Row
-from tests.bench.workload import LIGHT, Apart, Driver, build_both_layers
+from tests.bench.workload import COUNTED, FRAMES, LIGHT, OWN_FRAMES, Apart, Driver, build_both_layers
 
-LAUNCH = LIGHT["cudaLaunchKernel"]
+LAUNCH, SYNC = LIGHT["cudaLaunchKernel"], COUNTED["cudaStreamSynchronize"]
 LAYERS = 2
 BOUND = 1.05  # of two empty pairs
+SYNC_BOUND, LINE_BOUND = 1.35, 1.40
 
 
 def rows(folder: Path) -> list[Row]:
-    """One row: a launch with both layers."""
+    """A row each: a launch, a synchronising call without its line, and with it from a place met before."""
     runtime, below, program = build_both_layers(folder / "layers")
     found = [libraries.target(path) for path in (runtime, below)]
     over, under = (one for one in found if one is not None)
-    with Apart() as place, Driver(program, place.cpu) as driver:
-        empty, gputop = Empty(over, under), Gputop(over, driver.pid)
-        gputop.also(under)
-        times: list[tuple[float, float, float]] = []
+    with Apart() as place, Driver(program, place.cpu, str(FRAMES - OWN_FRAMES)) as driver:
+        empty = Empty(over, under)
+        without, lined = (Gputop(over, driver.pid, lines) for lines in ("off", "slow"))
+        for one in (without, lined):
+            one.also(under)
+        times: list[dict[str, float]] = []
 
-        def measured() -> float:
-            driver.order(LAUNCH, BATCHES, CALLS)
-            return driver.answer(gputop.drain).fastest_ns
+        def measured(function: int, gputop: Gputop | None = None) -> float:
+            driver.order(function, BATCHES, CALLS)
+            return driver.answer(gputop.drain if gputop else lambda: None).fastest_ns
 
         for _ in range(ROUNDS):
-            bare = measured()
+            costs = {"launch": measured(LAUNCH), "sync": measured(SYNC)}
             with empty.attached():
-                pairs = measured()
-            with gputop.attached():
-                traced = measured()
-            times.append((bare, pairs, traced))
+                costs |= {"launch pairs": measured(LAUNCH), "sync pairs": measured(SYNC)}
+            with without.attached():
+                costs |= {"launch traced": measured(LAUNCH, without), "sync traced": measured(SYNC, without)}
+            with lined.knowing([]):
+                costs["sync lined"] = measured(SYNC, lined)
+            times.append(costs)
         made = ROUNDS * BATCHES * CALLS * LAYERS
-        if (lost := gputop.close()) or gputop.calls != made:
-            raise RuntimeError(f"{gputop.calls} calls seen and {lost} records lost, of {made} calls made")
-    ratio = median((traced - bare) / (pairs - bare) for bare, pairs, traced in times)
-    text = "{:.0f}, {:.0f}, {:.0f} ns".format(*(min(part) for part in zip(*times, strict=True)))
-    return [Row("launch with both layers / empty pairs", ratio, "", BOUND, text)]
+        for one, expected in ((without, 2 * made), (lined, made)):
+            if (lost := one.close()) or one.calls != expected or one.without_line:
+                raise RuntimeError(
+                    f"{one.calls} calls seen, {one.without_line} without their line and {lost} records lost, "
+                    f"of {expected} calls made"
+                )
+    return [
+        _row("launch with both layers / empty pairs", "launch", "launch traced", BOUND, times),
+        _row("sync with both layers / empty pairs", "sync", "sync traced", SYNC_BOUND, times),
+        _row("sync with both layers, native line / empty pairs", "sync", "sync lined", LINE_BOUND, times),
+    ]
+
+
+def _row(title: str, call: str, traced: str, bound: float, times: list[dict[str, float]]) -> Row:
+    pairs = f"{call} pairs"
+    ratio = median((costs[traced] - costs[call]) / (costs[pairs] - costs[call]) for costs in times)
+    text = ", ".join(f"{min(costs[name] for costs in times):.0f}" for name in (call, pairs, traced))
+    return Row(title, ratio, "", bound, f"{text} ns")

@@ -14,12 +14,10 @@ from probes.code import libraries
 from probes.code.interpreter import installed
 from tests.bench.calls import Empty, Gputop
 from tests.bench.rows import Row
-from tests.bench.workload import COUNTED, LIGHT, Apart, Driver, build
+from tests.bench.workload import COUNTED, FRAMES, LIGHT, OWN_FRAMES, Apart, Driver, build
 from tests.ebpf.interpreters import interpreter
 
 BOUND = 4.0
-FRAMES = 16
-_OWN_FRAMES = 4  # of the native program: main, the innermost nested one, batch, call
 ROUNDS = 15
 BATCHES, CALLS = 100, 50
 MINORS = (10, 11, 12, 13, 14, 15)
@@ -67,7 +65,7 @@ def rows(folder: Path) -> list[Row]:
             program.chmod(0o755)
             with Driver(program, place.cpu) as driver:
                 found[minor] = _measure(driver, library, _interpreters(python))
-        with Driver(native, place.cpu, str(FRAMES - _OWN_FRAMES)) as driver:
+        with Driver(native, place.cpu, str(FRAMES - OWN_FRAMES)) as driver:
             without_python = _measure(driver, library, [])
     unit = median(added.entry for added in found.values())
     worst = max(added.captured for added in found.values())

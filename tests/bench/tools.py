@@ -20,7 +20,7 @@ from statistics import median
 from probes.code import libraries
 from tests.bench.calls import Costs, Driver, Empty, Gputop
 from tests.bench.rows import Row
-from tests.bench.workload import COUNTED, LIGHT, Apart, build
+from tests.bench.workload import COUNTED, FRAMES, LIGHT, OWN_FRAMES, Apart, build
 from tests.conftest import missing_for_bpftrace
 from tests.waiting import wait_until
 
@@ -41,10 +41,11 @@ def rows(folder: Path) -> list[Row]:
     library = libraries.target(path)
     assert library is not None
     made = ROUNDS * BATCHES * CALLS * len(FUNCTIONS)
-    with Apart() as place, Driver(program, place.cpu) as driver:
+    with Apart() as place, Driver(program, place.cpu, str(FRAMES - OWN_FRAMES)) as driver:
         lost: dict[str, int] = {}
         tools = _tools(path, folder, driver.pid, lost)
         empty, gputop = Empty(library), Gputop(library, driver.pid, "off")
+        lined = Gputop(library, driver.pid)
         found: list[dict[str, Costs]] = []
         for _ in range(ROUNDS):
             costs = {"": _measure(driver)}
@@ -52,12 +53,15 @@ def rows(folder: Path) -> list[Row]:
                 costs["empty pair"] = _measure(driver)
             with gputop.attached():
                 costs["gputop"] = _measure(driver, gputop)
+            with lined.knowing([]):
+                costs["gputop with lines"] = _measure(driver, lined)
             for name, tool in tools.items():
                 with tool():
                     costs[name] = _measure(driver)
             found.append(costs)
-        if gputop.close() or gputop.calls != made:
-            raise RuntimeError(f"{gputop.calls} calls seen of {made}")
+        for one in (gputop, lined):
+            if one.close() or one.calls != made:
+                raise RuntimeError(f"{one.calls} calls seen of {made}")
     return [_row(name, found, lost.get(name), made) for name in tools]
 
 
@@ -80,7 +84,8 @@ def _row(tool: str, found: list[dict[str, Costs]], lost: int | None, made: int) 
             )
 
         ratios.append(price("gputop") / price(tool))
-        texts.append(f"{name.removeprefix('cuda')} {price('gputop'):.2f} and {price(tool):.2f} empty pairs")
+        ours = f"{price('gputop'):.2f} ({price('gputop with lines'):.2f} with lines)"
+        texts.append(f"{name.removeprefix('cuda')} {ours} and {price(tool):.2f} empty pairs")
     if lost is not None:
         texts.append(f"it lost {lost / made:.1%} of the calls")
     bound = None if tool == HISTOGRAM else BOUND

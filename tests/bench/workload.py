@@ -22,6 +22,8 @@ _POLL_S = 0.02
 LIGHT = {"cudaLaunchKernel": 0, "cudaEventQuery": 1, "cudaEventRecord": 2}
 COUNTED = {"cudaStreamSynchronize": 3, "cudaMemcpyAsync": 4, "cudaMalloc": 5}
 IN_TURN = 6
+FRAMES = 16  # between main and the call, where stacks are walked
+OWN_FRAMES = 4  # of the native program: main, the innermost nested one, batch, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def build_both_layers(folder: Path) -> tuple[Path, Path, Path]:
-    """The same where a launch of the runtime calls the driver's; the second path is the driver's library."""
+    """The same where launches and synchronising calls of the runtime call the driver's; the second path is the driver's library."""
     folder.mkdir()
     below = _library(folder, _DRIVER_LIBRARY, "cuda.c")
     library = _library(folder, _LIBRARY, "cudart.c", "-DBOTH_LAYERS", below, "-Wl,-rpath,$ORIGIN")

@@ -178,8 +178,15 @@ static __always_inline int entered(struct pt_regs *ctx, bool session)
 	t->called = 1;
 	/* a lower layer's call inside is made by the same line */
 	if (WANTS_LINE(cookie) && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack)) {
-		f->stack = NO_PYTHON;
-		line_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines yet */
+		u32 slot = pid & (SITE_STATES - 1);
+		u64 site = site_of(site_states.lookup(&slot), pid, RETURN_ADDRESS, sp, REG_FP), known = 0;
+		if (site) {
+			slot = site_slot(site);
+			known = known_stack(sites.lookup(&slot), site);
+		}
+		f->stack = known ? known : NO_PYTHON;
+		if (!known)
+			line_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines yet */
 	}
 	f->start = bpf_ktime_get_ns();
 	return 0;

@@ -24,6 +24,8 @@ BPF_F_TABLE("array", u32, struct slots, slots, 1, 1 << 10 /* BPF_F_MMAPABLE */);
 BPF_ARRAY(cpus, struct cpu, MAX_CPUS);
 BPF_TABLE("lru_hash", u32, u32, named, 4096);
 BPF_ARRAY(blank, struct thread, 1); /* zeroes, too many for the stack */
+BPF_ARRAY(sites, struct site, SITES); /* lines.c writes it */
+BPF_ARRAY(site_states, struct site_state, SITE_STATES);
 BPF_PROG_ARRAY(line_programs, 1);   /* on_line of lines.c, once it is there */
 BPF_PROG_ARRAY(leave_programs, 1);  /* on_leave, likewise: programs of two types need two arrays */
 #ifdef OUTLIVES /* perf events: the last one is detached some time after gputop, see probes/ebpf/detacher.py */

@@ -17,6 +17,18 @@ static __always_inline bool is_stopped(void)
 #endif
 }
 
+/* What was kept of a process's places holds no longer. */
+static __always_inline void forget_places(u32 pid, u32 python)
+{
+	u32 slot = pid & (SITE_STATES - 1);
+	struct site_state *s = OTHERS(SITE_STATES_FD, &slot);
+	if (!s)
+		return;
+	if (python)
+		s->python = python;
+	s->since = bpf_ktime_get_ns();
+}
+
 static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 {
 	u32 zero = 0;
@@ -142,19 +154,17 @@ int on_line(struct pt_regs *ctx)
 	if (!t)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
-	u64 site = pythons.lookup(&pid) ? 0 : site_of(pid, RETURN_ADDRESS, REG_SP, REG_FP), known = known_stack(site);
-	if (known) {
-		f->stack = known;
-		f->start = bpf_ktime_get_ns();
-		return 0;
-	}
+	u32 slot = pid & (SITE_STATES - 1);
+	u64 site = site_of(OTHERS(SITE_STATES_FD, &slot), pid, RETURN_ADDRESS, REG_SP, REG_FP); /* before the walk */
 	struct stack_head natives = {.pid = pid};
 	u64 chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
 	u64 stack = mixed_stack(pid, tid, REG_SP, 0, chain ? &natives : 0, chain);
 	if (stack == NO_PYTHON && chain)
 		stack = native_stack(&natives, chain, 0);
-	if (site && stack >= FIRST_STACK)
-		keep_stack(site, stack);
+	if (site && stack >= FIRST_STACK && !pythons.lookup(&pid)) {
+		slot = site_slot(site);
+		keep_stack(OTHERS(SITES_FD, &slot), site, stack);
+	}
 	f->stack = stack;
 	f->start = bpf_ktime_get_ns();
 	return 0;
@@ -224,8 +234,10 @@ static __always_inline void know(u32 pid, u32 row, struct interpreter *o, u64 bi
 	if (!find_slot(&p, o, bias, base))
 		return;
 	u64 state = state_of(&p, base);
-	if (state && user_u64(state + o->thread_id) == base)
+	if (state && user_u64(state + o->thread_id) == base) {
 		pythons.insert(&pid, &p); /* or user space was faster: threads may have its serial already */
+		forget_places(pid, pid);
+	}
 #endif
 }
 
@@ -278,8 +290,10 @@ int on_loader(struct pt_regs *ctx)
 		return 0;
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct native *p = natives.lookup(&pid);
-	if (p)
+	if (p) {
 		__sync_fetch_and_add(&p->generation, 1);
+		forget_places(pid, 0);
+	}
 	return 0;
 }
 
@@ -303,7 +317,19 @@ int on_python_fork(struct bpf_raw_tracepoint_args *ctx)
 	struct python copy = *p;
 	copy.serial = bpf_ktime_get_ns() ^ child_id << 32;
 	pythons.update(&child_pid, &copy);
+	forget_places(child_pid, child_pid);
 	return 0;
+}
+
+static __always_inline void forget_program(u32 pid)
+{
+	u32 slot = pid & (SITE_STATES - 1);
+	struct site_state *s = OTHERS(SITE_STATES_FD, &slot);
+	if (s && s->python == pid)
+		s->python = 0;
+	pythons.delete(&pid);
+	if (!natives.delete(&pid))
+		forget_places(pid, 0);
 }
 
 int on_python_exec(struct bpf_raw_tracepoint_args *ctx)
@@ -312,8 +338,7 @@ int on_python_exec(struct bpf_raw_tracepoint_args *ctx)
 	u32 tid = bpf_get_current_pid_tgid();
 	scratches.delete(&tid);
 	scratches.delete(&old_tid);
-	pythons.delete(&pid);
-	natives.delete(&pid);
+	forget_program(pid);
 	return 0;
 }
 
@@ -324,9 +349,7 @@ int on_python_exit(struct bpf_raw_tracepoint_args *ctx)
 	bpf_probe_read_kernel(&signal, 8, (char *)get_current_task_btf() + TASK_SIGNAL / 8);
 	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
 	scratches.delete(&tid);
-	if (!live) {
-		pythons.delete(&pid);
-		natives.delete(&pid);
-	}
+	if (!live)
+		forget_program(pid);
 	return 0;
 }

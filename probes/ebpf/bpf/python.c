@@ -12,7 +12,6 @@
 #define MAX_STEPS 96    /* to tell a stack: frames and parts of tables */
 #define NO_CODE 3       /* owners from here on have frames without code: FRAME_OWNED_BY_CSTACK, _INTERPRETER */
 #define TAG_BITS 3ULL   /* of a reference in a frame: how its count of references is kept, from 3.14 on */
-#define STACK_SPAN (8ULL << 20)
 #define STRING_LENGTH 16
 #define STRING_STATE 32
 #define BYTES_SIZE 16
@@ -65,12 +64,6 @@ BPF_TABLE("hash", struct code_key, u64, seen, MAX_CODES); /* -> generation */
 BPF_TABLE("lru_hash", u64, u32, told, 32768);             /* stacks */
 BPF_ARRAY(generations, u64, GENERATIONS);
 BPF_ARRAY(full, u64, 1); /* when `seen` had no room: for a while no code is sent in vain */
-
-static __always_inline u64 mix(u64 hash, u64 value)
-{
-	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ (hash >> 29);
-}
 
 static __always_inline u32 generation_slot(u64 serial, u64 code)
 {
