@@ -19,6 +19,7 @@ _TIMEOUT_S = 300
 _LONG = (
     "explain",
     "jump",
+    "keys",
     "slowdown",
     "explanation",
     "births",

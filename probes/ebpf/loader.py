@@ -22,7 +22,8 @@ from probes.schema import NO_PYTHON
 
 _BPF = Path(__file__).resolve().parent / "bpf"
 SOURCES = (
-    "base.h", "reads.h", "sites.h", "gputop.c", "arguments.h", "shapes.c", "calls.c", "communicators.c", "scheduler.c",
+    "base.h", "reads.h", "sites.h", "gputop.c", "arguments.h", "shapes.c", "calls.c", "communicators.c",
+    "scheduler.c",
 )  # fmt: skip
 
 MAX_THREADS = 16384

@@ -19,7 +19,13 @@ TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred tim
 SOURCES = ("base.h", "reads.h", "sites.h", "python.c", "native.c", "lines.c", "kernels.c")
 UPROBES = ("on_python", "on_code_free", "on_loader", "on_line", "on_naming", "on_named")
 MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
-OTHERS = ("procs", "threads", "stopped", "sites", "site_states")  # maps of the other programs, as far as they have them
+OTHERS = (
+    "procs",
+    "threads",
+    "stopped",
+    "sites",
+    "site_states",
+)  # maps of the other programs, as far as they have them
 TRACEPOINTS = {
     "sched_process_fork": "on_python_fork",
     "sched_process_exec": "on_python_exec",

@@ -45,7 +45,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def build_both_layers(folder: Path) -> tuple[Path, Path, Path]:
-    """The same where launches and synchronising calls of the runtime call the driver's; the second path is the driver's library."""
+    """The same where launch and synchronisation call the driver; the second path is the driver's library."""
     folder.mkdir()
     below = _library(folder, _DRIVER_LIBRARY, "cuda.c")
     library = _library(folder, _LIBRARY, "cudart.c", "-DBOTH_LAYERS", below, "-Wl,-rpath,$ORIGIN")

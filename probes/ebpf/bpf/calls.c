@@ -179,7 +179,7 @@ static __always_inline int entered(struct pt_regs *ctx, bool session)
 	/* a lower layer's call inside is made by the same line */
 	if (WANTS_LINE(cookie) && !(depth && call_at(t, depth - 1)->rank > rank && call_at(t, depth - 1)->stack)) {
 		u32 slot = pid & (SITE_STATES - 1);
-		u64 site = site_of(site_states.lookup(&slot), pid, RETURN_ADDRESS, sp, REG_FP), known = 0;
+		u64 site = site_of(ctx, site_states.lookup(&slot), pid), known = 0;
 		if (site) {
 			slot = site_slot(site);
 			known = known_stack(sites.lookup(&slot), site);

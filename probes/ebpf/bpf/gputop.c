@@ -2,7 +2,7 @@
  *
  * probes/ebpf/loader.py puts the record layout (probes/schema.py), the offsets of kernel structures
  * (probes/ebpf/build/btf.py), the registers of the architecture (probes/ebpf/build/registers.py), the
- * limits, base.h and reads.h in front of this text, and arguments.h, calls.c and scheduler.c behind it. No
+ * limits, base.h, reads.h and sites.h in front of this text, and arguments.h, calls.c and scheduler.c behind it. No
  * kernel header is needed.
  *
  * One entry of `threads` per watched thread holds both its open calls and its place in the

@@ -155,7 +155,7 @@ int on_line(struct pt_regs *ctx)
 		return 0;
 	struct call *f = call_at(t, t->depth - 1);
 	u32 slot = pid & (SITE_STATES - 1);
-	u64 site = site_of(OTHERS(SITE_STATES_FD, &slot), pid, RETURN_ADDRESS, REG_SP, REG_FP); /* before the walk */
+	u64 site = site_of(ctx, OTHERS(SITE_STATES_FD, &slot), pid); /* as it is before the walk */
 	struct stack_head natives = {.pid = pid};
 	u64 chain = native_chain(ctx, &natives, RETURN_ADDRESS, 0);
 	u64 stack = mixed_stack(pid, tid, REG_SP, 0, chain ? &natives : 0, chain);

@@ -9,6 +9,7 @@
 #define SITES 8192
 #define SITE_STATES 4096
 #define SITE_CALLERS 3 /* one of them may be the kernel's page for returns, in place of a function that is traced */
+#define SITE_WORDS 16 /* of the stack, a power of two */
 #define SITE_FIRST 16
 #define SITE_AGAIN 64
 
@@ -43,18 +44,27 @@ struct frame_words {
 	u64 caller;
 };
 
-/* What a place is known by; 0 where none is kept. */
-static __always_inline u64 site_of(struct site_state *state, u32 pid, u64 caller, u64 sp, u64 fp)
+/* What a place is known by; 0 where none is kept. The stack's top is read at once: most frames lie there. */
+static __always_inline u64 site_of(struct pt_regs *ctx, struct site_state *state, u32 pid)
 {
-	if (!state || state->python == pid)
+	u64 near[SITE_WORDS + 1], sp = REG_SP, fp = REG_FP;
+	if (!state || state->python == pid || bpf_probe_read_user(near, sizeof(near), (void *)sp))
 		return 0;
-	u64 key = mix(mix(state->since, (u64)pid << 32 ^ caller), sp);
+	u64 key = mix(mix(state->since, (u64)pid << 32 ^ RETURN_IN(near)), sp);
 #pragma unroll
 	for (int i = 0; i < SITE_CALLERS; i++) {
 		struct frame_words words;
-		/* else the register holds anything: its code keeps no frame pointer */
-		if (fp - sp >= STACK_SPAN || bpf_probe_read_user(&words, sizeof(words), (void *)fp))
+		u64 above = fp - sp;
+		if (above >= STACK_SPAN)
+			break; /* the register holds anything: its code keeps no frame pointer */
+		if (above < 8 * SITE_WORDS && !(above & 7)) {
+			u64 place = above / 8;
+			asm volatile("" : "+r"(place));
+			words.next = near[place & (SITE_WORDS - 1)];
+			words.caller = near[(place & (SITE_WORDS - 1)) + 1];
+		} else if (bpf_probe_read_user(&words, sizeof(words), (void *)fp)) {
 			break;
+		}
 		key = mix(key, fp ^ words.caller * 0xc2b2ae3d27d4eb4fULL);
 		fp = words.next;
 	}

@@ -21,6 +21,7 @@ _X86_64: dict[str, str] = {
     "REG_RETURN": "ctx->ax",
     "RETURN_POPS": "8",
     "RETURN_ADDRESS": "user_u64(ctx->sp)",
+    "RETURN_IN(stack)": "(stack)[0]",  # the same, of a copy of the stack from its pointer on
     # whether an open call that was entered at this stack pointer can still return
     "WILL_RETURN(sp)": "IS_TRAMPOLINE(user_u64(sp))",
     # whether eight bytes of code end in a call: e8, or ff /2 with an operand of 1 to 6 bytes
@@ -48,6 +49,7 @@ _AARCH64: dict[str, str] = {
     "REG_RETURN": "ctx->regs[0]",
     "RETURN_POPS": "0",
     "RETURN_ADDRESS": "ctx->regs[30]",
+    "RETURN_IN(stack)": "ctx->regs[30]",
     "IS_CALL(code)": "((((code) >> 32 & 0xfc000000) == 0x94000000)"  # bl, blr
     " | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
     "WILL_RETURN(sp)": "1",  # the address was in a register: the stack does not tell
