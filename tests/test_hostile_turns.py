@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ from probes.files.mmap_events import Mapped
 from probes.files.shared_pages import SharedPages
 from probes.files.untrusted_files import File, FileIdentity
 from probes.observe.fair_queue import MOST_WAITING, Turns
-from probes.observe.scanner import AT_ONCE, MOST_OF_ONE_USER, Scanner
-from probes.process import users
+from probes.observe.scanner import AT_ONCE, FEW, MOST_OF_ONE_USER, Scanner
+from probes.process import privileges, users
+from probes.process.privileges import Capability
 from probes.source import PROBLEM, Sample
 
 USERS = 24
@@ -48,6 +49,7 @@ def attaches() -> Attaches:
 def scanner(attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scanner]:
     """One for whose processes are those of users by their numbers: process 1,000 times the user, and more."""
     monkeypatch.setattr(users, "of", lambda pid: pid // 1000)
+    monkeypatch.setattr(privileges, "held", lambda: frozenset(Capability))
     made = Scanner(attaches, None, lambda _pid: True, lambda: (), lambda _sample: None, everyone=True)  # type: ignore[arg-type]
     yield made
     made._pages.close()
@@ -248,19 +250,22 @@ class Holds(Attaches):
     def files(self) -> list[tuple[Target, File]]:
         return [*self.held.values()]
 
-    def release(self, identity: tuple[int, int]) -> None:
-        self.held.pop(identity)[1].close()
+    def release(self, identities: Iterable[tuple[int, int]]) -> None:
+        for identity in identities:
+            self.held.pop(identity)[1].close()
 
 
+@pytest.mark.mainly("removed")
+@pytest.mark.parametrize("left", ["removed", "still there"])
 def test_libraries_that_came_and_went_take_nothing(
-    scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    left: str, scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day of builds and containers: each had its libraries, and what is gone is let go of."""
+    """A day of builds and containers: each had its libraries, and what no process maps is let go of."""
     holds = Holds()
     monkeypatch.setattr("probes.observe.scanner.FEW", 0)
     scanner._attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
-    monkeypatch.setattr(libraries, "mappings", lambda _pids: iter(alive))
+    monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
     kept = mapped(tmp_path, 1, 2)
     scanner._notice(kept)
     scanner._work(60.0)
@@ -272,13 +277,13 @@ def test_libraries_that_came_and_went_take_nothing(
         scanner._notice([one])
         scanner._work(60.0)
         assert one.file in holds.held, "there is room for each"
-        alive[:] = [one]
-        os.unlink(one.path)
+        alive[:] = [one, *kept]
+        if left == "removed":
+            os.unlink(one.path)
         scanner.sweep()
         assert one.file in holds.held, "it is mapped"
-        alive.clear()
-        for _ in range(3):
-            scanner.sweep()
+        alive[:] = kept
+        scanner.sweep()
         assert one.file not in holds.held
     assert set(holds.held) == {one.file for one in kept}
     assert len(os.listdir("/proc/self/fd")) == before
@@ -286,3 +291,44 @@ def test_libraries_that_came_and_went_take_nothing(
     assert scanner._quota._taken[1] == 2
     for _target, file in holds.files():
         file.close()
+
+
+def test_a_few_libraries_stay_probed_for_the_next_program(
+    scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = Holds()
+    scanner._attachments = holds  # type: ignore[assignment]
+    monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(()))
+    for number in range(3 * FEW):
+        (folder := tmp_path / str(number)).mkdir()
+        last = mapped(folder, 1, 1, content=number.to_bytes(2, "little") * 4096)
+        scanner._notice(last)
+        scanner._work(60.0)
+        scanner.sweep()
+        assert len(holds.held) <= FEW + 1
+    assert last[0].file in holds.held
+    monkeypatch.setattr("probes.observe.scanner.FEW", 0)
+    monkeypatch.setattr(privileges, "held", frozenset)
+    scanner.sweep()
+    assert holds.held, "whose mappings cannot be read may map it"
+    for _target, file in holds.files():
+        file.close()
+
+
+def test_one_file_in_container_after_container_counts_once(
+    scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shows it under a device of its own: those of ended ones keep nobody out."""
+    alive: list[Mapped] = []
+    monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
+    monkeypatch.setattr(scanner._pages, "known", lambda _file: True)
+    monkeypatch.setattr(scanner._attachments, "files", list, raising=False)
+    monkeypatch.setattr(scanner._attachments, "release", list, raising=False)
+    for number in range(3 * MOST_OF_ONE_USER):
+        (folder := tmp_path / str(number)).mkdir()
+        alive[:] = mapped(folder, 1, 1)
+        scanner._notice(alive)
+        scanner._work(60.0)
+        assert alive[0].file in scanner._identities, "there is room for each"
+        scanner.sweep()
+    assert len(scanner._aliases) <= FEW + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -143,11 +143,14 @@ def mapped(pids: Iterable[int]) -> Iterator[Target]:
     yield from filter(None, map(reach, mappings(pids)))
 
 
-def mappings(pids: Iterable[int]) -> Iterator[Mapped]:
-    """The mappings themselves, each library once for each process."""
+def mappings(pids: Iterable[int], also: Collection[str] = ()) -> Iterator[Mapped]:
+    """The mappings themselves, each library once for each process, and files at the paths ``also``."""
     for pid in pids:
         seen: set[tuple[int, int]] = set()
-        for mapping in maps.read(pid, lambda _rights, path: classify(file_name(path)) is not None):
+        for mapping in maps.read(
+            pid,
+            lambda _rights, path: classify(file_name(path)) is not None or path.removesuffix(_GONE) in also,
+        ):
             if mapping.file not in seen:
                 seen.add(mapping.file)
                 yield mapping

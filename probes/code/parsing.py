@@ -170,16 +170,6 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
         raise thread_states.NoSlotError from error
 
 
-def is_removed(file: File) -> bool:
-    """Whether a file has no name any more, so that nobody can find it; False where that is not known."""
-    try:
-        if file_reader.current() is None:
-            return os.fstat(file.descriptor).st_nlink == 0
-        return bool(_asked("removed", [], file, str(file.path)))
-    except (OSError, elf.ElfError):
-        return False
-
-
 def doubt(path: Path, file: File) -> str:
     """Why others than root or us may have a hand in a file; "" where they cannot."""
     asked = file_reader.current()

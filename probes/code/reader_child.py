@@ -105,10 +105,6 @@ def _names(file: Any, what: list[Any]) -> Any:
     return [len(functions), functions.keeping()]
 
 
-def _removed(file: Any, what: list[Any]) -> Any:
-    return os.fstat(file.descriptor).st_nlink == 0
-
-
 def _text(file: Any, what: list[Any]) -> Any:
     from probes.files import source_texts
 
@@ -154,7 +150,6 @@ PARSING: dict[str, Callable[[Any, list[Any]], Any]] = {
     "function": _function,
     "names": _names,
     "text": _text,
-    "removed": _removed,
     "frame": _frame,
     "threads": _threads,
 }

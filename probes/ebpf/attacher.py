@@ -322,14 +322,17 @@ class Attachments:
         with self._lock:
             return [(one.target, one.file) for one in self._of.values()]
 
-    def release(self, identity: tuple[int, int]) -> None:
-        """Probes a file no more, and lets go of it; what comes later may be attached to again."""
+    def release(self, identities: Iterable[tuple[int, int]]) -> None:
+        """Probes these files no more, and lets go of them; what comes later may be attached to again.
+
+        Their links close together: one after the other each waits for the kernel.
+        """
         with self._attaching:
-            library = self._of.pop(identity, None)
-            if library is not None:
-                self._seen.pop(identity, None)
-                self._drop(library)
-                self._close(library.beside)
+            gone = [one for one in (self._of.pop(identity, None) for identity in identities) if one]
+            for library in gone:
+                self._seen.pop(library.target.identity, None)
+            self._close([link for library in gone for link in (*library.links, *library.beside)])
+            for library in gone:
                 library.file.close()
 
     def _drop(self, library: _Library) -> None:
@@ -338,10 +341,10 @@ class Attachments:
 
     def _close(self, links: list[int]) -> None:
         with self._lock:
-            links = [link for link in links if link in self._links]  # else closed already
-            self._owned.difference_update(links)
-            self._links = [link for link in self._links if link not in links]
-        close_all(links)
+            closing = set(links).intersection(self._links)  # else closed already
+            self._owned -= closing
+            self._links = [link for link in self._links if link not in closing]
+        close_all([*closing])
 
     def held(self, layer: str) -> list[tuple[tuple[int, int], untrusted_files.File, str]]:
         """Identity, file and path of the libraries of a layer that are traced by multi-uprobe links."""

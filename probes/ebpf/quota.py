@@ -47,10 +47,12 @@ class Quota:
             self._files[file] = user
             self._taken[user] += 1
 
-    def give_back(self, file: Identity) -> None:
-        """One is probed no more."""
-        if (user := self._files.pop(file, None)) is not None:
-            self._taken[user] -= 1
+    def give_back(self, file: Identity) -> bool:
+        """One is probed no more; whether its user had too many, and has room again."""
+        if (user := self._files.pop(file, None)) is None:
+            return False
+        self._taken[user] -= 1
+        return user in self._refused
 
 
 def _called(user: int) -> str:

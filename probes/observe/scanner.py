@@ -21,7 +21,8 @@ from probes.files.mmap_events import Mapped, MmapEvents
 from probes.files.shared_pages import SharedPages
 from probes.observe.fair_queue import Turns
 from probes.proc import procfs
-from probes.process import realtime, users
+from probes.process import privileges, realtime, users
+from probes.process.privileges import Capability
 from probes.process.realtime import Latch
 from probes.source import NOTE, PROBLEM, Sample
 from probes.stacks.line_tracker import Lines
@@ -42,8 +43,8 @@ MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
 MOST_OF_ROOT = 512
 AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
-_SWEEP_S, _SWEPT = 5.0, 16  # so often it is seen of so many libraries whether they are removed
-FEW = 16  # libraries, of which that is not asked: most machines have no more
+FEW = 16  # libraries that stay probed though no process maps them: the next run of a program is seen whole
+_SWEEP_S, _SWEEP_SHARE = 5.0, 0.01  # between two looks at who maps what, and what they take of a core
 _SLICE_S = 0.1  # of work, before what has come meanwhile is heard
 _BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
 
@@ -98,7 +99,10 @@ class Scanner:
             lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
         )
         self._turns: Turns[_Work] = Turns()
-        self._swept_s, self._sweep_at = time.monotonic(), 0
+        self._sweep_at = time.monotonic() + _SWEEP_S
+        self._used: dict[tuple[int, int], float] = {}  # when a library was last seen mapped
+        self._pinned: set[tuple[int, int]] = set()  # what is installed: programs to come map it
+        self._aliases: set[tuple[int, int]] = set()  # files that are others under a device of their own
         self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
@@ -114,7 +118,9 @@ class Scanner:
         except OSError as error:
             text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
             self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
-        self._attach(sorted(installed, key=lambda target: libraries.calling_order(target.layer)))
+        first = sorted(installed, key=lambda target: libraries.calling_order(target.layer))
+        self._pinned = {target.identity for target in first}
+        self._attach(first)
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target, 0)
         self._scan(libraries.all_pids())
@@ -144,9 +150,10 @@ class Scanner:
     def _turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
         self._work(_SLICE_S)
-        if not self._turns and time.monotonic() >= self._swept_s + _SWEEP_S:
-            self._swept_s = time.monotonic()
+        if (now := time.monotonic()) >= self._sweep_at:
+            began_s = time.thread_time()
             self.sweep()
+            self._sweep_at = now + max(_SWEEP_S, (time.thread_time() - began_s) / _SWEEP_SHARE)
         asked = file_reader.current()
         self._behind |= asked is not None and asked.given_up.is_due()
         if self._events is None:
@@ -334,34 +341,60 @@ class Scanner:
             with file:
                 if len(self._identities) >= _MOST_FILES:
                     self._identities.clear()
+                    self._aliases.clear()
                 self._identities.add(identity)
                 self._quota.take(user, identity)
-                if not self._pages.known(file):
+                if self._pages.known(file):
+                    self._aliases.add(identity)
+                else:
                     yield replace(target, path=file.path)
 
     def sweep(self) -> None:
-        """Lets go of libraries that are removed and that nobody maps: else each takes descriptors for ever.
+        """Lets go of libraries that no process maps, but for a few: else each takes descriptors for ever.
 
-        Some at a time, since each is asked for, and in turn.
+        Held are those that are mapped, those that are installed, and the ``FEW`` that were mapped last. One
+        that is mapped again is attached to again. Without the right to all mappings nothing is let go of.
         """
         held = self._attachments.files()
-        if len(held) <= FEW:
+        if len(held) <= FEW + len(self._pinned) and len(self._aliases) <= FEW:
             return
-        self._sweep_at = (self._sweep_at + _SWEPT) % len(held)
-        some = (held + held)[self._sweep_at : self._sweep_at + min(_SWEPT, len(held))]
-        removed = [target for target, file in some if parsing.is_removed(file)]
-        if not removed:
+        if Capability.SYS_PTRACE not in privileges.held():
             return
-        mapped = list(libraries.mappings(libraries.all_pids()))
-        inodes, paths = {one.file[1] for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
-        for target in removed:  # devices may be told differently
-            if target.identity[1] not in inodes and target.shown.removesuffix(_GONE) not in paths:
-                _LOG.info("%s was removed, and is not traced any more", target.shown)
-                self._attachments.release(target.identity)
-                self._pages.forget(target.identity)
-                self._quota.give_back(target.identity)
-                self._identities.discard(target.identity)
-                libraries.forget(target.identity)
+        now = time.monotonic()
+        files, paths = self._mapped(target.shown for target, _file in held if target.static)
+        inodes = {inode for _device, inode in files}
+        unused = []
+        for target, _file in held:
+            identity = target.identity
+            if identity[1] in inodes or target.shown.removesuffix(_GONE) in paths:  # devices may differ
+                self._used[identity] = now
+            elif identity not in self._pinned:
+                unused.append((self._used.setdefault(identity, now), target))
+        unused.sort(key=lambda one: one[0], reverse=True)
+        self._release([target for _since, target in unused[FEW:]])
+        for identity in self._aliases - files:  # of containers that ended; one that was not is known again
+            self._aliases.discard(identity)
+            self._forget(identity)
+
+    def _mapped(self, programs: Iterable[str]) -> tuple[set[tuple[int, int]], set[str]]:
+        """Device and inode, and paths, of libraries and of these programs that processes map now."""
+        also = {path.removesuffix(_GONE) for path in programs}
+        mapped = list(libraries.mappings(libraries.all_pids(), also))
+        return {one.file for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
+
+    def _release(self, targets: list[Target]) -> None:
+        self._attachments.release(target.identity for target in targets)
+        for target in targets:
+            _LOG.info("no process maps %s: it is not traced any more", target.shown)
+            self._pages.forget(target.identity)
+            self._programs.pop(target.identity, None)
+            self._used.pop(target.identity, None)
+            self._forget(target.identity)
+
+    def _forget(self, identity: tuple[int, int]) -> None:
+        self._behind |= self._quota.give_back(identity)  # there is room for one that was left out
+        self._identities.discard(identity)
+        libraries.forget(identity)
 
     def _look_again(self, target: Target) -> None:
         """A file was taken away between two looks: once more, by its mapping, if that is still there."""

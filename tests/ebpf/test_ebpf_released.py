@@ -42,5 +42,5 @@ def test_drivers_that_are_removed_take_their_probes_with_them(tmp_path: Path) ->
             attachments.reduce(Reach.ALL)
             assert descriptors() == probed
             copy.unlink()
-            attachments.release(target.identity)
+            attachments.release([target.identity])
             assert descriptors() == before
