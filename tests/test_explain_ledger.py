@@ -12,22 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gputop
 from gputop.analysis.answer.report import Account, Range, Report, joined, settled
 from gputop.analysis.answer.wording import ends_of
 from gputop.analysis.build import explain, ledger_of
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.findings.gap_findings import gathered, lonely, sizes_of
 from gputop.analysis.findings.step_findings import Loops
-from gputop.analysis.ledger import Ledger, merge, report_of
+from gputop.analysis.ledger import LEFT, Ledger, merge, report_of, shared_out
 from gputop.analysis.window import Window
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import Session
 from replay.reader import SessionReader
+from tests import fake_reports
+from tests.cause_stories import STORIES
 from tests.each_recording import FILES as EACH
 from tests.programs import LAUNCH, START, SYNC, US, Program, started
 
 MS = 1_000 * US
 S = 1_000 * MS
+MILLION = 1_000_000
 WORTH = 0.05  # of the time: a loss near the limit of a finding may be one in one way only
 
 
@@ -89,6 +93,46 @@ def test_a_recording_is_explained_the_same_whole_in_parts_and_live(file: object)
     }
     same(whole, live, 0.03)
     same(whole, parts, 0.06)
+    assert all(saved(report) <= report.span_ns for report in (whole, live, parts))
+
+
+def saved(report: Report) -> int:
+    """What all findings promise together."""
+    return sum(one.max_gain_ns for one in report.findings)
+
+
+@pytest.mark.parametrize("file", EACH, ids=lambda one: one.stem)
+@pytest.mark.mainly("numpy-sync", "redundant-to-device")
+def test_savings_of_a_recording_are_no_more_than_its_time(file: Path) -> None:
+    report = gputop.explain(file)
+    assert saved(report) <= report.span_ns
+
+
+@pytest.mark.parametrize("cause", sorted(STORIES))
+def test_savings_of_a_made_up_program_are_no_more_than_its_time(cause: str) -> None:
+    report = STORIES[cause]().report()
+    assert saved(report) <= max(report.span_ns, 1)
+
+
+def test_each_finding_saves_what_those_before_it_leave() -> None:
+    promised = [(3, 6, "more"), (2, 7, "more"), (1, 1, "")]
+    findings = [
+        fake_reports.finding(f"C{place:02}", loss, max_gain_ns=gain * MILLION, gain_because=why)
+        for place, (loss, gain, why) in enumerate(promised, 1)
+    ]
+    told = shared_out(findings, 10 * MILLION)
+    assert [one.max_gain_ns for one in told] == [6 * MILLION, 4 * MILLION, 0]
+    assert [one.gain_because for one in told] == ["more", LEFT, LEFT]
+    assert shared_out(findings, 20 * MILLION) == findings
+    assert shared_out(findings, 0) == findings, "without a GPU's time there is nothing to share"
+
+
+def test_savings_are_the_same_of_all_processes_and_of_one() -> None:
+    report = STORIES["C23"]().report()
+    for finding in report.findings:
+        alone = explain(STORIES["C23"]().evidence(), frozenset({finding.pid}))
+        mine = [one.max_gain_ns for one in report.findings if one.pid == finding.pid]
+        assert [one.max_gain_ns for one in alone.findings] == mine
 
 
 def loop(number: int) -> Program:

@@ -13,7 +13,7 @@ import pytest
 import gputop
 from gputop.analysis.answer.report import Account, Finding, Level, Range, Report
 from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
-from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, overlap, share_text
+from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, share_text
 from gputop.analysis.findings.diagnosis import by_losses, class_of
 from gputop.analysis.window import Verdict, Window
 from gputop.playback.feed import Explained
@@ -95,20 +95,6 @@ def test_what_rests_on_an_assumption_is_not_called_proved() -> None:
     assert "2.15s proved" in report_to_text(of_loss(ASSUMED), 300)
 
 
-def test_savings_that_overlap_say_so_in_every_renderer() -> None:
-    one = replace(fake_reports.finding(), max_gain_ns=700 * MS)
-    other = replace(fake_reports.finding("C12"), max_gain_ns=600 * MS)
-    both = replace(fake_reports.report(one, other), span_ns=S, duration_ns=S)
-    assert overlap(both)
-    for name, shown in renderings(both).items():
-        assert "Savings overlap" in shown, name
-        assert "700ms alone" in shown, name
-    alone = replace(both, findings=(one,))
-    for name, shown in renderings(alone).items():
-        assert "Savings overlap" not in shown, name
-        assert "700ms alone" not in shown, name
-
-
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_the_class_has_the_share_that_its_findings_have(gpus: int) -> None:
     """Eight GPUs of which each loses half: the class took half of the time, not all of it."""
@@ -159,15 +145,12 @@ def test_the_timeline_has_the_idle_range_of_the_why_panel(name: str) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.stem)
 def test_no_recording_contradicts_itself(recording: Path) -> None:
     report = gputop.explain(recording)
-    text = report_to_text(report, 300)
     sure = sum(gpu.account.proved_ns for gpu in report.gpus)
     for finding in report.findings:
         block = finding_block(finding, report)
         assert ("proved, at most" in block.cost) <= (sure > 0), block.cost
         if finding.kind == "idle" and finding is first_idle(report):
             assert cost_text(finding.loss) in block.cost
-    total = sum(finding.max_gain_ns for finding in report.findings)
-    assert ("Savings overlap" in text) == (total > report.span_ns)
     shares = [shown for one in (report.diagnosis,) if one for shown in one.evidence]
     for said in shares:
         if match := re.fullmatch(r"accounts for ([\d.]+)(?:–([\d.]+))? % of the time", said):

@@ -21,7 +21,7 @@ from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionCont
 from gputop.analysis.chains.chain import State
 from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
 from gputop.analysis.evidence.api_classes import H2D, Group
-from gputop.analysis.evidence.columns import Ints, Mask, distinct, length, subtract, union
+from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import ends_with_copy
 
@@ -82,6 +82,7 @@ def _stays(claim: CauseMatch, rows: Ints, *, queued: Ints) -> tuple[Ints, Ints]:
 
 EXCEEDS = 0.1  # of a loss: a gain beyond it wants a reason
 MOST_FIXES = 3  # that are tried one after the other
+GPU_BOUND = 0.02  # of the time that is left: less of it is not the GPU's work
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
 
 
@@ -125,7 +126,9 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
             gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
             gain = min(int(_most_won(scene, claim, loop, [gone]) * whole_ns), _span_ns(scene, claim))
             if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
-                gain = min(gain, int(where.host_ns * (1 + MARGIN)))  # what its advice is about
+                # what its advice is about: all of that function goes, with its kernels
+                most = int(where.host_ns * (1 + MARGIN)), _span_ns(scene, claim)
+                gain = min(max(gain, int(where.host_ns * (1 + EXCEEDS))), *most)
             work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
             finding = replace(finding, max_gain_ns=gain, gain_because=why)
@@ -160,9 +163,13 @@ def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
 def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Sequence[Removal]) -> float:
     """The share of the time that can be won at most without what goes."""
     length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
-    # where threads work side by side, or units differ, kernels may count for longer than the GPU worked
-    busy = min(loop.busy_without(gone), int(_most_work(scene, claim) * part))
-    left = loop.without(gone), busy, loop.queued_without(gone)
+    without, counted = loop.without(gone), loop.busy_without(gone)
+    # where threads work side by side, or steps differ, kernels may count for longer than the GPU worked
+    busy = int(counted * min(1.0, _most_work(scene, claim, loop) / max(loop.busy_ns, 1)))
+    if without - counted <= GPU_BOUND * without:
+        without -= counted - busy
+    queued = int(loop.queued_without(gone) * _not_others(scene, claim.pid))
+    left = without, busy, queued
     stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
     return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
 
@@ -173,12 +180,29 @@ def _span_ns(scene: AttributionContext, claim: CauseMatch) -> int:
     return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
 
 
-def _most_work(scene: AttributionContext, claim: CauseMatch) -> float:
-    """The share of a claim's GPU's span in which it may have worked: what is estimated to be idle is none."""
+def _not_others(scene: AttributionContext, pid: int) -> float:
+    """The share of its submitting threads' time in run queues in which no other process has the CPU.
+
+    Of that there may be less when a cause goes; what other processes have stays theirs.
+    """
+
+    def found() -> float:
+        submitter = scene.evidence.threads.pid[scene.gaps.thread[scene.segments.gap]]
+        shares = scene.thread_shares(scene.own & (submitter == pid))
+        return 1 - min(sum(part for (whose, tid), part in shares.items() if tid and whose != pid), 1.0)
+
+    return scene.once(f"not others {pid}", found)
+
+
+def _most_work(scene: AttributionContext, claim: CauseMatch, loop: Loop) -> int:
+    """How long a claim's GPU may have worked in what is run again, ns: what is not estimated to be idle."""
     device = int(scene.gaps.device[claim.gaps[0]])
-    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
-    idle = next((one.idle_ns for one in scene.analysis.estimates if one.device == device), 0)
-    return 1 - (span.empty_ns + idle) / max(span.span_ns, 1)
+    mine = scene.gaps.device == device
+    parts = [(scene.gaps.begin[mine], scene.gaps.end[mine])]
+    parts += [(one.small.begin, one.small.end) for one in scene.analysis.estimates if one.device == device]
+    idle = union(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    low, high = np.array([loop.low]), np.array([loop.high])
+    return int((high - low - covered(idle, low, high))[0])
 
 
 def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:

@@ -320,6 +320,26 @@ def ranked(findings: Sequence[Finding]) -> list[int]:
     )
 
 
+LEFT = "what the savings above leave of the time"
+
+
+def shared_out(findings: Sequence[Finding], span_ns: int) -> list[Finding]:
+    """The findings, ranked, with savings that add up to at most the time that there is.
+
+    Each saves what those before it leave. Without a GPU's time there is nothing to share.
+    """
+    if not span_ns:
+        return list(findings)
+    made: list[Finding] = []
+    left = span_ns
+    for one in findings:
+        gain = min(one.max_gain_ns, left)
+        left -= gain
+        because = LEFT if made and gain < one.max_gain_ns else one.gain_because
+        made.append(replace(one, max_gain_ns=gain, gain_because=because))
+    return made
+
+
 def report_of(
     ledger: Ledger, pids: frozenset[int] | None = None, why: str = TOO_LONG, between_ns: int = 0
 ) -> Report:
@@ -335,13 +355,15 @@ def report_of(
     idle, span = whole(accounts), sum(one.span_ns for one in accounts)
     entries, events, small_ns = _sorted_out(ledger, accounts)
     loops = max(ledger.loops.values(), key=lambda one: one.count, default=None)
-    told = [
+    found = [
         (entry.finding(ledger.parts, loops.count if loops is not None else 0), entry.kind)
         for entry in entries
-        if entry.example is not None and (pids is None or entry.example.pid in pids)
+        if entry.example is not None
     ]
-    told = [told[place] for place in ranked([finding for finding, _kind in told])]
-    findings, kinds = [finding for finding, _kind in told], [kind for _finding, kind in told]
+    found = [found[place] for place in ranked([finding for finding, _kind in found])]
+    findings = shared_out([finding for finding, _kind in found], span)
+    told = [place for place, one in enumerate(findings) if pids is None or one.pid in pids]
+    findings, kinds = [findings[place] for place in told], [found[place][1] for place in told]
     diagnosis = _diagnosis(ledger, findings, kinds, sum(event.ns for event in events), accounts)
     events = [event for event in events if pids is None or event.pid in pids]
     steps = step_facts(loops, findings, gpus=bool(accounts)) if loops is not None else None

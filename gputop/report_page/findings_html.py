@@ -11,7 +11,6 @@ from gputop.analysis.answer.wording import (
     RULED_OUT,
     finding_block,
     link_figures,
-    overlap_text,
     remainder,
     steps_text,
     storm_text,
@@ -107,7 +106,8 @@ def _chain(chain: tuple[Link, ...]) -> str:
 
 def rest(report: Report) -> str:
     """What a change wins in turn, single events, and what is not counted or not known."""
-    said = "".join(f"<p>{sentence(one)}</p>" for one in (what_if_text(report), overlap_text(report)) if one)
+    left = what_if_text(report)
+    said = f"<p>{sentence(left)}</p>" if left else ""
     events = "".join(_event(event) for event in report.events)
     told = {key for key, _words, _ns in remainder(report)}
     parts = [f"{words} {figure(key, ns, format_ns(ns))}" for key, words, ns in remainder(report)]

@@ -91,8 +91,8 @@ class Finding:
         api: The call to look at.
         evidence: Sentences with their figures.
         ruled_out: What it is not, with the figures that say so.
-        max_gain_ns: The most that the advised change can win.
-        gain_because: Why that is more than the loss; "" where it is not.
+        max_gain_ns: The most that the advised change can win, after those of the findings before it.
+        gain_because: Why that is more than the loss, or less than without those; "" where it is neither.
         moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.

@@ -27,7 +27,6 @@ from gputop.analysis.answer.wording import (
     finding_block,
     idle_words,
     levels_used,
-    overlap_text,
     remainder_text,
     steps_text,
     storm_text,
@@ -246,7 +245,7 @@ def report_to_text(report: Report, width: int = 100) -> str:
         lines += _wrapped(said, width, "")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
-    if said := " ".join(filter(None, (what_if_text(report), overlap_text(report)))):
+    if said := what_if_text(report):
         lines += ["", *_wrapped(said, width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
@@ -374,7 +373,8 @@ def report_to_markdown(report: Report) -> str:
         lines.append(f"- {harmless(steps_text(report.steps))}")
         if report.steps.growth is not None:
             lines.append(f"- {harmless(report.steps.growth.text())}")
-    lines += [f"- {harmless(said)}" for said in (what_if_text(report), overlap_text(report)) if said]
+    if said := what_if_text(report):
+        lines.append(f"- {harmless(said)}")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding(number, finding, report)]
     if not report.findings:

@@ -153,28 +153,13 @@ def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
 
 
 def saves_text(finding: Finding, report: Report) -> str:
-    """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``; "alone" where savings overlap."""
+    """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``."""
     step = saved_of_step(finding, report)
-    alone = " alone" if overlap(report) else ""
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
     because = f" ({finding.gain_because})" if finding.gain_because else ""
     joules = saved_joules(finding, report)
     energy = f" ({format_joules(joules)})" if joules is not None else ""
-    return f"saves up to {format_ns(finding.max_gain_ns)}{energy}{alone}{each}{because}"
-
-
-def overlap(report: Report) -> bool:
-    """Whether the savings add up to more than the time there is."""
-    return sum(finding.max_gain_ns for finding in report.findings) > report.span_ns
-
-
-def overlap_text(report: Report) -> str:
-    """That savings do not add up, "" where they may."""
-    return (
-        "Savings overlap: each is that of one fix alone, and together they are less than their sum."
-        if overlap(report)
-        else ""
-    )
+    return f"saves up to {format_ns(finding.max_gain_ns)}{energy}{each}{because}"
 
 
 # -- blocks -------------------------------------------------------------------------------------------

@@ -259,14 +259,19 @@ def _stacks(claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _checking(claim: CauseMatch) -> Ints:
-    """The launches that compare a gradient and look for what differs: the two before each read."""
+    """What looks for a NaN in a gradient: the two launches before each read, and what is cleared for them."""
     scene, calls = claim.scene, claim.scene.evidence.calls
-    reads = distinct(scene.gap_facts.read_row[claim.gaps])
-    before = np.concatenate([reads - number for number in range(1, _CHECKS + 1)])
-    thread = np.tile(calls["row"][reads], _CHECKS)
-    before, thread = before[before >= 0], thread[before >= 0]
-    launches = scene.evidence.group_of(before) == Group.LAUNCH
-    return distinct(before[launches & (calls["row"][before] == thread)])
+    row = distinct(scene.gap_facts.read_row[claim.gaps])
+    row = row[row >= 0]
+    thread, launches, found = calls["row"][row], np.zeros(len(row), np.int64), [row[:0]]
+    for _ in range(_CHECKS * 2):
+        row = row - 1
+        group = scene.evidence.group_of(np.maximum(row, 0))
+        goes_on = (row >= 0) & (calls["row"][np.maximum(row, 0)] == thread) & (launches < _CHECKS)
+        goes_on &= np.isin(group, [int(Group.LAUNCH), int(Group.SET)])
+        row, thread, launches = row[goes_on], thread[goes_on], (launches + (group == Group.LAUNCH))[goes_on]
+        found.append(row)
+    return distinct(np.concatenate(found))
 
 
 def _advise(claim: CauseMatch) -> tuple[str, ...]:

@@ -89,6 +89,11 @@ class Loop:
         """Whether there is anything to run."""
         return bool(len(self._ready)) and self.whole_ns > 0
 
+    @property
+    def busy_ns(self) -> int:
+        """What the GPU works now, by the durations of its kernels."""
+        return int(self._duration.sum())
+
     def without(self, removals: Sequence[Removal]) -> int:
         """How long it takes without these, ns."""
         removal = Removal(

@@ -10,7 +10,6 @@ from gputop.analysis.answer.wording import (
     finding_block,
     has_bounds,
     is_about,
-    overlap_text,
     remainder_text,
     share_text,
     steps_text,
@@ -113,9 +112,8 @@ class ChainPage:
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
             text.add(steps_text(report.steps), "dim", 1)
-        for said in (what_if_text(report), overlap_text(report)):
-            if said:
-                text.add(said, "", 1)
+        if said := what_if_text(report):
+            text.add(said, "", 1)
         if self._explained.detail_age_ns >= OLD_NS:
             age = format_ns(self._explained.detail_age_ns)
             text.add(f"chains, steps and savings are {age} older than the figures", "dim", 1)
