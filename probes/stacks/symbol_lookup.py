@@ -1,7 +1,7 @@
 """Asks what is at places of files, in a thread of its own: no file keeps the reader of records waiting.
 
-Where a child reads the files of others, each file has a process there that keeps its functions; of those that
-were asked least recently the process ends, and begins anew with the next question.
+Where a child reads the files of others, each file has a process there that keeps its functions; those that
+were asked least recently are let go of, and opened anew with the next question. So few are open at a time.
 """
 
 from __future__ import annotations
@@ -195,6 +195,7 @@ class Lookups:
             found, why = None, error
         if found is None:  # one that was written again tells nothing of what was mapped
             _bury(kept, why)
+            self._kept_answers -= len(kept.known)
             kept.known.clear()
             _let_go(kept)
             return
@@ -221,17 +222,26 @@ class Lookups:
         return None
 
     def _make_room(self) -> None:
-        talking = [kept for kept in self._files.values() if kept.answers is not None]
-        while len(talking) > 1 and (
-            len(talking) > _MOST_TALKS or sum(kept.symbols for kept in talking) > _MOST_SYMBOLS
-        ):
-            _end_talk(talking.pop(0))
+        talking = {file: kept for file, kept in self._files.items() if kept.answers is not None}
+        symbols = sum(kept.symbols for kept in talking.values())
+        for file, kept in list(talking.items())[:-1]:  # the least recently used one first
+            if len(talking) <= _MOST_TALKS and symbols <= _MOST_SYMBOLS:
+                break
+            symbols -= kept.symbols
+            del talking[file]
+            self._drop(file)
         idle = time.monotonic() - _IDLE_S
-        for file, kept in list(self._files.items()):  # the least recently used one first
+        for file, kept in list(self._files.items()):
             if len(self._files) <= _MOST_FILES and kept.used > idle:
                 break
             if len(self._files) > _MOST_FILES or not kept.dead:  # a dead one is not tried again at once
-                _let_go(self._files.pop(file))
+                self._drop(file)
+
+    def _drop(self, file: Identity) -> None:
+        """Whoever asks about it again has it read again: without its process each answer would take that."""
+        kept = self._files.pop(file)
+        self._kept_answers -= len(kept.known)
+        _let_go(kept)
 
 
 def _begin_talk(kept: _Kept, shown: str) -> None:
