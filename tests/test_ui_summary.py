@@ -61,6 +61,16 @@ def test_sums_are_those_of_the_whole_run_though_explanations_overlap() -> None:
     assert run.joules == pytest.approx(200 * 110, rel=0.02)
 
 
+def test_an_explanation_that_comes_after_its_frame_counts_while_time_stands_still() -> None:
+    runs, frame = Runs(), at(110, process())
+    runs.take(frame, Explained())
+    runs.take(frame, told(110, losing=True))
+    run = runs.of(PID)
+    assert run is not None
+    assert run.explained_ns == 10 * S
+    assert run.losses
+
+
 def test_going_back_and_seeing_it_again_changes_nothing() -> None:
     runs = whole_run()
     run = runs.of(PID)

@@ -66,8 +66,14 @@ class Runs:
 
     def take(self, frame: Frame, explained: Explained) -> None:
         """Take a frame and the newest explanation; what was taken before counts no second time."""
-        if frame.time_ns <= self._time_ns:
-            return
+        if frame.time_ns > self._time_ns:
+            self._frame(frame)
+        # it may come after its frame, while time stands still
+        report = explained.report
+        if report is not None and explained.end_ns > self._end_ns and not explained.first_look:
+            self._explained(report, explained)
+
+    def _frame(self, frame: Frame) -> None:
         passed_ns, self._time_ns = frame.time_ns - self._time_ns, frame.time_ns
         for row in frame.processes:
             if row.pid not in self._runs and (not row.calls or not self._room()):
@@ -77,9 +83,6 @@ class Runs:
             if run.watts is not None and row.watts is not None and passed_ns <= _HOLE_NS:
                 run.joules = (run.joules or 0.0) + (run.watts + row.watts) / 2 * passed_ns / NS_PER_S
             run.watts = row.watts
-        report = explained.report
-        if report is not None and explained.end_ns > self._end_ns and not explained.first_look:
-            self._explained(report, explained)
 
     def _room(self) -> bool:
         """Whether another process has room: those that ended first give theirs."""

@@ -75,7 +75,7 @@ def step_of(explained: Explained, pid: int) -> OneStep | None:
 
 
 def title(step: OneStep | None, report: Report | None) -> str:
-    """``step: median of 548 9.8ms``; with the mean, which the verdict tells, where it is another."""
+    """``step: median 9.8ms of 548``; with the mean, which the verdict tells, where it is another."""
     if step is None:
         return "one step"
     steps = report.steps if report is not None else None
@@ -84,7 +84,7 @@ def title(step: OneStep | None, report: Report | None) -> str:
     known = report is not None and steps is not None and steps.pid == step.pid
     joules = step_joules(report) if known and report is not None else None
     energy = f", {format_joules(joules)}" if joules is not None else ""
-    return f"step: median of {format_count(step.count)} {format_ns(step.length_ns)}{mean}{energy}"
+    return f"step: median {format_ns(step.length_ns)} of {format_count(step.count)}{mean}{energy}"
 
 
 def waterfall_lines(
