@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final
+from dataclasses import dataclass
+from typing import BinaryIO, Final
 
 from gputop.api.reading import Progress
 from gputop.api.session import Session
@@ -15,7 +17,26 @@ from gputop.exchange.session_tables import COLUMNS, tables
 from gputop.exchange.speedscope import write_speedscope
 from gputop.files.output_files import new_file, new_folder
 
-FORMATS: Final = ("perfetto", "parquet", "csv", "speedscope")
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form of output.
+
+    Attributes:
+        opened_by: How to open it, with ``{}`` in place of the output's path.
+        write: Writes the file; None: a folder with a file for each table.
+    """
+
+    opened_by: str
+    write: Callable[[Session, BinaryIO, Progress | None], None] | None = None
+
+
+FORMATS: Final = {
+    "perfetto": Format("open it at ui.perfetto.dev, which reads it on your machine", write_perfetto),
+    "parquet": Format("a file for each table: duckdb -c \"FROM '{}/findings.parquet'\""),
+    "csv": Format("a file for each table"),
+    "speedscope": Format("open it at speedscope.app, which reads it on your machine", write_speedscope),
+}
 
 
 def export(
@@ -33,12 +54,9 @@ def export(
     Raises:
         GputopError: It cannot be read or written, or a package that the format needs is not installed.
     """
-    if to == "perfetto":
+    if (write := FORMATS[to].write) is not None:
         with new_file(path, force=force) as file:
-            write_perfetto(session, file, progress)
-    elif to == "speedscope":
-        with new_file(path, force=force) as file:
-            write_speedscope(session, file, os.path.basename(session.path), progress)
+            write(session, file, progress)
     else:
         _tables(session, path, to, progress, force=force)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -15,13 +16,12 @@ from gputop.format import escape_text
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def write_speedscope(session: Session, file: BinaryIO, name: str, progress: Progress | None = None) -> None:
+def write_speedscope(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
     """Writes the profiles: of each process one of its calls and one of its waits between calls.
 
     Args:
         session: The recording.
         file: Takes the bytes.
-        name: What speedscope calls it.
         progress: Reports how far the work is.
     """
     stacks = stack_times(session, progress)
@@ -36,7 +36,7 @@ def write_speedscope(session: Session, file: BinaryIO, name: str, progress: Prog
     document = {
         "$schema": _SCHEMA,
         "exporter": "gputop",
-        "name": escape_text(name),
+        "name": escape_text(os.path.basename(session.path)),
         "activeProfileIndex": 0,
         "shared": {"frames": frames.rows},
         "profiles": profiles,

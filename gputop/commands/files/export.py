@@ -13,13 +13,6 @@ from gputop.exchange.formats import FORMATS
 from gputop.exchange.formats import export as write
 from gputop.process.say import say
 
-_OPENED_BY = {
-    "perfetto": "open it at ui.perfetto.dev, which reads it on your machine",
-    "parquet": "a file for each table: duckdb -c \"FROM '{}/findings.parquet'\"",
-    "csv": "a file for each table",
-    "speedscope": "open it at speedscope.app, which reads it on your machine",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
@@ -37,7 +30,7 @@ def export(options: argparse.Namespace) -> int:
         missing = about_holes(session)
     for text in missing:
         say(text)
-    say(f"{options.output}: {_OPENED_BY[options.to].format(options.output)}")
+    say(f"{options.output}: {FORMATS[options.to].opened_by.format(options.output)}")
     return 0
 
 
