@@ -25,12 +25,14 @@ _LONG = (
     "births",
     "crowd",
     "hour",
+    "inside",
     "lines",
     "tools",
     "rest",
     "memory",
     "long",
     "fleet",
+    "watching",
 )
 
 

@@ -21,6 +21,7 @@ from tests.bench import (
     explain,
     fleet,
     hour,
+    inside,
     jump,
     keys,
     layers,
@@ -32,6 +33,7 @@ from tests.bench import (
     screen,
     start,
     tools,
+    watching,
     why,
 )
 from tests.bench.rows import Row, exceeded, heading, line
@@ -52,12 +54,14 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "rest": rest.rows,
     "start": start.rows,
     "hour": hour.rows,
+    "inside": inside.rows,
     "explanation": why.rows,
     "births": births.rows,
     "explain": explain.rows,
     "fleet": fleet.rows,
     "long": long.rows,
     "jump": jump.rows,
+    "watching": watching.rows,
 }
 
 

@@ -85,13 +85,17 @@ class Terminal:
             time.sleep(_POLL_S)
         return time.monotonic() - began
 
+    def shell(self) -> int:
+        """Number of the shell, or of what it has executed in its place."""
+        return int(self._tmux("display-message", "-p", "#{pane_pid}"))
+
     def child(self) -> int:
         """Number of the program that the shell runs.
 
         Raises:
             RuntimeError: It runs none.
         """
-        shell = int(self._tmux("display-message", "-p", "#{pane_pid}"))
+        shell = self.shell()
         children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
         if not children:
             raise RuntimeError(f"nothing runs any more:\n{self.screen()}")

@@ -1,0 +1,100 @@
+"""What a screen takes that is left open beside a program of 20,000 calls a second: gputop's and others'.
+
+nvitop and btop show other things, bpftrace adds the same calls up in histograms. Each that is installed is
+measured in the same rounds, in a terminal of the same size.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+from gputop.simgpu import ensure_built, library_build
+from tests.bench.inside import build_paced
+from tests.bench.processes import gputop_ticks, rss_bytes
+from tests.bench.rows import Row
+from tests.bench.tmux import Terminal
+from tests.conftest import missing_for_bpftrace
+from tests.yardstick import USUAL_TURN_S, turn_s
+
+CALLS_PER_S = 20_000
+CPU_BOUND, RSS_BOUND = 6.0, 150.0  # percent of a core where a turn takes USUAL_TURN_S; MB
+ROUNDS = 2
+_WARM_UP_S, _WATCH_S, _PATIENCE_S = 12.0, 10.0, 30.0
+_FOREVER_S = 3600
+_RUNTIME = "libcudart.so.12"
+_CALLS = ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaStreamCreateWithFlags")
+
+
+def rows(folder: Path) -> list[Row]:
+    """The screen's CPU time and memory, each with its bound, then those of its neighbours."""
+    out = folder / "watched"
+    environment = library_build.environment(os.environ) | {"SIMGPU_KERNEL_NS": "500"}
+    # a launch is a call of the runtime and one of the driver
+    words = [str(build_paced(folder)), str(CALLS_PER_S // 2), str(_FOREVER_S), str(out)]
+    with subprocess.Popen(words, env=environment) as program:
+        try:
+            found: dict[str, list[tuple[float, float]]] = {}
+            for _ in range(ROUNDS):
+                for name, command in _commands(program.pid).items():
+                    found.setdefault(name, []).append(_watched(folder, command, environment))
+        finally:
+            program.kill()
+    most = CPU_BOUND * turn_s() / USUAL_TURN_S
+    return [row for name, lives in found.items() for row in _rows(name, lives, most)]
+
+
+def _commands(pid: int) -> Mapping[str, list[str]]:
+    commands = {"gputop": [sys.executable, "-m", "gputop", "--simgpu", "--pid", str(pid)]}
+    for name in ("nvitop", "btop"):
+        if (path := shutil.which(name)) is not None:
+            commands[name] = [path]
+    if not missing_for_bpftrace():
+        library = ensure_built() / _RUNTIME
+        entries, returns = (
+            ",".join(f"{kind}:{library}:{call}" for call in _CALLS) for kind in ("uprobe", "uretprobe")
+        )
+        script = (
+            f"{entries} {{ @since[tid] = nsecs; }} {returns} /@since[tid]/ "
+            "{ @took[func] = hist(nsecs - @since[tid]); delete(@since[tid]); } interval:s:1 { print(@took); }"
+        )
+        commands["bpftrace, histograms"] = ["bpftrace", "-e", script]
+    return commands
+
+
+def _watched(folder: Path, command: list[str], environment: Mapping[str, str]) -> tuple[float, float]:
+    """Percent of a core and MB of one life, its own processes included."""
+    variables = [f"{name}={environment[name]}" for name in ("LD_LIBRARY_PATH",)]
+    ours = command[0] == sys.executable  # it finds the simulated NVML by its flag
+    words = command if ours else ["env", *variables, *command]
+    with Terminal(folder) as terminal:
+        terminal.keys("clear; exec " + shlex.join(words) if not ours else shlex.join(words), "Enter")
+        time.sleep(_WARM_UP_S)
+        pid = terminal.child() if ours else terminal.shell()
+        before, began = gputop_ticks(pid), time.monotonic()
+        time.sleep(_WATCH_S)
+        ticks = gputop_ticks(pid) - before
+        percent = 100 * ticks / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+        megabytes = rss_bytes(pid) / 1e6
+        if ours:
+            terminal.keys("q")
+            terminal.wait(terminal.at_prompt, _PATIENCE_S)
+    return percent, megabytes
+
+
+def _rows(name: str, lives: list[tuple[float, float]], most: float) -> list[Row]:
+    ours = name == "gputop"
+    percents, sizes = zip(*lives, strict=True)
+    texts = [", ".join(f"{value:.1f}" for value in values) for values in (percents, sizes)]
+    what = f"{name} beside {CALLS_PER_S} calls a second"
+    return [
+        Row(what, median(percents), "%", most if ours else None, f"of a core; {texts[0]}"),
+        Row(f"{what}, resident", median(sizes), "MB", RSS_BOUND if ours else None, f"{texts[1]} MB"),
+    ]
