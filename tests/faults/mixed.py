@@ -40,7 +40,7 @@ PARTS = {
         Part("C02", f"C15 d2h 0 {1 << 20} page\nC15 sync 0", "C02 burn NS"),
         Part("C03", "C15 devsync", "C03 burn NS"),
         Part("C12", "C15 sync 0", f"C12 burn NS\n- h2d 0 {1 << 20} pin"),
-        Part("C18", "C15 sync 0", "C18~C03 write BYTES", python=False),
+        Part("C18", "C15 sync 0", "C18~C03 write NS", python=False),
         Part("C19", "C15 sync 0", "C19~C03 net PORT"),
         Part("C20", "C15 sync 0", f"C20 malloc {4 << 20}", knob="SIMGPU_MALLOC_NS"),
         Part("C21", "C15 sync 0", f"C21 hostalloc {4 << 20}", knob="SIMGPU_HOST_ALLOC_NS"),
@@ -69,7 +69,7 @@ def _mixture(name: str, large: str, small: str) -> Maker:
         halves, env, server_ms = [], {}, 0.0
         for cause, ms in ((large, big), (small, big / 3)):
             part = PARTS[cause]
-            fills = part.fills.replace("NS", str(int(ms * MS))).replace("BYTES", str(int(ms * 1.1) << 20))
+            fills = part.fills.replace("NS", str(int(ms * MS)))
             halves += [f"- launch 0 {kernel // 2} 1", part.opens, fills]
             if part.knob:
                 env[part.knob] = str(int(ms * MS))

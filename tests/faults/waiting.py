@@ -143,10 +143,11 @@ def own_faults(draw: Draw) -> Scenario:
 def checkpoint(draw: Draw) -> Scenario:
     """The launching thread writes a file and waits until it is on the disk."""
     draw.how()
-    mib = int(draw.near("mib", 12))
-    kernel, steps = draw.kernel(mib * 1.2)
-    step = lines(launches(draw, kernel), "C15 sync 0", f"C18~C03 write {mib << 20}")
-    script = role("main") + lines(f"- write {mib << 20}", WARM, (steps, step))
+    ms = draw.near("write_ms", 14)
+    kernel, steps = draw.kernel(ms)
+    write = f"write {int(ms * MS)}"
+    step = lines(launches(draw, kernel), "C15 sync 0", f"C18~C03 {write}")
+    script = role("main") + lines(f"- {write}", WARM, (steps, step))
     expected = Expected("C18", PROVED, within="C03")
     return made("T18", "fsync on the launcher", draw, script, steps, expected, language="c")
 

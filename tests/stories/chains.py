@@ -88,6 +88,15 @@ _add("serve-zmq", "serving.py zmq", "host", _PEER, "tokenize()", **_NUMBA)
 _add("serve-asyncio", "serving.py asyncio", "host cpu", "", "blocked_loop()")
 _add("serve-pool", "serving.py pool", "host", "process", "tokenize()")
 _add("serve-broadcast", "serving.py broadcast", "host", "polls|process", "schedule()", **_GUESS)
+_add("serve-core-schedules", "serving.py core_schedules", "host", "polls|process", "schedule()", **_GUESS)
+_add(
+    "serve-core-detokenizes",
+    "serving.py core_detokenizes",
+    "host",
+    "polls|process",
+    "core_detokenize()",
+    **_GUESS,
+)
 _add("serve-timer", "serving.py timer", "host no-requests", "sleep|timer|time-out", "batch_timer()")
 _add("serve-detokenize", "serving.py detokenizing", "host sync", "", "detokenize()")
 _add("serve-slow-client", "serving.py slow_client", "host", _PEER, "slow_client()")

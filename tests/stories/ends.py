@@ -9,21 +9,24 @@ from functools import cached_property
 from typing import Any
 
 from gputop.analysis.answer.report import DiagnosisKind
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.findings.diagnosis import TITLES
-from tests import inside
+from gputop.api.functions import explain
 from tests.first_screen import FirstScreen
 from tests.stories.answer import compared, explained
 from tests.stories.catalogue import Pair, Story
 from tests.stories.cells import count, holds, mark, ms, percent, row, screen_cell, table
-from tests.stories.foreign import foreign
+from tests.stories.foreign import foreign, without_names
 from tests.stories.judge import STARVATION, Compared, Judged, truth_of
+from tests.stories.proofs import false_levels
 from tests.stories.recording import Run
 from tests.stories.screen_line import panel
 
 TEXT = """
 Programs whose GPU waits for something that is not in front of it, before and after its fix. *ends at* is the
 line of the first sentence, which has to be that at which the chain ends; *idle/name* are the levels of the
-idle time and of the cause's name; *foreign words* are those of a framework that no process has loaded;
+idle time and of the cause's name; *foreign words* are those of a framework that no process has loaded,
+*false levels* what is called proved and is not;
 *screen* is the WHY panel of a screen of 80 by 24, 30 s after the start or when the loop ends before: class,
 cause and line. Where the kernel counted a run-queue delay of more than 5 % and gputop says starved of CPU
 first, the next finding is judged; where there is none, starved of CPU is right. The gain is that by the
@@ -38,6 +41,7 @@ class Told(Judged):
 
     screen: FirstScreen
     text: str
+    false_levels: tuple[str, ...] = ()
 
     @property
     def disturbed(self) -> bool:
@@ -127,6 +131,7 @@ class Told(Judged):
             and self.fix_right
             and self.level_right
             and not self.foreign
+            and not self.false_levels
             and self.screen_right
         )
 
@@ -152,15 +157,9 @@ def panel_right(story: Story, screen: FirstScreen, *, disturbed: bool = False) -
 def told(run: Run) -> Told:
     """Asks for the explanation, as JSON and as text."""
     answer = explained(run)
-    text = inside.run("explain", str(run.recording)).stdout
-    return Told(run, answer, truth_of(run, answer.span_ns), panel(run), _without_names(text, run))
-
-
-def _without_names(text: str, run: Run) -> str:
-    """What gputop says itself: without names of functions, files, processes and kernels of the program."""
-    text = re.sub(r"\S*\.(?:py|so|cpp|cu|c|pyx)\S*", "", text)  # files, with their lines
-    text = re.sub(r"\bat \S+\(\)?", "", text)
-    return text.replace(run.story.program.stem, "")
+    report = explain(run.recording)
+    text = without_names(report_to_text(report), run.story.program)
+    return Told(run, answer, truth_of(run, answer.span_ns), panel(run), text, tuple(false_levels(report)))
 
 
 class Changed(Compared[Told]):
@@ -219,7 +218,7 @@ HEAD = (
     "first cause",
     "ends at",
     "idle/name",
-    "foreign words",
+    "foreign words, false levels",
     "screen",
 )
 CHANGE_HEAD = ("change", "clocks", "diff", "unit", "gain true/said ms", "still blamed")
@@ -231,7 +230,7 @@ def told_row(one: Told) -> str:
     first = f"{one.first['cause']} {one.first['title']}" if one.first else "nothing"
     place = f"{one.place[0]}:{one.place[1]}" if one.place else "-"
     wanted = "/" + " or ".join(story.classes) if story.classes else ""
-    blamed = bool(story.end)
+    blamed, wrong = bool(story.end), (*one.foreign, *one.false_levels)
     return row(
         (
             story.name,
@@ -240,7 +239,7 @@ def told_row(one: Told) -> str:
             f"{first}{mark(one.named and one.fix_right) if blamed else ''}",
             f"{place}{mark(one.end_right) if blamed else ''}",
             f"{one.first.get('level', '-')}/{one.name_level or '-'}{mark(one.level_right)}",
-            f"{', '.join(one.foreign) or '-'}{mark(not one.foreign)}",
+            f"{', '.join(wrong) or '-'}{mark(not wrong)}",
             "" if not blamed else screen_cell(one.screen_right, one.screen.text),
         )
     )
@@ -273,6 +272,7 @@ def summary(ends: Ends) -> list[tuple[str, str]]:
         ("level of the name", count([one.level_right for one in blamed])),
         ("class, cause and line on the screen", count([one.screen_right for one in blamed])),
         ("no word of a framework that is not loaded", count([not one.foreign for one in ends.told])),
+        ("nothing called proved that is not", count([not one.false_levels for one in ends.told])),
         ("diff: direction", count([one.direction_right for one in ends.changes])),
         ("diff: ratio within 10 %, or abstains", count([one.ratio_right for one in ends.changes])),
         ("gain covers the truth, at most 1.5 times", count([one.gain_right for one in ends.changes])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 # what only those who use the framework can know; a name of the program's own may be anything, so lines and
 # thread names are no text of gputop's
@@ -30,3 +31,10 @@ def foreign(text: str, loads: tuple[str, ...]) -> list[str]:
         for match in re.finditer(words, text)
     ]
     return list(dict.fromkeys(word for _at, word in sorted(found)))
+
+
+def without_names(text: str, program: Path) -> str:
+    """What gputop says itself: without names of functions, files, processes and kernels of the program."""
+    text = re.sub(r"\S*\.(?:py|so|cpp|cu|c|pyx)\S*", "", text)  # files, with their lines
+    text = re.sub(r"\bat \S+\(\)?", "", text)
+    return text.replace(program.stem, "")

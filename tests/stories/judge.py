@@ -8,9 +8,13 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from gputop.analysis.answer.report_output import report_to_text
+from gputop.api.functions import explain
 from gputop.simgpu import read_trace
 from tests.stories.answer import SAYS_NOTHING, Answer, Difference, compared, explained
 from tests.stories.catalogue import Pair
+from tests.stories.foreign import foreign, without_names
+from tests.stories.proofs import false_levels
 from tests.stories.recording import Run
 from tests.stories.screen_line import ScreenLine, screen_line
 
@@ -89,6 +93,8 @@ class Verdict(Judged):
     """One run of a story whose causes are known by number."""
 
     screen: ScreenLine
+    foreign: tuple[str, ...] = ()
+    false_levels: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -144,8 +150,10 @@ class Verdict(Judged):
 
 def judged(run: Run) -> Verdict:
     """Asks ``gputop explain`` and holds its answer against the trace."""
-    answer = explained(run)
-    return Verdict(run, answer, truth_of(run, answer.span_ns), screen_line(run))
+    answer, report = explained(run), explain(run.recording)
+    text = without_names(report_to_text(report), run.story.program)
+    words = foreign(text, (*run.story.loads, "python")), false_levels(report)
+    return Verdict(run, answer, truth_of(run, answer.span_ns), screen_line(run), *map(tuple, words))
 
 
 One = TypeVar("One", bound=Judged)

@@ -53,7 +53,8 @@ def story_row(one: Verdict) -> str:
             _said(told.bound_by, one.classes, one.class_right),
             _said(told.first, [cause for cause in one.causes if cause], one.cause_right),
             line,
-            screen_cell(one.screen_right, one.screen.text),
+            screen_cell(one.screen_right, one.screen.text)
+            + "".join(f" ✗ {wrong}" for wrong in (*one.foreign, *one.false_levels)),
         )
     )
 
@@ -93,6 +94,8 @@ def summary(outcome: Outcome) -> list[tuple[str, str]]:
         ("3. ratio within 10 %", count([one.ratio_right for one in changes])),
         ("4. max_gain holds", count([one.gain_holds for one in changes])),
         ("5. class, cause and line on the screen", count([one.screen_right for one in runs])),
+        ("6. no word of a framework that is not loaded", count([not one.foreign for one in runs])),
+        ("6. nothing called proved that is not", count([not one.false_levels for one in runs])),
     ]
 
 

@@ -10,6 +10,8 @@
 
 #define PAGE 4096
 #define DIRECT (1 << 20)
+#define PIECE (256 << 10)
+#define WRITTEN (64 << 20)
 
 static pthread_mutex_t mutexes[4] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
                                      PTHREAD_MUTEX_INITIALIZER};
@@ -56,12 +58,14 @@ static void read_direct(long bytes) {
   }
 }
 
-static void write_through(long bytes) {
+/* Writes for so long, however fast the disk is: a fault whose size the disk decides would be another elsewhere. */
+static void write_through(long ns) {
   static __thread int fd;
   static __thread char *buffer;
-  if (fd == 0) fd = open_file(O_RDWR | O_DIRECT), buffer = aligned_alloc(PAGE, DIRECT);
-  for (long done = 0; done < bytes; done += DIRECT) must(pwrite(fd, buffer, DIRECT, done) == DIRECT, "pwrite");
-  must(fsync(fd) == 0, "fsync");
+  uint64_t until = now_ns(CLOCK_MONOTONIC) + (uint64_t)ns;
+  if (fd == 0) fd = open_file(O_RDWR | O_DIRECT), buffer = aligned_alloc(PAGE, PIECE);
+  for (long at = 0; now_ns(CLOCK_MONOTONIC) < until; at = (at + PIECE) % WRITTEN)
+    must(pwrite(fd, buffer, PIECE, at) == PIECE && fsync(fd) == 0, "write");
 }
 
 /* Pages of a file that is not in the page cache, so far apart that each waits for a read of its own. */

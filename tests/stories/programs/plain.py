@@ -38,6 +38,18 @@ class Gpu:
             )
             assert done == 0
 
+    def graph(self, count: int, ns: int) -> ctypes.c_void_p:
+        """So many kernels as one graph that can be replayed."""
+        stream, graph, ready = self.stream(), ctypes.c_void_p(), ctypes.c_void_p()
+        assert self._runtime.cudaStreamBeginCapture(stream, 0) == 0
+        self.launch(count, ns, stream)
+        assert self._runtime.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0
+        assert self._runtime.cudaGraphInstantiate(ctypes.byref(ready), graph, ctypes.c_ulonglong(0)) == 0
+        return ready
+
+    def replay(self, graph: ctypes.c_void_p) -> None:
+        assert self._runtime.cudaGraphLaunch(graph, None) == 0
+
     def wait(self, stream: ctypes.c_void_p | None = None) -> None:
         assert self._runtime.cudaStreamSynchronize(stream) == 0
 
