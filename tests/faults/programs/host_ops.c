@@ -10,7 +10,7 @@
 
 #define PAGE 4096
 #define DIRECT (1 << 20)
-#define PIECE (256 << 10)
+#define PIECE (2 << 20)
 #define WRITTEN (64 << 20)
 
 static pthread_mutex_t mutexes[4] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
@@ -65,7 +65,8 @@ static void write_through(long ns) {
   uint64_t until = now_ns(CLOCK_MONOTONIC) + (uint64_t)ns;
   if (fd == 0) fd = open_file(O_RDWR | O_DIRECT), buffer = aligned_alloc(PAGE, PIECE);
   for (long at = 0; now_ns(CLOCK_MONOTONIC) < until; at = (at + PIECE) % WRITTEN)
-    must(pwrite(fd, buffer, PIECE, at) == PIECE && fsync(fd) == 0, "write");
+    must(pwrite(fd, buffer, PIECE, at) == PIECE, "pwrite");
+  must(fsync(fd) == 0, "fsync");
 }
 
 /* Pages of a file that is not in the page cache, so far apart that each waits for a read of its own. */
