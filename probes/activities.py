@@ -52,6 +52,10 @@ Table = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
 
+MOST_GPUS = 1024  # of a file: each has its own proofs, and those of a hundred thousand would take hours
+NO_SUCH_GPU = f"a recording has {MOST_GPUS:,} at most, numbered from 0"
+
+
 def python_place(name: str) -> tuple[str, int, str] | None:
     """(file, line, function) of a function of Python as activities are called: ``a/b.py(12): step``."""
     found = _PYTHON.fullmatch(name)
@@ -153,4 +157,6 @@ def _checked(rows: Table, texts: int) -> Table:
     for name in TEXTS:
         if len(rows) and not 0 <= int(rows[name].min()) <= int(rows[name].max()) < texts:
             raise ValueError("an activity names a text that is not there")
+    if len(rows) and int(rows["device"].max()) >= MOST_GPUS:
+        raise ValueError(f"an activity names GPU {int(rows['device'].max())}: {NO_SUCH_GPU}")
     return rows

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import time
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from gputop.imports.detect import read_trace
 from gputop.imports.gathered import ImportFileError
 from gputop.imports.joining import join
+from gputop.imports.recorded import write_trace
+from probes.activities import MOST_GPUS, activity_rows, unknown_rows
 from tests.waiting import until_good
 
 OPERATORS, CALLS = 60_000, 2_000
@@ -62,3 +65,34 @@ def test_a_text_of_a_database_that_says_it_is_huge_is_refused(tmp_path: Path) ->
         assert tracemalloc.get_traced_memory()[1] < 40 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("numbers", [range(MOST_GPUS + 1), [MOST_GPUS], [(1 << 20) - 1]])
+def test_a_trace_that_names_more_gpus_than_exist_is_refused(tmp_path: Path, numbers: Iterable[int]) -> None:
+    """Each GPU has its own proofs: a file of 20 MB named a hundred thousand."""
+    (path := tmp_path / "gpus.json").write_text(json.dumps({"traceEvents": kernels(numbers)}))
+    with pytest.raises(ImportFileError, match="names GPU"):
+        write_trace(read_trace(str(path)), str(tmp_path / "gpus.msgpack"))
+
+
+def test_a_trace_of_as_many_gpus_as_may_be_is_read(tmp_path: Path) -> None:
+    (path := tmp_path / "gpus.json").write_text(json.dumps({"traceEvents": kernels(range(MOST_GPUS))}))
+    assert write_trace(read_trace(str(path)), str(tmp_path / "gpus.msgpack"))[1] == MOST_GPUS
+
+
+def test_a_session_whose_activities_name_no_gpu_is_damaged() -> None:
+    rows = unknown_rows(1)
+    rows["device"] = MOST_GPUS
+    data = {name: rows[name].tolist() for name in rows.dtype.names or ()}
+    with pytest.raises(ValueError, match="names GPU"):
+        activity_rows({**data, "texts": ["kernel"], "name": [0], "detail": [0], "what": [0]})
+
+
+def kernels(numbers: Iterable[int]) -> list[dict[str, object]]:
+    """Events: a launch and its kernel on each of these GPUs."""
+    rows: list[dict[str, object]] = []
+    for row, number in enumerate(numbers):
+        known = {"ph": "X", "tid": 1, "dur": 3, "args": {"correlation": row, "device": number, "stream": 7}}
+        rows.append({**known, "pid": 1, "cat": "cuda_runtime", "ts": 10 * row, "name": "cudaLaunchKernel"})
+        rows.append({**known, "pid": number, "cat": "kernel", "ts": 10 * row + 4, "name": "k"})
+    return rows

@@ -14,7 +14,7 @@ from gputop.imports.gathered import GatheredTrace, ImportFileError, gpu_facts
 from gputop.imports.joining import join
 from gputop.imports.spool import Cursor, Ints, Rows, key_of
 from probes import api
-from probes.activities import TABLE, activity_samples
+from probes.activities import MOST_GPUS, NO_SUCH_GPU, TABLE, activity_samples
 from probes.schema import ALIASED, COPY_SHIFT, RECORD, CallFlag, Communicator, Kind, Records, empty
 from probes.source import (
     APIS,
@@ -99,6 +99,8 @@ def _complete(trace: GatheredTrace) -> None:
         facts.setdefault("name", "")
     trace.threads = {tid: row for tid, row in trace.threads.items() if row[0] in trace.processes}
     used = trace.activities.values("device")
+    if used and max(used) >= MOST_GPUS:
+        raise ImportFileError(f"this trace names GPU {max(used)}: {NO_SUCH_GPU}")
     known = {gpu["index"]: gpu for gpu in trace.gpus}
     if used:  # a list of a machine's GPUs says nothing of those that this trace is not about
         trace.gpus = [known.get(index) or gpu_facts(index) for index in sorted(used)]
