@@ -55,7 +55,7 @@ for _kind in ("nap_step", "nap_backoff", "nap_event"):
 for _kind in ("compute", "sleep", "write"):
     _end = f"{_kind}_holding() | write_synced()"
     _add(f"lock-{_kind}", f"waits.py {_kind}_holding", "host cpu", "lock", _end)
-for _kind in ("gil_loop", "gil_json", "gil_regex"):
+for _kind in ("gil_loop", "gil_json", "gil_regex", "gil_switch", "gil_short", "gil_mixed"):
     _add(_kind.replace("_", "-"), f"waits.py {_kind}", "host cpu", "GIL", f"{_kind}()")
 # short work of the host between launches
 _HOST = {

@@ -249,8 +249,7 @@ def _at_gil(scene: AttributionContext) -> Mask:
     Without the threads that hold the GIL it would not have left its CPU. Where it waits for a CPU for longer
     than for the GIL, threads beside the GIL have it: that is no lock.
     """
-    at = scene.own & (scene.segments.slice >= 0)
-    at &= scene.locks[np.maximum(scene.segments.slice, 0)] == Futex.GIL if len(scene.locks) else False
+    at = _in_gil_wait(scene)
     asleep, queued = at & scene.does(State.BLOCKED), at & scene.does(State.QUEUED)
     behind = asleep | (others(scene) & scene.same_process & (scene.futex == Futex.GIL))
     behind &= scene.does(State.RUN, State.BLOCKED)
@@ -260,6 +259,15 @@ def _at_gil(scene: AttributionContext) -> Mask:
         if scene.ns[queued & mine].sum() < scene.ns[behind & mine].sum():
             asleep |= queued & mine
     return asleep
+
+
+def _in_gil_wait(scene: AttributionContext) -> Mask:
+    """Pieces of the submitter's own stays at the GIL."""
+    if not len(scene.locks):
+        return scene.mask()
+    at_gil = scene.locks[np.maximum(scene.segments.slice, 0)] == Futex.GIL
+    found: Mask = scene.own & (scene.segments.slice >= 0) & at_gil
+    return found
 
 
 def _keeps_it(scene: AttributionContext) -> Mask:
@@ -293,12 +301,13 @@ def _keeps_it(scene: AttributionContext) -> Mask:
 def is_gil(claim: CauseMatch) -> bool:
     """Whether most of the time is spent behind CPython's own lock, or with it."""
     scene = claim.scene
-    return share(claim, (scene.futex == Futex.GIL) | (scene.own & scene.does(State.RUN, State.QUEUED))) > 0.5
+    own = (scene.own & scene.does(State.RUN, State.QUEUED)) | _in_gil_wait(scene)
+    return share(claim, (scene.futex == Futex.GIL) | own) > 0.5
 
 
 def _holder_does(claim: CauseMatch) -> str:
     scene = claim.scene
-    asleep = claim.segments & scene.does(State.BLOCKED)
+    asleep = claim.segments & scene.does(State.BLOCKED) & ~_in_gil_wait(scene)
     if 2 * int(scene.ns[asleep].sum()) > claim.ns:
         usual = Wait(int(np.argmax(np.bincount(scene.wait[asleep], weights=scene.ns[asleep]))))
         return "sleeps" if usual is Wait.SLEEP else f"is blocked {WORDS[usual]}"

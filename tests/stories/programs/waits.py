@@ -104,6 +104,25 @@ def gil_regex() -> None:
     PATTERN.findall(TEXT)
 
 
+def gil_switch() -> None:
+    x = 0
+    for number in range(4_000):  # with a switch interval of 0.5 ms
+        x += number % 7
+
+
+def gil_short() -> None:
+    x = 0
+    for number in range(6_000):
+        x += number % 7
+    time.sleep(0)  # lets the GIL go long before its 5 ms are over
+
+
+def gil_mixed() -> None:
+    x = zlib.crc32(BYTES)  # without the GIL
+    for number in range(9_000):
+        x += number % 7
+
+
 TEXT = json.dumps([{"id": number, "name": f"user {number}"} for number in range(8_000)])
 PATTERN = re.compile(r'"name": "(\w+) (\d+)"')
 
@@ -115,7 +134,10 @@ def beside(what):
         while not OVER.is_set():
             what()
 
-    for number in range(3 if BEFORE else 0):
+    if what is gil_switch:
+        sys.setswitchinterval(0.0005)
+    count = {gil_switch: 1, gil_short: 2}.get(what, 3)
+    for number in range(count if BEFORE else 0):
         threading.Thread(target=forever, name=f"crunch-{number}", daemon=True).start()
     return nothing
 
@@ -193,6 +215,7 @@ def crowd_crc() -> None:
 
 
 PLAIN = (nap_step, nap_backoff, nap_event, start_run, start_pool, start_fork)
+GIL = (gil_loop, gil_json, gil_regex, gil_switch, gil_short, gil_mixed)
 FILES = (write_synced, write_database, read_uncached)
 MADE = {
     **{what.__name__: (lambda what=what: what if BEFORE else nothing) for what in (*PLAIN, *FILES)},
@@ -200,7 +223,7 @@ MADE = {
         what.__name__: (lambda what=what: locked(what))
         for what in (compute_holding, sleep_holding, write_holding)
     },
-    **{what.__name__: (lambda what=what: beside(what)) for what in (gil_loop, gil_json, gil_regex)},
+    **{what.__name__: (lambda what=what: beside(what)) for what in GIL},
     **{what.__name__: (lambda what=what: crowd(what)) for what in (crowd_hash, crowd_zip, crowd_crc)},
 }
 
