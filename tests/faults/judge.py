@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its re
 PLACES = {"C08": "do_burn", "C19": "do_net"}  # where script.py is when the GPU waits for it
 # what a negative control may lose to others: its program was ready to run, or between two of its operations
 QUIET_NS = 10 * MS
+AFTER_WAITS = ("C01", "C03")  # waits behind which a program of Python may be told by its work instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,29 @@ def disturbed(run: Run) -> str:
     return ""
 
 
+def work_as_itself(run: Run, said: dict[str, Any]) -> Run:
+    """The run with C28 for those of its waits that are not found, where samples show the work behind them.
+
+    What follows a wait in a scenario is work of the program's own. Whether it is told by the wait or by the
+    work is decided by how long both are and how many samples met it; its size and place in the order stay.
+    """
+    expected = run.scenario.expected
+    found = {one["cause"] for one in said["findings"]}
+    told = [one for one in expected if one.cause in AFTER_WAITS and one.cause not in found]
+    if run.scenario.language != "python" or "C28" not in found or not told:
+        return run
+    work = Expected("C28", told[0].levels | {"strong"})
+    kept = tuple(work if one is told[0] else one for one in expected if one not in told[1:])
+    causes = dict(run.truth.causes)
+    causes["C28"] = sum(causes.pop(one.cause, 0.0) for one in told) + causes.get("C28", 0.0)
+    return replace(
+        run, truth=replace(run.truth, causes=causes), scenario=replace(run.scenario, expected=kept)
+    )
+
+
 def judge(run: Run, said: dict[str, Any]) -> Verdict:
     """All rules of issue 4 that hold for one run."""
+    run = work_as_itself(run, said)
     scenario = run.scenario
     findings = said["findings"]
     misses = [*_totals(run, said), *_order(findings)]

@@ -11,7 +11,7 @@ from tests.faults.bench import Bench, Run, RunError
 from tests.faults.cgroup import available
 from tests.faults.damage import at_random, one_each, without
 from tests.faults.explained import ExplainError, explain
-from tests.faults.judge import Verdict, disturbed, false_proofs, judge
+from tests.faults.judge import Verdict, disturbed, false_proofs, judge, work_as_itself
 from tests.faults.robust import ROBUST
 from tests.faults.scenario import SCENARIOS, Draw, Scenario
 
@@ -72,7 +72,8 @@ def direct(bench: Bench, seed: int) -> Iterator[Verdict]:
         said = json.loads(text)
         if attached:  # only a part of the run was seen
             cause = said["findings"][0]["cause"] if said["findings"] else "nothing"
-            wrong = [] if cause == run.scenario.expected[0].cause else [f"first: {cause}"]
+            wanted = work_as_itself(run, said).scenario.expected[0].cause
+            wrong = [] if cause == wanted else [f"first: {cause}"]
             yield Verdict(run, said, not wrong, (*wrong, *false_proofs(run, said)))
         else:
             yield judge(run, said)
