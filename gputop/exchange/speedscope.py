@@ -30,7 +30,11 @@ def write_speedscope(session: Session, file: BinaryIO, progress: Progress | None
         frames.profile(
             f"{stacks.names.get(pid, '')} ({pid}): {what}", [row for row in rows if row.pid == pid]
         )
-        for what, rows in (("in CUDA calls", stacks.calls), ("off the CPU between calls", stacks.waits))
+        for what, rows in (
+            ("in CUDA calls", stacks.calls),
+            ("off the CPU between calls", stacks.waits),
+            ("on the GPU", stacks.kernels),
+        )
         for pid in sorted({row.pid for row in rows})
     ]
     document = {

@@ -55,6 +55,7 @@ def _page(
     stacks: StackTimes,
 ) -> str:
     graphs = flame(stacks.calls, stacks.names, "Time inside calls, by line")
+    graphs += flame(stacks.kernels, stacks.names, "Time on the GPU, by line and kernel")
     graphs += flame(stacks.waits, stacks.names, "Time off the CPU between calls, by line")
     sections = (
         ("Timeline", timeline(picture.lanes, report, picture.names)),

@@ -14,6 +14,7 @@ from tests.stories import chains, ends, installed, live, reported
 from tests.stories.answer import AnswerError
 from tests.stories.catalogue import PAIRS, STORIES, Pair, Story
 from tests.stories.cells import holds, put
+from tests.stories.exact import exactness
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import Run, StoryError, busy_processors, record
 from tests.stories.table import Outcome, change_row, page, story_row, summary
@@ -43,11 +44,13 @@ def kept(story: Story, seed: int, folder: Path) -> Run:
     return Run(story, seed, folder, tuple(said["clocks"]), said["delayed"])
 
 
-def recorded(story: Story, seed: int, folder: Path, seconds: float, backend: str) -> Run:
+def recorded(
+    story: Story, seed: int, folder: Path, seconds: float, backend: str, flags: tuple[str, ...] = ()
+) -> Run:
     """Runs a story; once more if the program failed."""
     for left in range(TRIES - 1, -1, -1):
         try:
-            return record(story, seed, folder, seconds, backend)
+            return record(story, seed, folder, seconds, backend, flags)
         except StoryError:
             if not left:
                 raise
@@ -60,7 +63,8 @@ def run_of(story: Story, seed: int, folder: Path, options: argparse.Namespace, *
     if options.again:
         return kept(story, seed, place)
     with busy_processors(BUSY) if busy else contextlib.nullcontext():
-        return recorded(story, seed, place, options.seconds, options.backend)
+        flags = ("--inside",) if options.inside else ()
+        return recorded(story, seed, place, options.seconds, options.backend, flags)
 
 
 def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, busy: bool) -> None:
@@ -76,6 +80,11 @@ def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, bu
                 continue
             outcome.verdicts.append(told[story.name])
             print(story_row(told[story.name]), flush=True)
+            if options.inside:
+                found = exactness(told[story.name].run)
+                print(f"  {found.text()}", flush=True)
+                if not found.holds:
+                    outcome.failures.append(f"{story.name}, seed {seed}: {found.text()}")
         for pair in PAIRS:
             if pair.before in told and pair.after in told:
                 outcome.changes.append(changed(pair, told[pair.before], told[pair.after]))
@@ -143,6 +152,9 @@ def main() -> int:
         default=[1],
         type=lambda text: [int(seed) for seed in text.split(",")],
         help="apart by commas (1)",
+    )
+    parser.add_argument(
+        "--inside", action="store_true", help="record with --inside: idle time and rows must be the trace's"
     )
     parser.add_argument("--busy", action="store_true", help="on busy processors too")
     parser.add_argument("--seconds", default=5.0, type=float, help="how long each program's loop runs (5)")

@@ -173,8 +173,15 @@ def _beside(story: Story, env: dict[str, str], backend: str) -> Iterator[None]:
         program.wait()
 
 
-def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend: str = "shim") -> Run:
-    """Runs a story once; everything it leaves is in ``folder``."""
+def record(
+    story: Story,
+    seed: int,
+    folder: Path,
+    seconds: float = 5.0,
+    backend: str = "shim",
+    flags: tuple[str, ...] = (),
+) -> Run:
+    """Runs a story once, with further flags of ``gputop record``; everything it leaves is in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -182,7 +189,7 @@ def record(story: Story, seed: int, folder: Path, seconds: float = 5.0, backend:
     command = command_of(story.command, backend, story)
     with _beside(story, env, backend):
         recorder = subprocess.Popen(
-            [*GPUTOP, "record", "--simgpu", "-o", str(folder / "run.gputop"), "--", *command],
+            [*GPUTOP, "record", "--simgpu", *flags, "-o", str(folder / "run.gputop"), "--", *command],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -117,7 +117,8 @@ def _staged(scene: AttributionContext, free: Mask) -> Mask:
     copies = scene.gap_facts.sent_bytes >= BIG_COPY
     copies &= (scene.gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D) & ~pinned
     copies &= read_between(scene) < 0
-    return free & scene.estimated & scene.own & scene.in_refill & copies[scene.segments.gap]
+    known = scene.estimated | (scene.analysis.traced is not None)  # the GPU's own clock proves it
+    return free & known & scene.own & scene.in_refill & copies[scene.segments.gap]
 
 
 def _pinned(*, torch: bool) -> str:

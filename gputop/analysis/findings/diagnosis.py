@@ -267,13 +267,17 @@ def ground_of(
     """The class of what was explained, with the words that only the evidence has."""
     gpu = scene.analysis.gpu
     kinds = kinds_of(scene, outcome, findings)
-    if isinstance(gpu, KernelTime):
+    # of gputop's own recordings the causes are as well known with kernels as without
+    own = scene.evidence.header.get("source", "gputop") == "gputop"
+    if isinstance(gpu, KernelTime) and not own:
         return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     once = sum(event.ns for event in outcome.events)
     outside = sum(one.outside_ns for one in accounts)
     found, idle = class_of_rows(findings, kinds, unasked_of(scene, outcome), once, accounts)
     if found is not None:
         return _where_unasked(scene, outcome, found)
+    if isinstance(gpu, KernelTime):
+        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     if idle is None:
         return None
     apart = (once + outside) / sum(one.span_ns for one in accounts)

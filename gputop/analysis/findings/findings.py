@@ -27,7 +27,7 @@ from gputop.analysis.findings.gap_findings import (
     short_gaps,
     sizes_of,
 )
-from gputop.analysis.findings.kernel_findings import traced_owners
+from gputop.analysis.findings.kernel_findings import traced_owners, with_ways_to_gpus
 from gputop.analysis.proofs.gaps import Gaps
 from gputop.engine.calls.stack_table import Line
 from probes.code.source_files import is_library
@@ -43,7 +43,7 @@ def owners(scene: AttributionContext) -> Ints:
         taken = cause.claim(scene, free)
         owner[taken] = number
         free = free & ~taken  # another array: a cause may take all of it
-    return owner
+    return with_ways_to_gpus(scene, owner)
 
 
 # Whose the time may be in which a GPU was perhaps idle already, before a call proved it.

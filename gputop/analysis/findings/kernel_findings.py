@@ -409,6 +409,15 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
     return owner, settled
 
 
+def with_ways_to_gpus(scene: AttributionContext, owner: Ints) -> Ints:
+    """The way from a launch to the GPU goes with what was before it in the gap, whichever cause took that."""
+    if scene.analysis.traced is None or not scene.size:
+        return owner
+    way = (owner == CATALOGUE.index(BETWEEN_KERNELS)) & ~scene.unrecorded
+    best = _largest(scene, np.where(way, -1, owner))[scene.segments.gap]
+    return np.where(way & (best >= 0), best, owner)
+
+
 def _opened_by_wait(scene: AttributionContext, length: Ints) -> Mask:
     """Gaps that a wait for the GPU opened, unless far longer work is between it and the next launch."""
     gaps, evidence = scene.gaps, scene.evidence
