@@ -24,7 +24,7 @@ class Story:
         what, fix: What is wrong and what its author did about it, as patterns of a person's words.
         folder: Where the program lies.
         python: Who runs it: ``torch``, ``plain`` (this Python: ctypes on libcudart), ``numba``, or
-            ``native``: g++ compiles it.
+            ``native``: g++ or nvcc compiles it.
         end: Where the chain ends: ``tokenize()`` for any line of that function, else a pattern of the line's
             text; alternatives apart by `` | ``.
         loads: Frameworks that its processes load, of those in foreign.py; their words may be used.
@@ -61,7 +61,7 @@ class Story:
         text = self.program.read_text()
         found: set[int] = set()
         for one in filter(None, self.end.split(" | ")):
-            if self.program.suffix == ".cpp":
+            if self.program.suffix in (".cpp", ".cu"):
                 found |= {0}  # of native code no line is known, only the function
             elif one.endswith("()"):
                 found |= _lines_of(text, one.removesuffix("()"))

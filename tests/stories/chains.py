@@ -105,6 +105,14 @@ _add("serve-few", "serving.py few_requests", "", "", "")
 # no Python
 for _kind, _end in (("mutex", "simulate()"), ("condition", "simulate()"), ("pipe", "simulate()")):
     _add(f"native-{_kind}", f"native.cpp {_kind}", "host cpu", "", _end, python="native", loads=())
+# compiled by nvcc; a kernel here takes as long as the others' steps
+_CUDA: dict[str, object] = {"python": "native", "loads": (), "settings": {"SIMGPU_KERNEL_NS": "50000"}}
+for _kind, _class, _what, _end in (
+    ("host", "host", "host work", "simulate() | main()"),
+    ("thread", "host cpu", "", "simulate()"),
+    ("copies", "copy", "pageable|host memory", "send_all() | main()"),
+):
+    _add(f"nvcc-{_kind}", f"kernels.cu {_kind}", _class, _what, _end, **_CUDA)
 
 # Numba
 for _kind in ("arguments_three", "arguments_one", "arguments_many"):

@@ -20,6 +20,7 @@ from gputop.simgpu import environment as simulated
 from probes.proc.procfs import descendants
 from tests.faults import priority
 from tests.gputop_command import GPUTOP
+from tests.simgpu_programs import cuda_toolkit
 from tests.stories import installed
 from tests.stories.catalogue import Story
 from tests.stories.delays import Delays
@@ -123,14 +124,24 @@ def command_of(command: str, backend: str, story: Story) -> list[str]:
 
 
 def _compiled(source: Path) -> Path:
-    """A program of C++, linked with the simulated runtime, beside the libraries that it was linked with."""
-    runtime = Path(simulated({})["LD_LIBRARY_PATH"].partition(":")[0])
+    """A program of C++ or CUDA, linked with the simulated runtime; it lies beside the libraries."""
+    libraries = Path(simulated({})["LD_LIBRARY_PATH"].partition(":")[0])
     made = Path(tempfile.gettempdir()) / f"gputop-stories-{os.getpid()}" / source.stem
     if not made.exists():
         made.parent.mkdir(exist_ok=True)
-        command = ["g++", "-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", str(made), str(source)]
+        if source.suffix == ".cu":
+            nvcc = cuda_toolkit.find().nvcc
+            if nvcc is None:
+                raise StoryError("no nvcc: pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-cuda-runtime")
+            folder = nvcc.parents[1] / "include"
+            command = [str(nvcc), "-allow-unsupported-compiler", "-cudart", "none", f"-I{folder}"]
+            command += ["-Xcompiler", "-fno-omit-frame-pointer", "-Xcompiler", "-pthread"]
+            runtime = ["-l:libcudart.so.13", "-Xlinker", "--allow-shlib-undefined"]
+        else:
+            command = ["g++", "-fno-omit-frame-pointer", "-pthread"]
+            runtime = ["-l:libcudart.so.12", "-Wl,--allow-shlib-undefined"]
         done = subprocess.run(
-            [*command, f"-L{runtime}", "-l:libcudart.so.12", "-Wl,--allow-shlib-undefined"],
+            [*command, "-O1", "-g", "-o", str(made), str(source), f"-L{libraries}", *runtime],
             capture_output=True,
             text=True,
             check=False,
