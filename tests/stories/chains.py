@@ -110,7 +110,7 @@ _CUDA: dict[str, object] = {"python": "native", "loads": (), "settings": {"SIMGP
 for _kind, _class, _what, _end in (
     ("host", "host", "host work", "simulate() | main()"),
     ("thread", "host cpu", "", "simulate()"),
-    ("copies", "copy", "pageable|host memory", "send_all() | main()"),
+    ("copies", "copy", "pageable|copied every step", "send_all() | main()"),
 ):
     _add(f"nvcc-{_kind}", f"kernels.cu {_kind}", _class, _what, _end, **_CUDA)
 

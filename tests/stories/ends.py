@@ -57,7 +57,15 @@ class Told(Judged):
     def first(self) -> dict[str, Any]:
         """The first finding, behind the starvation of a disturbed run; empty without one."""
         skipped = STARVATION if self.disturbed else ()
-        return next((one for one in self.answer.findings if one["cause"] not in skipped), {})
+        meant = self.run.story.what  # a story about a lock is not disturbed by its lock
+        return next(
+            (
+                one
+                for one in self.answer.findings
+                if one["cause"] not in skipped or (meant and re.search(meant, str(one.get("title", ""))))
+            ),
+            {},
+        )
 
     @property
     def place(self) -> tuple[str, int] | None:

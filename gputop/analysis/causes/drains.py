@@ -170,6 +170,7 @@ def host_is_faster(scene: AttributionContext, pid: int) -> bool:
 
 LEAST_SAMPLES = 8  # that meet a thread in the time that it loses: fewer are chance
 LEAST = 0.2  # of the loss, for its line to be named
+CLOSE = 0.8  # of the largest part: some forty samples cannot tell these apart
 MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that its thread makes: a loop
 
 
@@ -224,7 +225,11 @@ def launch_place(claim: CauseMatch) -> LaunchPlace | None:
             parts[unit] = before + weight, {**lines, **counts}
     if not parts:
         return None
-    unit = max(parts, key=lambda one: (parts[one][0], one))
+    close = CLOSE * max(weight for weight, _lines in parts.values())
+    # among these the function whose own statements launch: it is the program's to change
+    unit = max(
+        (one for one in parts if parts[one][0] >= close), key=lambda one: (one[2] == 0, parts[one][0], one)
+    )
     weight, lines = parts[unit]
     if weight < total * LEAST:
         return None
