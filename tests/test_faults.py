@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gputop.documents.stats_schema import ProcessTotalsJson
 from gputop.engine.engine import Engine
 from gputop.engine.frame_json import frame_to_json
 from gputop.engine.session_totals import collect
@@ -58,7 +58,7 @@ def recording() -> list[Item]:
     ]
 
 
-def process(pid: int, told: list[Item]) -> ProcessTotalsJson:
+def process(pid: int, told: list[Item]) -> dict[str, Any]:
     document = stats_to_json(collect(HEADER, told))
     assert_valid(document)
     (found,) = [row for row in document["processes"] if row["pid"] == pid]

@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from gputop.engine.frame import GpuProcess, MigRow
-from gputop.engine.frame_json import SCHEMA, frame_to_json
+from gputop.engine.frame import SCHEMA, GpuProcess, MigRow
+from gputop.engine.frame_json import frame_to_json
 from tests import fake_frames as fake
 from tests.json_page import assert_valid
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gputop.analysis.answer.memory_report import Blame, MemoryReport, OutOfMemory, leak_line, shortage_lines
+from gputop.analysis.answer.memory_report import (
+    Blame,
+    Holder,
+    MemoryReport,
+    OutOfMemory,
+    leak_line,
+    shortage_lines,
+)
 from gputop.analysis.answer.report_output import report_to_json, report_to_text
 from gputop.analysis.evidence.memory_ledger import Held
 from gputop.analysis.findings.memory_findings import LEAST_NS, growth_of
@@ -232,12 +239,16 @@ def test_what_an_allocation_failed_for_is_told(
     assert (found.asked, found.held, found.pieces) == (asked, 11 * GIB, 2)
     assert found.line is not None
     assert found.line.line == 30
-    assert [(line.line, size) for line, size, _ in found.lines if line] == [(10, 10 * GIB), (20, GIB)]
+    held = [(at.line.line, at.held) for at in found.lines if at.line]
+    assert held == [
+        (10, 10 * GIB),
+        (20, GIB),
+    ]
 
 
 def test_others_are_named_with_what_they_hold() -> None:
     found = short(asked=8 * GIB, room=6 * GIB, holders={10: 14 * GIB, 77: 60 * GIB})
-    assert found.others == ((77, "notebook", 60 * GIB),)
+    assert found.others == (Holder(77, "notebook", 60 * GIB),)
     assert "others on the GPU: notebook (77) 60.0G" in "\n".join(shortage_lines(found))
 
 

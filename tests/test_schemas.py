@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import gputop
+from gputop.api.json_schema import DOCUMENTS
 from gputop.commands import cli
 from gputop.commands.overview import TABLE
-from gputop.documents.json_schema import DOCUMENTS
+from gputop.documents import fields
+from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
 from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid
 
@@ -34,7 +38,7 @@ def test_every_document_of_the_page_has_a_schema_and_every_schema_a_document() -
     page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert set(DOCUMENTS) == set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
     for name in DOCUMENTS:
-        types = f"gputop/documents/{name.removeprefix('gputop.').removesuffix('/1')}_schema.py"
+        types = import_module(DOCUMENTS[name].__module__).__name__.replace(".", "/") + ".py"
         assert f"(../{types})" in page
         assert (ROOT / types).is_file()
 
@@ -93,3 +97,49 @@ def test_a_key_that_the_schema_does_not_have_fails_however_deep() -> None:
 def test_a_schema_that_there_is_not_is_told_with_those_that_there_are() -> None:
     with pytest.raises(gputop.GputopError, match=r"no schema 'gputop.frame/2'.*gputop.frame/1"):
         gputop.schema("gputop.frame/2")
+
+
+@dataclass(frozen=True)
+class Inner:
+    """An object in another one."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Declaring:
+    """A document of one test.
+
+    Attributes:
+        cost: What it costs.
+        more: Something else, if there is
+            any.
+    """
+
+    cost: Annotated[float, Mark("cost_ns", nullable=True)]
+    place: Annotated[Inner, FLAT]
+    secret: Annotated[int, HIDDEN]
+    reasons: Annotated[tuple[tuple[str, str], ...], fields.PAIRS]
+    more: Annotated[Inner | None, RARE] = None
+
+    @property
+    @marked(Mark("double_size"))
+    def double(self) -> int:
+        """Twice the size."""
+        return 2 * self.place.size
+
+
+def test_a_field_is_declared_once_and_is_in_document_and_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Declaring(math.nan, Inner(3), 5, (("a", "b"),), Inner(4))
+    assert fields.document(whole) == {
+        "cost_ns": None, "size": 3, "reasons": {"a": "b"}, "more": {"size": 4}, "double_size": 6,
+    }  # fmt: skip
+    assert "more" not in fields.document(replace(whole, more=None))
+    monkeypatch.setitem(DOCUMENTS, "gputop.test/1", Declaring)
+    schema = gputop.schema("gputop.test/1")
+    assert schema["required"] == ["cost_ns", "size", "reasons", "double_size"]
+    assert schema["properties"]["cost_ns"]["type"] == ["number", "null"]
+    assert schema["properties"]["more"]["description"] == "Something else, if there is any."
+    validator = Draft202012Validator(schema)
+    for one in (whole, replace(whole, more=None)):
+        validator.validate(fields.document(one))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
-from gputop.documents.frame_schema import ProcessJson
+from gputop.documents.fields import declared
+from gputop.engine.frame import ProcessRow
 from gputop.serve.metrics.process_info import People
 from probes.source import GPUS, PROCESS, RESIDENT, STALE_NS, Sample
 from tests.conftest import needed
@@ -52,8 +52,8 @@ def test_a_gpu_that_does_not_tell_who_uses_it_gives_no_zero() -> None:
 
 
 def test_each_figure_is_a_field_of_a_frame_and_a_gauge() -> None:
-    metrics = needed("gputop.serve.metrics.metric_families")
-    assert set(metrics.FIGURES) <= set(typing.get_type_hints(ProcessJson))
+    metrics = needed("gputop.serve.metrics")
+    assert set(metrics.FIGURES) <= {one.key for one in declared(ProcessRow)}
     found = people(gpu(0, USE)).figures(START)
     now = metrics.CurrentFigures({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)
     told = {

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from gputop.analysis.answer.report_output import range_json
 from gputop.analysis.answer.wording import idle_words
 from gputop.analysis.compare import CauseChange, Diff, MeasureChange, Side, Spread
 from gputop.analysis.compare_kernels import KernelChange, KernelSide
@@ -80,7 +79,7 @@ def _side_json(side: Side) -> SideJson:
     return {
         "duration_ns": report.duration_ns,
         "span_ns": report.span_ns,
-        "idle_ns": range_json(report.idle),
+        "idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper, "estimate": report.idle.estimate},
         "steps": report.steps.count if report.steps is not None else None,
         "left_out": side.measures.left_out,
         "between": side.measures.between,

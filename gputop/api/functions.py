@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from gputop.api.holes import about_holes, unkept_of
 from gputop.api.reading import Progress, interrupted, understood
 from gputop.api.session import NS, File, Session
-from gputop.documents.diff_schema import DiffDocument
-from gputop.documents.explain_schema import ExplainDocument
-from gputop.documents.frame_schema import FrameDocument
-from gputop.documents.stats_schema import StatsDocument
 from gputop.engine.frame import Frame
 from gputop.engine.session_totals import Stats
 from gputop.errors import GputopError, OutsideSessionError
@@ -170,17 +166,7 @@ def diff(
         return compare(first, second)
 
 
-@overload
-def to_json(result: Frame) -> FrameDocument: ...
-@overload
-def to_json(result: Stats) -> StatsDocument: ...
-@overload
-def to_json(result: Report) -> ExplainDocument: ...
-@overload
-def to_json(result: Diff) -> DiffDocument: ...
-def to_json(
-    result: Frame | Stats | Report | Diff,
-) -> FrameDocument | StatsDocument | ExplainDocument | DiffDocument:
+def to_json(result: Frame | Stats | Report | Diff) -> dict[str, Any]:
     """A result as the object that the command prints with ``--json`` (docs/json.md): dicts and lists only.
 
     Args:
@@ -209,7 +195,7 @@ def to_json(
     if isinstance(result, Report):
         return report_to_json(result)
     if isinstance(result, Diff):
-        return diff_to_json(result)
+        return dict(diff_to_json(result))
     raise TypeError(f"a {type(result).__name__} is no result of stats, explain or diff, and no frame")
 
 
@@ -226,7 +212,7 @@ def schema(name: str) -> dict[str, Any]:
         >>> schema("gputop.stats/1")["properties"]["duration_ns"]
         {'type': 'integer'}
     """
-    from gputop.documents.json_schema import DOCUMENTS, schema_of
+    from gputop.api.json_schema import DOCUMENTS, schema_of
 
     if name not in DOCUMENTS:
         raise GputopError(f"there is no schema {name!r}: use one of {', '.join(sorted(DOCUMENTS))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
-from gputop.documents.shared_schema import FindingKind, LineJson, LostJson, RangeJson, one_of
+from gputop.documents.shared_schema import FindingKind, LineJson, LostEventsJson, RangeJson, one_of
 
 MEASURES = ("duration_ns", "idle_ns", "calls", "launches", "voluntary_switches", "involuntary_switches")
 MeasureName = Annotated[str, one_of(*MEASURES)]
@@ -30,7 +30,7 @@ class SideJson(TypedDict):
     steps: int | None
     left_out: int
     between: int
-    lost: LostJson
+    lost: LostEventsJson
     verdict: str
 
 

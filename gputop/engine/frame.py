@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
+from gputop.documents.fields import FLAT, HIDDEN, NULLABLE, PAIRS, RARE, Mark, document, marked
+from gputop.documents.frame_schema import BelongsJson, GpusSource, GpuUse, LinesLookedFor, State
+from gputop.documents.shared_schema import Layer
+from gputop.engine.calls.histogram import METHOD
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.host_figures import HostRow
@@ -17,6 +21,7 @@ from gputop.engine.threads.fault_sums import Faults
 from gputop.engine.wallclock import WallClock
 from probes import api
 
+SCHEMA: Final = "gputop.frame/1"
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
 UNPLACED = Line("", 0, "stack not known")
 LAUNCHES_BELOW = frozenset(row.name for row in api.TABLE if row.shape and row.layer == api.DRIVER)
@@ -30,11 +35,11 @@ def stacks_recorded(header: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CallRow:
-    """The calls of one API in one process that ended in the window."""
+class CallTotals:
+    """The calls of one function in one process."""
 
     api: str
-    layer: str  # runtime | driver | nccl
+    layer: Layer
     nested: bool
     count: int
     errors: int
@@ -44,14 +49,26 @@ class CallRow:
     p95_ns: int
     p99_ns: int
     max_ns: int
+
+    @property
+    @marked(Mark())
+    def at_most(self) -> bool:
+        """Whether its times may be those of the calls around it (``CallFlag.WITHIN``), so its own at most."""
+        return self.nested and self.api in LAUNCHES_BELOW
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow(CallTotals):
+    """The calls that ended in the window, and those that have not returned."""
+
     histogram: tuple[int, ...]
     in_progress: int = 0  # calls that have not returned at the mark
     in_progress_ns: int = 0  # age of the oldest of them
 
-    @property
-    def at_most(self) -> bool:
-        """Whether its times may be those of the calls around it (``CallFlag.WITHIN``), so its own at most."""
-        return self.nested and self.api in LAUNCHES_BELOW
+
+def call_totals(rows: tuple[CallRow, ...]) -> list[dict[str, Any]]:
+    """Calls without what a window alone has."""
+    return [document(row, CallTotals) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +79,7 @@ class Share:
     tid: int
     name: str
     ns: int
-    fraction: float
+    fraction: Annotated[float, NULLABLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +93,8 @@ class ThreadRow:
     on_cpu_ns: int
     runnable_ns: int
     blocked_ns: int
-    state: str  # running | runnable | blocked | exited
-    cuda: bool  # made a traced call within the window
+    state: State
+    cuda: Annotated[bool, NULLABLE]  # made a traced call within the window
     preempted_by: tuple[Share, ...] = ()  # occupants of its CPU while it was runnable, most first
 
 
@@ -85,7 +102,7 @@ class ThreadRow:
 class LineRow:
     """The outermost calls of one function that a line made; ``frames``: the stack of most of that time."""
 
-    line: Line
+    line: Annotated[Line, FLAT]
     api: str
     count: int
     sum_ns: int
@@ -96,7 +113,7 @@ class LineRow:
 class WaitRow:
     """The times that a line kept CUDA threads (all threads when none calls CUDA) blocked between calls."""
 
-    line: Line
+    line: Annotated[Line, FLAT]
     count: int
     sum_ns: int
 
@@ -135,10 +152,10 @@ class ProcessRow:
     exited_ns: int | None  # CLOCK_MONOTONIC of its end
     gpus: tuple[int, ...] | None  # NVML's indices; None when they are not known
     gpu_memory_bytes: int | None  # None when NVML does not tell
-    calls_per_second: float  # outermost calls only
+    calls_per_second: Annotated[float, NULLABLE]  # outermost calls only
     top_api: str  # the API with most time in outermost calls, "" without calls
-    top_api_ns_per_second: float
-    top_api_p99_ns: int
+    top_api_ns_per_second: Annotated[float, NULLABLE]
+    top_api_p99_ns: Annotated[int, NULLABLE]
     # what its threads did; None where nobody looked, as in a trace that was imported
     voluntary_per_second: float | None
     involuntary_per_second: float | None
@@ -147,7 +164,9 @@ class ProcessRow:
     on_cpu_percent: float | None  # sum over its threads, as top shows it
     calls: tuple[CallRow, ...]
     threads: tuple[ThreadRow, ...]
-    gpus_source: str = ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
+    gpus_source: GpusSource = (
+        ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
+    )
     gpus_unknown: str = ""  # why they are not known
     namespace_pid: int | None = None  # its number within its container, when it lives in one
     container: str = ""  # kind and id of that container
@@ -155,19 +174,23 @@ class ProcessRow:
     unknown_lines: int = 0  # such calls whose line is not known
     waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
     unknown_waits: int = 0  # such times whose line is not known
-    stacks: tuple[StackRow, ...] = ()  # of all these calls and waits to the ns, most time first
-    samples: tuple[SampleRow, ...] = ()  # of threads on a CPU between two calls, most first
-    sampled: int = 0  # how many there are in all, of unknown lines as well
-    belongs: tuple[tuple[str, str | int], ...] = ()  # pod, job, rank, …: what is known of belonging.KEYS
-    kernels: tuple[KernelRow, ...] = ()  # launches by kernel, most first, where some have names
-    faults: Faults | None = None  # page faults that were told in the window; None where none were
+    stacks: Annotated[
+        tuple[StackRow, ...], HIDDEN
+    ] = ()  # of these calls and waits to the ns, most time first
+    samples: Annotated[tuple[SampleRow, ...], HIDDEN] = ()  # of threads on a CPU between calls, most first
+    sampled: Annotated[int, HIDDEN] = 0  # how many there are in all, of unknown lines as well
+    # pod, job, rank, …: what is known of belonging.KEYS
+    belongs: Annotated[tuple[tuple[str, str | int], ...], Mark(rare=True, schema=BelongsJson, make=dict)] = ()
+    kernels: Annotated[tuple[KernelRow, ...], HIDDEN] = ()  # by kernel, most first, where some have names
+    faults: Annotated[Faults | None, RARE] = None  # page faults in the window; None: none known
     # NVML's newest samples, summed over its GPUs: 100 is one GPU all the time; None where NVML has none
     sm_percent: int | None = None  # a kernel of it ran on an SM
     memory_percent: int | None = None  # it read or wrote memory of the GPU
     rss_bytes: int | None = None  # resident memory on the host
     run_ns: int | None = None  # since it began, until its end
     watts: float | None = None  # of its GPUs' power its part of the processes' SM time; alone on one, all
-    watched: bool = True  # False: it uses a GPU, and NVML and /proc tell all that is known
+    watched: Annotated[bool, HIDDEN] = True  # False: it uses a GPU, and NVML and /proc tell all that is known
+    unlisted_threads: Annotated[int, RARE] = 0  # in JSON: threads that are not listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +199,8 @@ class Storm:
 
     pid: int
     name: str
-    involuntary_per_second: float
-    runnable_percent: float
+    involuntary_per_second: Annotated[float, NULLABLE]
+    runnable_percent: Annotated[float, NULLABLE]
     occupants: tuple[Share, ...]  # who ran on the CPUs its threads waited for; fractions sum to <= 1
 
 
@@ -186,7 +209,7 @@ class GpuProcess:
     """A process on a GPU, watched or not. Shares are of the GPU's time in NVML's newest sample of it."""
 
     pid: int
-    kind: str  # C: computes, G: draws, C+G
+    kind: GpuUse  # C: computes, G: draws, C+G
     memory_bytes: int | None
     sm_percent: int | None  # 0: it did nothing in the last second
     memory_percent: int | None
@@ -198,7 +221,9 @@ class GpuProcess:
     command: str
     container: str  # "" outside of one
     watched: bool
-    idle_ns: int | None = None  # it has done nothing on it for so long at least; None: it works, or not known
+    idle_ns: Annotated[int | None, RARE] = (
+        None  # it has done nothing on it for so long at least; None: it works, or not known
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +242,7 @@ class MigRow:
     sm_occupancy_percent: float | None
     tensor_active_percent: float | None
     dram_bandwidth_percent: float | None
-    unavailable: tuple[tuple[str, str], ...] = ()
+    unavailable: Annotated[tuple[tuple[str, str], ...], PAIRS] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +267,7 @@ class GpuRow:
     memory_clock_mhz: int | None
     pcie_tx_bytes_per_second: int | None
     pcie_rx_bytes_per_second: int | None
-    unavailable: tuple[tuple[str, str], ...] = ()  # (key, reason in words)
+    unavailable: Annotated[tuple[tuple[str, str], ...], PAIRS] = ()  # (key, reason in words)
     utilization_history: tuple[int | None, ...] = ()  # one value a mark, oldest first, at most 240
     age_ns: int = 0  # how old the sample is at the mark; grows when NVML hangs
     lost: str = ""  # why it answers nothing any more
@@ -278,7 +303,7 @@ class Lost:
     """Events that the probes could not deliver since the start, by kind (probes.schema.LOSS_KINDS)."""
 
     events: int
-    by_kind: tuple[tuple[str, int], ...] = ()
+    by_kind: Annotated[tuple[tuple[str, int], ...], Mark(schema=dict[str, int], make=dict)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,20 +316,32 @@ class Frame:
     start_ns: int  # CLOCK_MONOTONIC of the session's start
     window_ns: int  # what rates and percentiles refer to
     utc_offset_s: int
-    rate_hz: float
+    rate_hz: Annotated[float, NULLABLE]
     lost: Lost
-    own_cpu_percent: float
+    own_cpu_percent: Annotated[float, NULLABLE]
     own_rss_bytes: int
-    events_per_second: float
-    calls_per_second: float
+    events_per_second: Annotated[float, NULLABLE]
+    calls_per_second: Annotated[float, NULLABLE]
     gpus: tuple[GpuRow, ...]
     processes: tuple[ProcessRow, ...]
     storms: tuple[Storm, ...]
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
-    lines: str = "off"  # calls whose line is recorded: all, slow or off
-    clock: WallClock | None = None  # what the clock of the day showed up to here
+    lines: LinesLookedFor = "off"  # calls whose line is recorded: all, slow or off
+    clock: Annotated[WallClock | None, HIDDEN] = None  # what the clock of the day showed up to here
     host: HostRow | None = None  # the machine; None where nobody looked
-    unwatched: tuple[ProcessRow, ...] = ()  # other users of the GPUs
+    unwatched: Annotated[tuple[ProcessRow, ...], HIDDEN] = ()  # other users of the GPUs
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known
+
+    @property
+    @marked(Mark())
+    def schema(self) -> Literal["gputop.frame/1"]:
+        """What the document is."""
+        return SCHEMA
+
+    @property
+    @marked(Mark())
+    def percentiles(self) -> str:
+        """How they are estimated."""
+        return METHOD

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
+from gputop.documents.fields import HIDDEN, RARE, Mark, marked
+from gputop.documents.stats_schema import MachineJson
 from gputop.engine.calls.calltable import call_rows, left_out
 from gputop.engine.calls.failed_calls import Failure
+from gputop.engine.calls.histogram import METHOD
 from gputop.engine.calls.launch_counts import KernelRow, kernel_rows
 from gputop.engine.calls.linesums import line_rows, wait_rows
 from gputop.engine.facts import Facts, lost_before
-from gputop.engine.frame import CallRow, LineRow, Lost, WaitRow
+from gputop.engine.frame import CallRow, CallTotals, LineRow, Lost, WaitRow, call_totals
 from gputop.engine.gpus.gpu_work import GpuWork
 from gputop.engine.tally import Tally, tally
 from gputop.engine.threads.diskwaits import DiskWait
-from gputop.engine.threads.fault_sums import Faults, faults_of
+from gputop.engine.threads.fault_sums import Faults, faults_of, machine_json
 from gputop.engine.threads.offcpu_stats import Stays, together
 from gputop.engine.threads.switches import ThreadTick
 from probes.proc.syscalls import machine_of
 from probes.samples import lost_until
 from probes.schema import LOSS_KINDS
 from probes.source import Item
+
+SCHEMA: Final = "gputop.stats/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,8 @@ class ThreadTotals:
     on_cpu_ns: int
     runnable_ns: int
     blocked_ns: int
-    faults: Faults | None = None
-    off_cpu: Stays | None = None
+    faults: Annotated[Faults | None, RARE] = None
+    off_cpu: Annotated[Stays | None, RARE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +62,20 @@ class ProcessTotals:
     name: str
     command: str
     exited: bool
-    calls: tuple[CallRow, ...]
+    calls: Annotated[tuple[CallRow, ...], Mark(schema=tuple[CallTotals, ...], make=call_totals)]
     threads: tuple[ThreadTotals, ...]
     lines: tuple[LineRow, ...]
     unknown_lines: int
     waits: tuple[WaitRow, ...] = ()
     unknown_waits: int = 0
-    failures: tuple[Failure, ...] = ()
-    kernels: tuple[KernelRow, ...] = ()
-    faults: Faults | None = None
-    disk_waits: tuple[DiskWait, ...] = ()
-    oom_ns: int | None = None
+    failures: Annotated[tuple[Failure, ...], RARE] = ()
+    kernels: Annotated[tuple[KernelRow, ...], RARE] = ()
+    faults: Annotated[Faults | None, RARE] = None
+    disk_waits: Annotated[tuple[DiskWait, ...], RARE] = ()
+    oom_ns: Annotated[int | None, RARE] = None
 
     @property
+    @marked(RARE)
     def off_cpu(self) -> Stays | None:
         """The stays off the CPU of all its threads."""
         return together(thread.off_cpu for thread in self.threads)
@@ -79,18 +85,31 @@ class ProcessTotals:
 class Stats:
     """Everything ``gputop stats`` shows."""
 
-    start_wall_ns: int
+    start_wall_ns: Annotated[int, Mark("start_realtime_ns")]
     duration_ns: int
     lost: Lost
     events: int
     processes: tuple[ProcessTotals, ...]
     problems: tuple[str, ...]
     calls_observed: bool = True
-    throttling: bool = False  # whether throttled stays are known as such
-    gpu_work: tuple[GpuWork, ...] = ()  # what GPUs did, in files that tell it
-    machine: Mapping[str, int] | None = (
-        None  # ``gputop.engine.threads.fault_sums.NAMES``; None: nothing was told of it
+    throttling: Annotated[bool, HIDDEN] = False  # whether throttled stays are known as such
+    gpu_work: Annotated[tuple[GpuWork, ...], RARE] = ()  # what GPUs did, in files that tell it
+    # ``gputop.engine.threads.fault_sums.NAMES``; None: nothing was told of it
+    machine: Annotated[Mapping[str, int] | None, Mark(rare=True, schema=MachineJson, make=machine_json)] = (
+        None
     )
+
+    @property
+    @marked(Mark())
+    def schema(self) -> Literal["gputop.stats/1"]:
+        """What the document is."""
+        return SCHEMA
+
+    @property
+    @marked(Mark())
+    def percentiles(self) -> str:
+        """How they are estimated."""
+        return METHOD
 
 
 def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
@@ -113,7 +132,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     before = lost_before(header)
     failed = whole.failed.failures(facts, start_ns)
     waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
-    kernels = kernel_rows(whole.kernels.sums, facts, whole.fill)
+    kernels = kernel_rows(whole.kernels.sums, facts, whole.fill, end_ns - start_ns)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock, tells = header.get("clock", {}), header.get("tells")
     return Stats(

@@ -3,111 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any
 
-from gputop.documents.stats_schema import ProcessTotalsJson, StatsDocument, ThreadTotalsJson
-from gputop.engine.calls.failed_calls import failure_json, failure_lines
-from gputop.engine.calls.histogram import METHOD
-from gputop.engine.calls.launch_counts import kernel_json, kernels_text
+from gputop.documents.fields import document
+from gputop.engine.calls.failed_calls import failure_lines
+from gputop.engine.calls.launch_counts import kernels_text
 from gputop.engine.frame import OFF_CPU, CallRow, LineRow
 from gputop.engine.gpus.gpu_work import work_text
 from gputop.engine.session_totals import ProcessTotals, Stats, ThreadTotals
-from gputop.engine.threads.diskwaits import disk_wait_json, disk_waits_text
-from gputop.engine.threads.fault_sums import Faults, faults_json, machine_json, machine_text
-from gputop.engine.threads.offcpu_stats import Stays, stays_json
+from gputop.engine.threads.diskwaits import disk_waits_text
+from gputop.engine.threads.fault_sums import Faults, machine_text
+from gputop.engine.threads.offcpu_stats import Stays
 from gputop.format import clip, escape_text, format_bytes, format_count, format_ns
 
-SCHEMA: Final = "gputop.stats/1"
 _LINES_SHOWN = 20  # of a process in the text; JSON has all
 
 
-def stats_to_json(stats: Stats) -> StatsDocument:
+def stats_to_json(stats: Stats) -> dict[str, Any]:
     """One object; times in ns, sizes in bytes, as the key names say."""
-    made: StatsDocument = {
-        "schema": SCHEMA,
-        "start_realtime_ns": stats.start_wall_ns,
-        "duration_ns": stats.duration_ns,
-        "events": stats.events,
-        "lost": {"events": stats.lost.events, "by_kind": dict(stats.lost.by_kind)},
-        "percentiles": METHOD,
-        "processes": [_process_json(process, stats) for process in stats.processes],
-        "problems": list(stats.problems),
-        "calls_observed": stats.calls_observed,
-    }
-    if stats.machine is not None:
-        made["machine"] = machine_json(stats.machine)
-    if stats.gpu_work:
-        made["gpu_work"] = [row.to_json() for row in stats.gpu_work]
-    return made
-
-
-def _process_json(process: ProcessTotals, stats: Stats) -> ProcessTotalsJson:
-    made: ProcessTotalsJson = {
-        "pid": process.pid,
-        "name": process.name,
-        "command": process.command,
-        "exited": process.exited,
-        "calls": [
-            {
-                "api": call.api,
-                "layer": call.layer,
-                "nested": call.nested,
-                "at_most": call.at_most,
-                "count": call.count,
-                "errors": call.errors,
-                "bytes": call.bytes,
-                "sum_ns": call.sum_ns,
-                "p50_ns": call.p50_ns,
-                "p95_ns": call.p95_ns,
-                "p99_ns": call.p99_ns,
-                "max_ns": call.max_ns,
-            }
-            for call in process.calls
-        ],
-        "threads": [_thread_json(thread, stats) for thread in process.threads],
-        "lines": [
-            {
-                **row.line.to_json(),
-                "api": row.api,
-                "count": row.count,
-                "sum_ns": row.sum_ns,
-                "frames": [frame.to_json() for frame in row.frames],
-            }
-            for row in process.lines
-        ],
-        "unknown_lines": process.unknown_lines,
-        "waits": [{**row.line.to_json(), "count": row.count, "sum_ns": row.sum_ns} for row in process.waits],
-        "unknown_waits": process.unknown_waits,
-    }
-    if process.faults is not None:
-        made["faults"] = faults_json(process.faults)
-    if (off_cpu := process.off_cpu) is not None:
-        made["off_cpu"] = stays_json(off_cpu, throttling=stats.throttling)
-    if process.disk_waits:
-        made["disk_waits"] = [disk_wait_json(row) for row in process.disk_waits]
-    if process.oom_ns is not None:
-        made["oom_ns"] = process.oom_ns
-    if process.failures:
-        made["failures"] = [failure_json(one) for one in process.failures]
-    if process.kernels:
-        made["kernels"] = [kernel_json(row, stats.duration_ns) for row in process.kernels]
-    return made
-
-
-def _thread_json(thread: ThreadTotals, stats: Stats) -> ThreadTotalsJson:
-    made: ThreadTotalsJson = {
-        "tid": thread.tid,
-        "name": thread.name,
-        "voluntary_switches": thread.voluntary_switches,
-        "involuntary_switches": thread.involuntary_switches,
-        "on_cpu_ns": thread.on_cpu_ns,
-        "runnable_ns": thread.runnable_ns,
-        "blocked_ns": thread.blocked_ns,
-    }
-    if thread.faults is not None:
-        made["faults"] = faults_json(thread.faults)
-    if thread.off_cpu is not None:
-        made["off_cpu"] = stays_json(thread.off_cpu, throttling=stats.throttling)
+    made = document(stats)
+    if not stats.throttling:
+        for row in (one for process in made["processes"] for one in (process, *process["threads"])):
+            if "off_cpu" in row:
+                row["off_cpu"] |= dict.fromkeys(("throttled_count", "throttled_ns"))
     return made
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gputop.analysis.answer.report import Report
-from gputop.analysis.answer.report_output import range_json
 from gputop.api import functions
+from gputop.documents.fields import document
 from gputop.engine.frame import GpuRow
 from gputop.errors import USAGE, CommandError, GputopError
 from gputop.query.catalogue import Catalogue, Recording
@@ -83,7 +83,7 @@ def get_check(catalogue: Catalogue, session: str | None = None) -> str:
 
 def _coverage(report: Report) -> dict[str, Any]:
     return {
-        "gpu_idle": {**with_units({"idle_ns": range_json(report.idle)}), "span_ms": report.span_ns / 1e6},
+        "gpu_idle": {**with_units({"idle_ns": document(report.idle)}), "span_ms": report.span_ns / 1e6},
         "unexplained_ms": report.unexplained_ns / 1e6,
         "unknown_ms": report.unknown_ns / 1e6,
         "small_gaps_ms": report.small_ns / 1e6,

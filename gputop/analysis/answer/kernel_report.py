@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from gputop.analysis.answer.memory_report import counted
 from gputop.analysis.estimates.estimate import GpuTimeOf
-from gputop.documents.explain_schema import GraphsJson, LaunchedKernelJson
+from gputop.documents.explain_schema import LaunchedKernelJson
+from gputop.documents.fields import HIDDEN, Mark, marked
 from gputop.engine.calls.launch_counts import (
     NAMELESS,
     folded,
@@ -19,7 +21,7 @@ from gputop.engine.calls.launch_counts import (
     shapes_json,
     small_among,
 )
-from gputop.engine.calls.stack_table import Line, line_json
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.gpus.nvml_rows import smaller
 from gputop.format import format_count, format_ns
 from probes.shapes import Shape
@@ -243,7 +245,19 @@ class MadeGraphs:
     instantiated: int
     updated: int
     launches: int
-    kernels: tuple[int, int] | None
+    kernels: Annotated[tuple[int, int] | None, HIDDEN]
+
+    @property
+    @marked(Mark())
+    def kernels_least(self) -> int | None:
+        """The fewest launches that went into one."""
+        return self.kernels[0] if self.kernels is not None else None
+
+    @property
+    @marked(Mark())
+    def kernels_most(self) -> int | None:
+        """The most launches that went into one."""
+        return self.kernels[1] if self.kernels is not None else None
 
     @property
     def rebuilt(self) -> bool:
@@ -286,11 +300,23 @@ class Fitting:
 
 
 @dataclass(frozen=True, slots=True)
+class UnseenGraphs:
+    """Launches of graphs whose making was not seen."""
+
+    pid: int
+    launches: int
+
+
+def _unseen(launches: Mapping[int, int] | None) -> tuple[UnseenGraphs, ...]:
+    return tuple(UnseenGraphs(*row) for row in sorted((launches or {}).items()))
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
-    """``unseen``: launches of graphs whose making was not seen, by process."""
+    """CUDA graphs; ``unseen``: launches of graphs whose making was not seen, by process."""
 
     made: tuple[MadeGraphs, ...] = ()
-    unseen: Mapping[int, int] | None = None
+    unseen: Annotated[Mapping[int, int] | None, Mark(schema=tuple[UnseenGraphs, ...], make=_unseen)] = None
     fitting: tuple[Fitting, ...] = ()
 
     def joined(self, later: GraphReport) -> GraphReport:
@@ -317,37 +343,6 @@ class GraphReport:
 def graphs_in_order(made: Iterable[MadeGraphs]) -> tuple[MadeGraphs, ...]:
     """Most instantiations first."""
     return tuple(sorted(made, key=lambda one: (-one.instantiated, one.pid, one.line or Line("", 0, ""))))
-
-
-def graphs_json(report: GraphReport) -> GraphsJson:
-    """The key ``graphs``."""
-    return {
-        "made": [
-            {
-                "pid": one.pid,
-                "line": line_json(one.line),
-                "instantiated": one.instantiated,
-                "updated": one.updated,
-                "launches": one.launches,
-                "kernels_least": one.kernels[0] if one.kernels is not None else None,
-                "kernels_most": one.kernels[1] if one.kernels is not None else None,
-            }
-            for one in report.made
-        ],
-        "unseen": [{"pid": pid, "launches": count} for pid, count in sorted((report.unseen or {}).items())],
-        "fitting": [
-            {
-                "pid": one.pid,
-                "first": line_json(one.first),
-                "last": line_json(one.last),
-                "launches": one.launches,
-                "steps": one.steps,
-                "of_steps": one.of_steps,
-                "host_ns": one.host_ns,
-            }
-            for one in report.fitting
-        ],
-    }
 
 
 def graph_texts(report: GraphReport) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from gputop.documents.memory_schema import MemoryJson
-from gputop.engine.calls.stack_table import Line, line_json
+from gputop.documents.fields import HIDDEN, Mark, marked
+from gputop.engine.calls.stack_table import Line
 from gputop.format import format_bytes, format_ns
 from probes.api_semantics import Memory
 
+MemoryKind = Literal["device", "managed", "pool", "physical", "pinned", "registered"]
 Blame = Literal["request", "others", "own", "fragmentation", "host", "unknown"]
 
 
@@ -18,11 +19,11 @@ Blame = Literal["request", "others", "own", "fragmentation", "host", "unknown"]
 class HeldLine:
     """What the allocations of one kind at one line hold, bytes; ``line`` None: not known."""
 
-    use: Memory
+    use: Annotated[Memory, Mark("kind", schema=MemoryKind)]
     line: Line | None
-    held: int
+    held: Annotated[int, Mark("held_bytes")]
     pieces: int
-    taken: int
+    taken: Annotated[int, Mark("taken_bytes")]
     takes: int
 
 
@@ -42,12 +43,12 @@ class HeldBy:
 
     pid: int
     ended: bool
-    held: int
-    peak: int
-    pinned: int
-    strangers: int
+    held: Annotated[int, Mark("held_bytes")]
+    peak: Annotated[int, Mark("peak_bytes")]
+    pinned: Annotated[int, Mark("pinned_bytes")]
+    strangers: Annotated[int, Mark("unknown_frees")]
     lines: tuple[HeldLine, ...]
-    whole: bool = True
+    whole: Annotated[bool, Mark("from_start")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,38 @@ class Leak:
     """
 
     pid: int
-    use: Memory | None
+    use: Annotated[Memory | None, Mark("kind", schema=MemoryKind | None)]
     line: Line | None
-    held: int
-    grown: int
+    held: Annotated[int, Mark("held_bytes")]
+    grown: Annotated[int, Mark("grown_bytes")]
     over_ns: int
-    per_step: int | None
+    per_step: Annotated[int | None, Mark("bytes_per_step")]
     full_in_ns: int | None
     by_torch: bool = False
 
     @property
+    @marked(Mark("bytes_per_second"))
     def rate(self) -> float:
         """Bytes a second."""
         return self.grown / max(self.over_ns, 1) * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAt:
+    """What a line held when an allocation failed."""
+
+    line: Line | None
+    held: Annotated[int, Mark("held_bytes")]
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Another process on the GPU, by NVML."""
+
+    pid: int
+    name: str
+    size: Annotated[int, Mark("bytes")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +111,8 @@ class OutOfMemory:
         free: Free memory of the GPU then; None where nobody told. ``asked_free``: the process itself asked.
         total: Of the GPU.
         by_torch: PyTorch's allocator asked.
-        held: What the process held of it, in so many ``pieces``; ``lines``: (line, bytes, pieces).
-        others: (process, name, bytes) of the others on the GPU, by NVML, the largest first.
+        held: What the process held of it, in so many ``pieces``; ``lines``: where it took them.
+        others: The others on the GPU, by NVML, the largest first.
         blame: What it was for.
         why: The same in a sentence with its figures.
         whole: The process was watched from its beginning; else it held what it took before as well.
@@ -103,21 +123,21 @@ class OutOfMemory:
     tid: int
     api: str
     line: Line | None
-    asked: int
+    asked: Annotated[int, Mark("asked_bytes")]
     attempts: int
-    gave_back: int
+    gave_back: Annotated[int, Mark("gave_back_bytes")]
     met: bool
-    free: int | None
-    asked_free: bool
-    total: int | None
-    held: int
+    free: Annotated[int | None, Mark("free_bytes")]
+    asked_free: Annotated[bool, HIDDEN]
+    total: Annotated[int | None, Mark("total_bytes")]
+    held: Annotated[int, Mark("held_bytes")]
     pieces: int
-    lines: tuple[tuple[Line | None, int, int], ...]
-    others: tuple[tuple[int, str, int], ...]
+    lines: tuple[HeldAt, ...]
+    others: tuple[Holder, ...]
     blame: Blame
     why: str
     by_torch: bool = False
-    whole: bool = True
+    whole: Annotated[bool, Mark("from_start")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +146,7 @@ class MemoryReport:
 
     processes: tuple[HeldBy, ...] = ()
     leaks: tuple[Leak, ...] = ()
-    shortages: tuple[OutOfMemory, ...] = ()
+    shortages: Annotated[tuple[OutOfMemory, ...], Mark("out_of_memory")] = ()
 
     def of(self, pids: frozenset[int] | None) -> MemoryReport:
         """What is about these processes; None: about all."""
@@ -153,77 +173,6 @@ BEFORE = "what it took before it was watched"
 _SHOWN = 5  # lines, or other processes, that a text names
 
 
-def memory_json(report: MemoryReport) -> MemoryJson:
-    """The key ``memory``."""
-    return {
-        "processes": [
-            {
-                "pid": one.pid,
-                "ended": one.ended,
-                "held_bytes": one.held,
-                "peak_bytes": one.peak,
-                "pinned_bytes": one.pinned,
-                "unknown_frees": one.strangers,
-                "from_start": one.whole,
-                "lines": [
-                    {
-                        "kind": line.use,
-                        "line": line_json(line.line),
-                        "held_bytes": line.held,
-                        "pieces": line.pieces,
-                        "taken_bytes": line.taken,
-                        "takes": line.takes,
-                    }
-                    for line in one.lines
-                ],
-            }
-            for one in report.processes
-        ],
-        "leaks": [
-            {
-                "pid": leak.pid,
-                "kind": leak.use,
-                "line": line_json(leak.line),
-                "held_bytes": leak.held,
-                "grown_bytes": leak.grown,
-                "over_ns": leak.over_ns,
-                "bytes_per_second": leak.rate,
-                "bytes_per_step": leak.per_step,
-                "full_in_ns": leak.full_in_ns,
-                "by_torch": leak.by_torch,
-            }
-            for leak in report.leaks
-        ],
-        "out_of_memory": [
-            {
-                "time_ns": one.time_ns,
-                "pid": one.pid,
-                "tid": one.tid,
-                "api": one.api,
-                "line": line_json(one.line),
-                "asked_bytes": one.asked,
-                "attempts": one.attempts,
-                "gave_back_bytes": one.gave_back,
-                "met": one.met,
-                "free_bytes": one.free,
-                "total_bytes": one.total,
-                "held_bytes": one.held,
-                "pieces": one.pieces,
-                "from_start": one.whole,
-                "lines": [
-                    {"line": line_json(line), "held_bytes": size, "pieces": pieces}
-                    for line, size, pieces in one.lines
-                ],
-                "others": [{"pid": pid, "name": name, "bytes": size} for pid, name, size in one.others],
-                "by_torch": one.by_torch,
-                "blame": one.blame,
-                "why": one.why,
-            }
-            for one in report.shortages
-        ],
-    }
-
-
 def shortage_lines(one: OutOfMemory) -> list[str]:
     """An allocation that failed, with who held what; the first line names it."""
     tries = f", tried {one.attempts} times" if one.attempts > 1 else ""
@@ -242,8 +191,8 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
         more = "" if one.whole else f", and {BEFORE}"
         lines.append(f"  it held {format_bytes(one.held)} in {one.pieces} allocations{more}:")
         lines += [
-            f"    {format_bytes(size)} in {pieces}{_at(line) or ' at lines that are not known'}"
-            for line, size, pieces in one.lines[:_SHOWN]
+            f"    {format_bytes(at.held)} in {at.pieces}{_at(at.line) or ' at lines that are not known'}"
+            for at in one.lines[:_SHOWN]
         ]
     elif not one.whole:
         lines.append(f"  it held {BEFORE}")
@@ -251,7 +200,7 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
         lines.append(
             "  what PyTorch's allocator holds of it unused is not seen: torch.cuda.memory_summary() tells"
         )
-    named = [f"{name or 'process'} ({pid}) {format_bytes(size)}" for pid, name, size in one.others[:_SHOWN]]
+    named = [f"{by.name or 'process'} ({by.pid}) {format_bytes(by.size)}" for by in one.others[:_SHOWN]]
     if named:
         lines.append(f"  others on the GPU: {', '.join(named)}")
     return lines

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.columns import Ints
-from gputop.documents.explain_schema import RankJson
+from gputop.documents.fields import Mark
 from gputop.format import format_count, format_ns, format_percent
 
 
@@ -234,7 +234,7 @@ class RankTimes:
 
     pid: int
     tid: int
-    gpu: str
+    gpu: Annotated[str, Mark(schema=str | None, make=lambda label: label or None)]
     collectives: int
     last: int
     late_ns: int
@@ -280,22 +280,6 @@ class RankReport:
 def in_order(ranks: Iterable[RankTimes]) -> tuple[RankTimes, ...]:
     """Who is last most often first."""
     return tuple(sorted(ranks, key=lambda one: (-one.last, one.pid, one.tid)))
-
-
-def ranks_json(report: RankReport) -> list[RankJson]:
-    """The key ``ranks``."""
-    return [
-        {
-            "pid": one.pid,
-            "tid": one.tid,
-            "gpu": one.gpu or None,
-            "collectives": one.collectives,
-            "last": one.last,
-            "late_ns": one.late_ns,
-            "ahead_ns": one.ahead_ns,
-        }
-        for one in report.ranks
-    ]
 
 
 def rank_texts(report: RankReport) -> list[str]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Final, Literal
 
-from gputop.analysis.answer.exact_report import ExactReport
-from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
+from gputop.analysis.answer.energy_output import energy_json
+from gputop.analysis.answer.exact_report import ExactReport, exact_json
+from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, kernels_json
 from gputop.analysis.answer.memory_report import MemoryReport
-from gputop.analysis.answer.picture import RankReport
+from gputop.analysis.answer.picture import RankReport, RankTimes
 from gputop.analysis.chains.analysis import Analysis
 from gputop.analysis.evidence.power import Energy
 from gputop.analysis.proofs.gaps import DeviceTime
+from gputop.documents.explain_schema import EnergyJson, ExactJson, LaunchedKernelJson
+from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
+from gputop.documents.shared_schema import LostEventsJson, one_of
 from gputop.engine.calls.failed_calls import Failure
 from gputop.engine.calls.stack_table import Line
 from gputop.errors import AccountingError
 from gputop.format import format_ns
+
+SCHEMA: Final = "gputop.explain/1"
 
 
 class Level(str, Enum):
@@ -54,6 +60,17 @@ class Range:
         if self.estimate is None and other.estimate is None:
             return Range(lower, upper)
         return Range(lower, upper, int(self.middle + other.middle))
+
+
+Source = Annotated[str, one_of("nvml", "learned", "both", "several")]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How long a GPU had nothing to do, and the source of the estimate."""
+
+    time: Annotated[Range, FLAT]
+    source: Source | None
 
 
 Layer = Literal["gpu", "cuda", "host", "system"]
@@ -106,7 +123,7 @@ class Finding:
     kind: LossKind
     title: str
     level: Level
-    loss: Range
+    loss: Annotated[Range, Mark("loss_ns")]
     pid: int
     tid: int
     api: str
@@ -133,9 +150,9 @@ class WhatIf:
     """
 
     cause: str
-    before_ns: int
-    after_ns: int
-    least_ns: int
+    before_ns: Annotated[int, Mark("step_before_ns")]
+    after_ns: Annotated[int, Mark("step_after_ns")]
+    least_ns: Annotated[int, Mark("step_least_ns")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +208,17 @@ class Account:
         bounds: What is proved: the idle time lies between.
     """
 
-    span_ns: int
-    proved_ns: int
-    estimated_ns: int
-    busy_ns: int
-    unknown_ns: int
-    outside_ns: int
-    error_ns: int | None
-    source: str | None
-    agrees: bool
-    seen_busy: float | None
-    bounds: Range
+    span_ns: Annotated[int, HIDDEN]
+    proved_ns: Annotated[int, Mark("proved_idle")]
+    estimated_ns: Annotated[int, Mark("estimated_idle")]
+    busy_ns: Annotated[int, Mark("busy")]
+    unknown_ns: Annotated[int, Mark("unknown")]
+    outside_ns: Annotated[int, HIDDEN]
+    error_ns: Annotated[int | None, HIDDEN]
+    source: Annotated[Source | None, HIDDEN]
+    agrees: Annotated[bool, HIDDEN]
+    seen_busy: Annotated[float | None, HIDDEN]
+    bounds: Annotated[Range, HIDDEN]
 
     @property
     def idle(self) -> Range:
@@ -217,8 +234,26 @@ class GpuSpan:
 
     label: str
     span_ns: int
-    idle: Range
-    account: Account
+    idle: Annotated[Range, HIDDEN]
+    account: Annotated[Account, Mark("account_ns")]
+
+    @property
+    @marked(Mark("idle_ns"))
+    def idle_time(self) -> Idle:
+        """The idle time, and the source of its estimate."""
+        return Idle(self.idle, self.account.source)
+
+    @property
+    @marked(Mark())
+    def error_ns(self) -> int | None:
+        """How far the estimate may be off."""
+        return self.account.error_ns
+
+    @property
+    @marked(Mark())
+    def sources_agree(self) -> bool:
+        """Whether the sources of the estimate agree."""
+        return self.account.agrees
 
 
 class DiagnosisKind(str, Enum):
@@ -255,13 +290,21 @@ class Diagnosis:
         line: Of a class without findings: where the thread at the end of the chain waits or sleeps.
     """
 
-    kind: DiagnosisKind | None
+    kind: Annotated[DiagnosisKind | None, Mark("class")]
     title: str
     level: Level
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
-    lead: int | None = None
+    lead: Annotated[int | None, HIDDEN] = None
     line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LongStep:
+    """When a step began, since the start of the recording, and what it took."""
+
+    time_ns: int
+    ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +314,13 @@ class LongSteps:
     Attributes:
         total_ns: What all of them took.
         count, ns: How many are far longer than the others, and what these took.
-        longest: (ns since the start of the recording, ns) of the longest ones.
+        longest: The longest ones.
     """
 
     total_ns: int
     count: int
     ns: int
-    longest: tuple[tuple[int, int], ...]
+    longest: tuple[LongStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,13 +336,19 @@ class Growth:
         line: Where the part is; None where that is not known.
     """
 
-    count: int
+    count: Annotated[int, HIDDEN]
     first_ns: int
     last_ns: int
     part_ns: int
     part: str
-    launches: str
+    launches: Annotated[str, HIDDEN]
     line: Line | None
+
+    @property
+    @marked(Mark("text"))
+    def sentence(self) -> str:
+        """All of it in words."""
+        return self.text()
 
     def text(self) -> str:
         """``its steps grow from 1.1ms to 4.6ms (first and last quarter of 2400): 3.4ms of it is …``."""
@@ -341,7 +390,7 @@ class StepFacts:
         if self.long is None:
             return f"{self.count} steps of {format_ns(self.usual_ns)} each"
         far = self.long
-        which = ", ".join(f"{format_ns(ns)} at {at / 1e9:.3f} s" for at, ns in far.longest)
+        which = ", ".join(f"{format_ns(one.ns)} at {one.time_ns / 1e9:.3f} s" for one in far.longest)
         return (
             f"{self.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
             f"{format_ns(far.ns)} ({which}), the median is {format_ns(self.median_ns)}"
@@ -373,7 +422,7 @@ class Report:
     duration_ns: int
     verdict: str
     diagnosis: Diagnosis | None
-    idle: Range
+    idle: Annotated[Range, HIDDEN]
     span_ns: int
     gpus: tuple[GpuSpan, ...]
     steps: StepFacts | None
@@ -382,26 +431,77 @@ class Report:
     findings: tuple[Finding, ...]
     what_if: tuple[WhatIf, ...]
     storms: tuple[StormCost, ...]
-    cpu_waits: tuple[tuple[int, int], ...]
+    cpu_waits: Annotated[tuple[tuple[int, int], ...], HIDDEN]
     small_ns: int
     unexplained_ns: int
     unknown_ns: int
     coverage: bool
-    lost_events: int
+    lost_events: Annotated[int, HIDDEN]
     notes: tuple[str, ...]
-    failures: tuple[Failure, ...] = ()
-    memory: MemoryReport | None = None
-    kernels: KernelReport | None = None
-    exact: ExactReport | None = None
-    graphs: GraphReport | None = None
-    ranks: RankReport | None = None
-    energy: Energy | None = None
+    failures: Annotated[tuple[Failure, ...], RARE] = ()
+    memory: Annotated[MemoryReport | None, RARE] = None
+    kernels: Annotated[KernelReport | None, HIDDEN] = None
+    exact: Annotated[ExactReport | None, HIDDEN] = None
+    graphs: Annotated[GraphReport | None, RARE] = None
+    ranks: Annotated[RankReport | None, HIDDEN] = None
+    energy: Annotated[Energy | None, HIDDEN] = None
 
     @property
     def lost_share(self) -> float:
         """The part of the span that idle findings take, 0 to 1."""
         lost = sum(finding.loss.lower for finding in self.findings if finding.kind == "idle")
         return lost / self.span_ns if self.span_ns else 0.0
+
+    # -- keys of the document that are made of fields ------------------------------------------------
+
+    @property
+    @marked(Mark())
+    def schema(self) -> Literal["gputop.explain/1"]:
+        """What the document is."""
+        return SCHEMA
+
+    @property
+    @marked(Mark("class"))
+    def kind(self) -> DiagnosisKind | None:
+        """The class of trouble."""
+        return self.diagnosis.kind if self.diagnosis is not None else None
+
+    @property
+    @marked(Mark("gpu_idle_ns"))
+    def idle_time(self) -> Idle:
+        """The idle time; one word for the source where all GPUs have the same."""
+        sources = {gpu.account.source for gpu in self.gpus if gpu.account.source is not None}
+        return Idle(self.idle, sources.pop() if len(sources) == 1 else ("several" if sources else None))
+
+    @property
+    @marked(Mark())
+    def lost(self) -> LostEventsJson:
+        """Records that are missing."""
+        return {"events": self.lost_events}
+
+    @property
+    @marked(Mark("ranks", rare=True))
+    def rank_times(self) -> tuple[RankTimes, ...] | None:
+        """The ranks, who is last most often first."""
+        return self.ranks.ranks if self.ranks is not None else None
+
+    @property
+    @marked(Mark("kernels", rare=True))
+    def launched_kernels(self) -> list[LaunchedKernelJson] | None:
+        """What was launched, by kernel."""
+        return kernels_json(self.kernels) if self.kernels is not None else None
+
+    @property
+    @marked(Mark("exact", rare=True))
+    def exact_figures(self) -> ExactJson | None:
+        """What GPUs did by their own clock."""
+        return exact_json(self.exact) if self.exact is not None else None
+
+    @property
+    @marked(Mark("energy", rare=True))
+    def energy_figures(self) -> EnergyJson | None:
+        """What GPUs and processes took."""
+        return energy_json(self) if self.energy is not None else None
 
 
 # One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown.

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import Final
+from typing import Any
 
-from gputop.analysis.answer.energy_output import energy_json, energy_text
-from gputop.analysis.answer.exact_report import exact_json, exact_texts
-from gputop.analysis.answer.kernel_report import graph_texts, graphs_json, kernel_texts, kernels_json
-from gputop.analysis.answer.memory_report import leak_line, memory_json, shortage_lines
-from gputop.analysis.answer.picture import rank_texts, ranks_json
-from gputop.analysis.answer.report import (
-    Diagnosis,
-    Event,
-    Finding,
-    Growth,
-    Link,
-    LongSteps,
-    Range,
-    Report,
-)
+from gputop.analysis.answer.energy_output import energy_text
+from gputop.analysis.answer.exact_report import exact_texts
+from gputop.analysis.answer.kernel_report import graph_texts, kernel_texts
+from gputop.analysis.answer.memory_report import leak_line, shortage_lines
+from gputop.analysis.answer.picture import rank_texts
+from gputop.analysis.answer.report import Finding, Report
 from gputop.analysis.answer.wording import (
     ADVICE,
     NO_FINDING,
@@ -32,201 +23,14 @@ from gputop.analysis.answer.wording import (
     storm_text,
     what_if_text,
 )
-from gputop.documents.explain_schema import (
-    DiagnosisJson,
-    EventJson,
-    ExplainDocument,
-    FindingJson,
-    GrowthJson,
-    LinkJson,
-    LongStepsJson,
-)
-from gputop.documents.shared_schema import RangeJson
-from gputop.engine.calls.failed_calls import failure_json, failure_lines
-from gputop.engine.calls.stack_table import line_json
+from gputop.documents.fields import document
+from gputop.engine.calls.failed_calls import failure_lines
 from gputop.format import escape_text
 
-SCHEMA: Final = "gputop.explain/1"
 
-
-def report_to_json(report: Report) -> ExplainDocument:
+def report_to_json(report: Report) -> dict[str, Any]:
     """One object; times in ns. Moments and events count from the start of the recording."""
-    made: ExplainDocument = {
-        "schema": SCHEMA,
-        "start_ns": report.start_ns,
-        "duration_ns": report.duration_ns,
-        "verdict": report.verdict,
-        "class": report.diagnosis.kind if report.diagnosis else None,
-        "diagnosis": _diagnosis_json(report.diagnosis),
-        "gpu_idle_ns": {**range_json(report.idle), "source": _source(report)},
-        "span_ns": report.span_ns,
-        "gpus": [
-            {
-                "label": gpu.label,
-                "span_ns": gpu.span_ns,
-                "idle_ns": {**range_json(gpu.idle), "source": gpu.account.source},
-                "account_ns": {
-                    "proved_idle": gpu.account.proved_ns,
-                    "estimated_idle": gpu.account.estimated_ns,
-                    "busy": gpu.account.busy_ns,
-                    "unknown": gpu.account.unknown_ns,
-                },
-                "error_ns": gpu.account.error_ns,
-                "sources_agree": gpu.account.agrees,
-            }
-            for gpu in report.gpus
-        ],
-        "steps": None
-        if report.steps is None
-        else {
-            "count": report.steps.count,
-            "median_ns": report.steps.median_ns,
-            "usual_ns": report.steps.usual_ns,
-            "long": None if report.steps.long is None else _long_json(report.steps.long),
-            "growth": None if report.steps.growth is None else _growth_json(report.steps.growth),
-            "pid": report.steps.pid,
-            "tid": report.steps.tid,
-        },
-        "outside_ns": report.outside_ns,
-        "events": [_event_json(event) for event in report.events],
-        "findings": [_finding_json(finding) for finding in report.findings],
-        "what_if": [
-            {
-                "cause": one.cause,
-                "step_before_ns": one.before_ns,
-                "step_after_ns": one.after_ns,
-                "step_least_ns": one.least_ns,
-            }
-            for one in report.what_if
-        ],
-        "storms": [
-            {
-                "pid": storm.pid,
-                "tid": storm.tid,
-                "name": storm.name,
-                "switches": storm.switches,
-                "switches_per_second": storm.switches_per_second,
-                "gpu_ns": storm.gpu_ns,
-            }
-            for storm in report.storms
-        ],
-        "small_ns": report.small_ns,
-        "unexplained_ns": report.unexplained_ns,
-        "unknown_ns": report.unknown_ns,
-        "coverage": report.coverage,
-        "lost": {"events": report.lost_events},
-        "notes": list(report.notes),
-    }
-    if report.failures:
-        made["failures"] = [failure_json(one) for one in report.failures]
-    if report.memory is not None:
-        made["memory"] = memory_json(report.memory)
-    if report.kernels is not None:
-        made["kernels"] = kernels_json(report.kernels)
-    if report.exact is not None:
-        made["exact"] = exact_json(report.exact)
-    if report.graphs is not None:
-        made["graphs"] = graphs_json(report.graphs)
-    if report.ranks is not None:
-        made["ranks"] = ranks_json(report.ranks)
-    if report.energy is not None:
-        made["energy"] = energy_json(report)
-    return made
-
-
-def _long_json(long: LongSteps) -> LongStepsJson:
-    return {
-        "total_ns": long.total_ns,
-        "count": long.count,
-        "ns": long.ns,
-        "longest": [{"time_ns": at, "ns": ns} for at, ns in long.longest],
-    }
-
-
-def _growth_json(growth: Growth) -> GrowthJson:
-    return {
-        "first_ns": growth.first_ns,
-        "last_ns": growth.last_ns,
-        "part_ns": growth.part_ns,
-        "part": growth.part,
-        "line": line_json(growth.line),
-        "text": growth.text(),
-    }
-
-
-def range_json(one: Range) -> RangeJson:
-    """A duration between bounds."""
-    return {"lower": one.lower, "upper": one.upper, "estimate": one.estimate}
-
-
-def _source(report: Report) -> str | None:
-    """Who estimates: one word where all GPUs have the same."""
-    sources = {gpu.account.source for gpu in report.gpus if gpu.account.source is not None}
-    return sources.pop() if len(sources) == 1 else ("several" if sources else None)
-
-
-def _diagnosis_json(diagnosis: Diagnosis | None) -> DiagnosisJson | None:
-    if diagnosis is None:
-        return None
-    return {
-        "class": diagnosis.kind,
-        "title": diagnosis.title,
-        "level": str(diagnosis.level),
-        "evidence": list(diagnosis.evidence),
-        "advice": list(diagnosis.advice),
-        "line": line_json(diagnosis.line),
-    }
-
-
-def _event_json(event: Event) -> EventJson:
-    return {
-        "time_ns": event.time_ns,
-        "ns": event.ns,
-        "cause": event.cause,
-        "level": str(event.level),
-        "title": event.title,
-        "pid": event.pid,
-        "chain": [_link_json(link) for link in event.chain],
-        "line": line_json(event.line),
-    }
-
-
-def _finding_json(finding: Finding) -> FindingJson:
-    return {
-        "cause": finding.cause,
-        "kind": finding.kind,
-        "title": finding.title,
-        "level": str(finding.level),
-        "idle_level": str(finding.idle_level),
-        "name_level": str(finding.name_level),
-        "loss_ns": range_json(finding.loss),
-        "pid": finding.pid,
-        "tid": finding.tid,
-        "api": finding.api,
-        "chain": [_link_json(link) for link in finding.chain],
-        "evidence": list(finding.evidence),
-        "ruled_out": list(finding.ruled_out),
-        "advice": list(finding.advice),
-        "max_gain_ns": finding.max_gain_ns,
-        "gain_because": finding.gain_because,
-        "moments_ns": list(finding.moments_ns),
-        "gaps": finding.gaps,
-        "per_step_ns": finding.per_step_ns,
-        "line": line_json(finding.line),
-    }
-
-
-def _link_json(link: Link) -> LinkJson:
-    return {
-        "layer": link.layer,
-        "pid": link.pid,
-        "tid": link.tid,
-        "text": link.text,
-        "ns": link.ns,
-        "events": link.events,
-        "role": link.role,
-        "line": line_json(link.line),
-    }
+    return document(report)
 
 
 def report_to_text(report: Report, width: int = 100) -> str:

@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from gputop.analysis.answer.memory_report import (
     Blame,
+    HeldAt,
     HeldBy,
     HeldLine,
+    Holder,
     Leak,
     MemoryReport,
     OutOfMemory,
@@ -256,8 +258,8 @@ def _explained(evidence: Evidence, places: _Places, one: Shortage, start_ns: int
         gpu.total if gpu else None,
         one.total,
         one.pieces,
-        tuple((line, *row) for line, row in sorted(lines.items(), key=lambda row: -row[1][0])),
-        tuple((pid, _name(evidence, pid), size) for pid, size in others),
+        tuple(HeldAt(line, *row) for line, row in sorted(lines.items(), key=lambda row: -row[1][0])),
+        tuple(Holder(pid, _name(evidence, pid), size) for pid, size in others),
         blame,
         why,
         _by_torch(evidence, one.stack),

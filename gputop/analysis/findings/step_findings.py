@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gputop.analysis.answer.report import Finding, Growth, LongSteps, StepFacts
+from gputop.analysis.answer.report import Finding, Growth, LongStep, LongSteps, StepFacts
 from gputop.analysis.causes import CATALOGUE
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.steps import Steps
@@ -485,7 +485,7 @@ def _long(rows: FoundSteps) -> LongSteps | None:
         int(rows["ns"].sum()),
         int(count[far].sum()),
         int(rows["ns"][far].sum()),
-        tuple(zip(longest["begin"].tolist(), longest["ns"].tolist(), strict=True)),
+        tuple(map(LongStep, longest["begin"].tolist(), longest["ns"].tolist())),
     )
 
 

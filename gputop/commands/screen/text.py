@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.analysis.answer.report_output import report_to_json
 from gputop.analysis.answer.wording import what_if_text
-from gputop.documents.frame_schema import VerdictJson
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.format import (
     clip,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
 
 
-def verdict_json(verdict: Verdict | None) -> VerdictJson:
+def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     """The key that ``--once --json`` adds to a frame (docs/json.md)."""
     return {"verdict": report_to_json(verdict.report) if verdict is not None else None}
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Annotated
+
+from gputop.documents.fields import Mark
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600  # the answer of a query, not an error
@@ -36,7 +39,7 @@ class CudaErrorCode:
     """
 
     code: int
-    name: str
+    name: Annotated[str, Mark("error")]
     text: str
     sticky: bool = False
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from gputop.documents.shared_schema import FailureJson
+from gputop.documents.fields import FLAT
+from gputop.documents.shared_schema import Layer
 from gputop.engine.calls.cuda_errors import NOT_READY, CudaErrorCode, cuda_error, sticky_codes
 from gputop.engine.calls.launch_counts import folded
-from gputop.engine.calls.stack_table import Line, line_json
+from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
 from gputop.engine.fork_state import apart
 from gputop.format import format_count
@@ -64,8 +65,8 @@ class Failure:
     pid: int
     tid: int
     api: str
-    layer: str
-    error: CudaErrorCode
+    layer: Layer
+    error: Annotated[CudaErrorCode, FLAT]
     count: int
     first_ns: int
     last_ns: int
@@ -253,37 +254,7 @@ def _records(raw: Any) -> Records:
     return np.frombuffer(raw, RECORD)
 
 
-# Calls that failed, as JSON (docs/json.md) and as lines of text.
-
-
-def failure_json(failure: Failure) -> FailureJson:
-    """One entry of ``failures``."""
-    return {
-        "pid": failure.pid,
-        "tid": failure.tid,
-        "api": failure.api,
-        "layer": failure.layer,
-        "code": failure.error.code,
-        "error": failure.error.name,
-        "text": failure.error.text,
-        "sticky": failure.error.sticky,
-        "count": failure.count,
-        "first_ns": failure.first_ns,
-        "last_ns": failure.last_ns,
-        "line": line_json(failure.line),
-        "launches": [
-            {
-                "time_ns": launch.time_ns,
-                "api": launch.api,
-                "tid": launch.tid,
-                "kernel": launch.kernel,
-                "name": launch.name,
-                "stream": launch.stream,
-                "line": line_json(launch.line),
-            }
-            for launch in failure.launches
-        ],
-    }
+# Calls that failed, as lines of text.
 
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:

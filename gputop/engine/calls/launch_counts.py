@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gputop.documents.fields import HIDDEN, Mark, marked
 from gputop.documents.shared_schema import ShapeJson
-from gputop.documents.stats_schema import KernelJson
 from gputop.engine.facts import Facts
 from gputop.format import escape_text, format_count, format_percent
 from probes import api
@@ -64,6 +64,22 @@ class Launched:
                 self.shapes[shaped] = self.shapes.get(shaped, 0) + count
 
 
+_SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` tell what others have
+
+
+def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:
+    """The first of some shapes with their launches."""
+    return [
+        {
+            "grid": [*shape.grid],
+            "block": [*shape.block],
+            "shared_bytes": shape.shared_bytes,
+            "launches": launches,
+        }
+        for shape, launches in shapes[:_SHAPES]
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class KernelRow:
     """The launches of one kernel; ``name`` is "" where it is not known, and ``file`` with it.
@@ -71,16 +87,31 @@ class KernelRow:
     Attributes:
         shapes: (shape, launches in it), most first; the shapes of all other launches are not known.
         small: Launches with fewer threads than fill the GPU; None where that is not known of a GPU.
+        over_ns: The time in which they were launched.
     """
 
     name: str
     file: str
     handle: int
     launches: int
-    shapes: tuple[tuple[Shape, int], ...] = ()
+    shapes: Annotated[tuple[tuple[Shape, int], ...], Mark(schema=list[ShapeJson], make=shapes_json)] = ()
     small: int | None = None
+    over_ns: Annotated[int, HIDDEN] = field(default=0, compare=False)
 
     @property
+    @marked(Mark())
+    def per_second(self) -> float:
+        """Launches a second."""
+        return round(_rate(self, self.over_ns), 3)
+
+    @property
+    @marked(Mark())
+    def unshaped(self) -> int:
+        """Launches whose shape is not known."""
+        return self.launches - self.shaped
+
+    @property
+    @marked(Mark())
     def library(self) -> str:
         """Whose kernel it is: ``torch``, ``cuBLAS``, …, else its file; "" where that is not known."""
         return library_of(self.file)
@@ -158,13 +189,16 @@ class KernelWindow:
         return sums
 
 
-def kernel_rows(launched: Launched, facts: Facts, fill: int | None) -> dict[int, tuple[KernelRow, ...]]:
+def kernel_rows(
+    launched: Launched, facts: Facts, fill: int | None, over_ns: int = 0
+) -> dict[int, tuple[KernelRow, ...]]:
     """pid -> its kernels, most launches first; only of processes of which some kernel has a name.
 
     Args:
         launched: What was launched.
         facts: Names and shapes.
         fill: Threads that fill the GPU, as of ``gputop.engine.gpus.nvml_rows``.
+        over_ns: The time in which they were.
     """
     shapes: dict[tuple[int, int], dict[Shape, int]] = {}
     for (pid, handle, number), count in launched.shapes.items():
@@ -176,7 +210,7 @@ def kernel_rows(launched: Launched, facts: Facts, fill: int | None) -> dict[int,
         frame = next(iter(facts.stacks.frames(kernel_number(pid, handle))), None)
         name, file = (frame.function, frame.file) if frame is not None else ("", "")
         own = shapes.get((pid, handle), {})
-        row = KernelRow(name, file, handle, launches, most_first(own), small_among(own, fill))
+        row = KernelRow(name, file, handle, launches, most_first(own), small_among(own, fill), over_ns)
         found.setdefault(pid, []).append(row)
     return {
         pid: tuple(sorted(rows, key=lambda row: (-row.launches, row.shown, row.handle)))
@@ -263,37 +297,7 @@ def launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:
     return np.array([*known, False], np.bool_)
 
 
-# Launches by kernel and shape, as JSON (docs/json.md) and as lines of text.
-
-_SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` tell what others have
-
-
-def kernel_json(row: KernelRow, duration_ns: int) -> KernelJson:
-    """One kernel, launched over so long a time."""
-    return {
-        "name": row.name,
-        "file": row.file,
-        "library": row.library,
-        "handle": row.handle,
-        "launches": row.launches,
-        "per_second": round(_rate(row, duration_ns), 3),
-        "shapes": shapes_json(row.shapes),
-        "unshaped": row.launches - row.shaped,
-        "small": row.small,
-    }
-
-
-def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:
-    """The first of some shapes with their launches."""
-    return [
-        {
-            "grid": [*shape.grid],
-            "block": [*shape.block],
-            "shared_bytes": shape.shared_bytes,
-            "launches": launches,
-        }
-        for shape, launches in shapes[:_SHAPES]
-    ]
+# Launches by kernel and shape, as lines of text.
 
 
 def kernels_text(rows: Sequence[KernelRow], duration_ns: int, shown: int) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.documents.stats_schema import WorkJson
 from gputop.engine.calls.kernel_names import short_names
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from probes.activities import KERNEL, ON_GPU, activity_rows
@@ -30,17 +29,6 @@ class GpuWork:
     count: int
     sum_ns: int
     max_ns: int
-
-    def to_json(self) -> WorkJson:
-        """As in docs/json.md."""
-        return {
-            "gpu": self.gpu,
-            "what": self.what,
-            "name": self.name,
-            "count": self.count,
-            "sum_ns": self.sum_ns,
-            "max_ns": self.max_ns,
-        }
 
 
 class WorkSums:

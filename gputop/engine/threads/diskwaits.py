@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from gputop.documents.shared_schema import DiskWaitJson
+from gputop.documents.fields import Mark
 from gputop.engine.fork_state import unpacked
 from gputop.engine.threads.offcpu_stats import WIDTH as STAYS_WIDTH
 from gputop.engine.threads.offcpu_stats import Stays
@@ -35,6 +35,9 @@ Key = tuple[int, int, int, int]
 _SHOWN = 10  # of a process in the text; JSON has all
 
 
+_KNOWN = Mark(schema=str | None, make=lambda text: text or None)
+
+
 @dataclass(frozen=True, slots=True)
 class DiskWait:
     """What a process waited for the disk, for one file in one system call; times in ns.
@@ -46,8 +49,8 @@ class DiskWait:
         sum_ns, worst_ns: Blocked, without the run queue after it.
     """
 
-    file: str
-    call: str
+    file: Annotated[str, _KNOWN]
+    call: Annotated[str, _KNOWN]
     count: int
     sum_ns: int
     worst_ns: int
@@ -175,17 +178,6 @@ class DiskWaits:
             pid: tuple(sorted(rows.values(), key=lambda row: (-row.sum_ns, row.file, row.call)))
             for pid, rows in (found if self.known else {}).items()
         }
-
-
-def disk_wait_json(row: DiskWait) -> DiskWaitJson:
-    """As JSON (docs/json.md)."""
-    return {
-        "file": row.file or None,
-        "call": row.call or None,
-        "count": row.count,
-        "sum_ns": row.sum_ns,
-        "worst_ns": row.worst_ns,
-    }
 
 
 def disk_waits_text(rows: tuple[DiskWait, ...]) -> list[str]:

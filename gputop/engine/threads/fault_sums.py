@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from gputop.documents.shared_schema import FaultsJson
 from gputop.documents.stats_schema import MachineJson
 from gputop.format import format_count, format_ns
 from probes.samples import FaultsData, MachineData
@@ -47,11 +46,6 @@ def faults_of(sums: Mapping[tuple[int, int], tuple[int, int]], pid: int, tid: in
     """Those of a process or one of its threads; None: not known."""
     counts = sums.get((pid, tid))
     return Faults(*counts) if counts is not None else None
-
-
-def faults_json(faults: Faults) -> FaultsJson:
-    """As JSON (docs/json.md)."""
-    return {"minor": faults.minor, "major": faults.major}
 
 
 # What a machine as a whole lost time by: sums of `machine` samples. What was never told is not known.

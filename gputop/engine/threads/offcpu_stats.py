@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
+from typing import Annotated
 
 import numpy as np
 
-from gputop.documents.shared_schema import OffCpuJson
+from gputop.documents.fields import NULLABLE, Mark, marked
 from gputop.engine.threads.switches import OpenThreads
 from probes.schema import ALIASED, Kind, OffFlag, Records, select
 
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Stays of one thread, or of several together; times in ns.
+    """Stays off the CPU of one thread, or of several together; times in ns.
 
     ``disk`` are those in which the kernel waited for block I/O (blocked, without the run queue after it), a
     part of all of them, and so are ``throttled``, without the time from the new quota to the CPU.
@@ -29,10 +30,11 @@ class Stays:
     worst_ns: int = 0
     disk_count: int = 0
     disk_ns: int = 0
-    throttled_count: int = 0
-    throttled_ns: int = 0
+    throttled_count: Annotated[int, NULLABLE] = 0
+    throttled_ns: Annotated[int, NULLABLE] = 0
 
     @property
+    @marked(Mark())
     def average_ns(self) -> int | None:
         """None without any."""
         return self.sum_ns // self.count if self.count else None
@@ -140,17 +142,3 @@ def together(rows: Iterable[Stays | None]) -> Stays | None:
     for row in known:
         whole = whole.plus(row)
     return whole if known else None
-
-
-def stays_json(stays: Stays, *, throttling: bool) -> OffCpuJson:
-    """As JSON (docs/json.md); ``throttling``: whether this kernel told which stays were throttled."""
-    return {
-        "count": stays.count,
-        "sum_ns": stays.sum_ns,
-        "average_ns": stays.average_ns,
-        "worst_ns": stays.worst_ns,
-        "disk_count": stays.disk_count,
-        "disk_ns": stays.disk_ns,
-        "throttled_count": stays.throttled_count if throttling else None,
-        "throttled_ns": stays.throttled_ns if throttling else None,
-    }

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 import types
 import typing
+from enum import Enum
 from typing import Any
 
+from gputop.analysis.answer.report import Report
 from gputop.documents.check_schema import CheckDocument
 from gputop.documents.diff_schema import DiffDocument
-from gputop.documents.explain_schema import ExplainDocument
-from gputop.documents.frame_schema import FrameDocument
+from gputop.documents.fields import declared
 from gputop.documents.inspect_schema import InspectDocument
 from gputop.documents.shared_schema import OneOf
-from gputop.documents.stats_schema import StatsDocument
+from gputop.engine.frame import Frame
+from gputop.engine.session_totals import Stats
 
 DOCUMENTS: dict[str, type] = {
-    "gputop.frame/1": FrameDocument,
-    "gputop.explain/1": ExplainDocument,
-    "gputop.stats/1": StatsDocument,
+    "gputop.frame/1": Frame,
+    "gputop.explain/1": Report,
+    "gputop.stats/1": Stats,
     "gputop.diff/1": DiffDocument,
     "gputop.check/1": CheckDocument,
     "gputop.inspect/1": InspectDocument,
 }
+_ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
 
@@ -30,6 +36,8 @@ def schema_of(name: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     document = DOCUMENTS[name]
     top = _object(document, found)
+    if document is Frame:  # what ``--once`` and key x add: the explanation of the last seconds
+        top["properties"]["verdict"] = _schema(Report | None, found)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{name.replace('.', ':').replace('/', ':')}",
@@ -39,6 +47,8 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def _object(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    if dataclasses.is_dataclass(document):
+        return _data_class(document, found)
     hints = typing.get_type_hints(document, include_extras=True)
     return {
         "description": document.__doc__,
@@ -49,10 +59,40 @@ def _object(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _data_class(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The schema of a data class; what its docstring says of an attribute is the description of the key."""
+    summary, _, attributes = inspect.cleandoc(document.__doc__ or "").partition("\nAttributes:\n")
+    told = {
+        name: " ".join(text.split())
+        for names, text in _ATTRIBUTE.findall(attributes)
+        for name in names.split(", ")
+    }
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for one in declared(document):
+        if one.mark.flat:
+            inner = _object(one.hint, found)
+            properties |= inner["properties"]
+            required += inner["required"]
+            continue
+        about = {"description": told[one.attribute]} if one.attribute in told else {}
+        properties[one.key] = about | _schema(one.optional, found)
+        required += [] if one.mark.rare else [one.key]
+    return {
+        "description": summary.strip(),
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
 def _schema(hint: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
-    if typing.is_typeddict(hint):
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {"type": "string", "enum": [one.value for one in hint]}
+    if typing.is_typeddict(hint) or dataclasses.is_dataclass(hint):
         name = hint.__name__.removesuffix("Json").removesuffix("Document")
         if name not in found:
             found[name] = {}
@@ -60,10 +100,12 @@ def _schema(hint: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {"$ref": f"#/$defs/{name}"}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
+        if len(arguments) > 1:
+            return {"type": "string", "enum": [*arguments]}
         return {"const": arguments[0]}
     if origin is typing.Annotated and isinstance(arguments[1], OneOf):
         return {"type": "string", "enum": list(arguments[1].words)}
-    if origin is list:
+    if origin in (list, tuple):
         return {"type": "array", "items": _schema(arguments[0], found)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(arguments[1], found)}
