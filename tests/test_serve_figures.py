@@ -52,7 +52,7 @@ def test_a_gpu_that_does_not_tell_who_uses_it_gives_no_zero() -> None:
 
 
 def test_each_figure_is_a_field_of_a_frame_and_a_gauge() -> None:
-    metrics = needed("gputop.serve.metrics")
+    metrics = needed("gputop.serve.metrics.metric_families")
     assert set(metrics.FIGURES) <= {one.key for one in declared(ProcessRow)}
     found = people(gpu(0, USE)).figures(START)
     now = metrics.CurrentFigures({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)

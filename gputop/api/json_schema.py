@@ -13,6 +13,7 @@ from typing import Any
 from gputop.analysis.answer.report import Report
 from gputop.documents.check_schema import CheckDocument
 from gputop.documents.diff_schema import DiffDocument
+from gputop.documents.explain_schema import EnergyJson
 from gputop.documents.fields import declared
 from gputop.documents.inspect_schema import InspectDocument
 from gputop.documents.shared_schema import OneOf
@@ -27,6 +28,8 @@ DOCUMENTS: dict[str, type] = {
     "gputop.check/1": CheckDocument,
     "gputop.inspect/1": InspectDocument,
 }
+# keys that a document may have beside those of its class: the explanation of a frame's last seconds; energy
+_ADDED: dict[Any, dict[str, Any]] = {Frame: {"verdict": Report | None}, Report: {"energy": EnergyJson}}
 _ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
@@ -36,8 +39,6 @@ def schema_of(name: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     document = DOCUMENTS[name]
     top = _object(document, found)
-    if document is Frame:  # what ``--once`` and key x add: the explanation of the last seconds
-        top["properties"]["verdict"] = _schema(Report | None, found)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{name.replace('.', ':').replace('/', ':')}",
@@ -78,10 +79,11 @@ def _data_class(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, An
         about = {"description": told[one.attribute]} if one.attribute in told else {}
         properties[one.key] = about | _schema(one.optional, found)
         required += [] if one.mark.rare else [one.key]
+    more = {name: _schema(hint, found) for name, hint in _ADDED.get(document, {}).items()}
     return {
         "description": summary.strip(),
         "type": "object",
-        "properties": properties,
+        "properties": properties | more,
         "required": required,
         "additionalProperties": False,
     }

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Final, Literal
 
-from gputop.analysis.answer.energy_output import energy_json
 from gputop.analysis.answer.exact_report import ExactReport, exact_json
 from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, kernels_json
 from gputop.analysis.answer.memory_report import MemoryReport
@@ -15,7 +14,7 @@ from gputop.analysis.answer.picture import RankReport, RankTimes
 from gputop.analysis.chains.analysis import Analysis
 from gputop.analysis.evidence.power import Energy
 from gputop.analysis.proofs.gaps import DeviceTime
-from gputop.documents.explain_schema import EnergyJson, ExactJson, LaunchedKernelJson
+from gputop.documents.explain_schema import ExactJson, LaunchedKernelJson
 from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
 from gputop.documents.shared_schema import LostEventsJson, one_of
 from gputop.engine.calls.failed_calls import Failure
@@ -66,7 +65,7 @@ Source = Annotated[str, one_of("nvml", "learned", "both", "several")]
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdleSpan:
     """How long a GPU had nothing to do, and the source of the estimate."""
 
     time: Annotated[Range, FLAT]
@@ -239,9 +238,9 @@ class GpuSpan:
 
     @property
     @marked(Mark("idle_ns"))
-    def idle_time(self) -> Idle:
+    def idle_time(self) -> IdleSpan:
         """The idle time, and the source of its estimate."""
-        return Idle(self.idle, self.account.source)
+        return IdleSpan(self.idle, self.account.source)
 
     @property
     @marked(Mark())
@@ -468,10 +467,10 @@ class Report:
 
     @property
     @marked(Mark("gpu_idle_ns"))
-    def idle_time(self) -> Idle:
+    def idle_time(self) -> IdleSpan:
         """The idle time; one word for the source where all GPUs have the same."""
         sources = {gpu.account.source for gpu in self.gpus if gpu.account.source is not None}
-        return Idle(self.idle, sources.pop() if len(sources) == 1 else ("several" if sources else None))
+        return IdleSpan(self.idle, sources.pop() if len(sources) == 1 else ("several" if sources else None))
 
     @property
     @marked(Mark())
@@ -496,12 +495,6 @@ class Report:
     def exact_figures(self) -> ExactJson | None:
         """What GPUs did by their own clock."""
         return exact_json(self.exact) if self.exact is not None else None
-
-    @property
-    @marked(Mark("energy", rare=True))
-    def energy_figures(self) -> EnergyJson | None:
-        """What GPUs and processes took."""
-        return energy_json(self) if self.energy is not None else None
 
 
 # One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown.

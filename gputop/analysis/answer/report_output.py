@@ -6,7 +6,7 @@ import re
 import textwrap
 from typing import Any
 
-from gputop.analysis.answer.energy_output import energy_text
+from gputop.analysis.answer.energy_output import energy_json, energy_text
 from gputop.analysis.answer.exact_report import exact_texts
 from gputop.analysis.answer.kernel_report import graph_texts, kernel_texts
 from gputop.analysis.answer.memory_report import leak_line, shortage_lines
@@ -30,7 +30,8 @@ from gputop.format import escape_text
 
 def report_to_json(report: Report) -> dict[str, Any]:
     """One object; times in ns. Moments and events count from the start of the recording."""
-    return document(report)
+    energy = {"energy": energy_json(report)} if report.energy is not None else {}
+    return document(report) | energy
 
 
 def report_to_text(report: Report, width: int = 100) -> str:
