@@ -129,6 +129,7 @@ def _looked(story: Story, terminal: Terminal, until: float, delays: Delays) -> L
         right = panel_right(story, shown, disturbed=delays.share > STARVED and "cpu" not in story.classes)
         if right and first is None:
             first = time.monotonic() - began
-        if first is not None and " WHY" in shown.text.replace("›", " "):  # no page covers the panel
+        covered = "Summary ─" in shown.text  # it has ended: a page about it leaves of the panel its title
+        if first is not None and not covered and " WHY" in shown.text.replace("›", " "):
             looks.append(right)
     return Live(story, first, sum(looks) / max(len(looks), 1), screen)
