@@ -1,4 +1,4 @@
-"""scripts/test.sh: a test that fails once fails the run, whether it measures times or not."""
+"""scripts/test.sh runs what failed beside others again, alone; what fails then, too, fails the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKERS = "markers =\n" + "".join(f"    {name}:\n" for name in ("timed", "long")
 MARKED = "import pytest\npytestmark = pytest.mark.{}\n"
 
 
-def run(folder: Path, **modules: str) -> tuple[int, str]:
+def run(folder: Path, again: str = "1", **modules: str) -> tuple[int, str]:
     """The exit status and the output of the script over a project with these test modules."""
     (folder / "scripts").mkdir()
     (folder / "tests").mkdir()
@@ -41,7 +41,7 @@ def run(folder: Path, **modules: str) -> tuple[int, str]:
         ["bash", "scripts/test.sh"],
         cwd=folder,
         env={name: text for name, text in os.environ.items() if not name.startswith("PYTEST")}
-        | {"TEST_LIMIT_S": "200"},
+        | {"TEST_AGAIN": again, "TEST_LIMIT_S": "200"},
         capture_output=True,
         text=True,
         check=False,
@@ -50,13 +50,36 @@ def run(folder: Path, **modules: str) -> tuple[int, str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mark", ["", MARKED.format("timed")])
-def test_a_failure_in_either_part_fails_the_run_and_nothing_runs_again(tmp_path: Path, mark: str) -> None:
-    status, said = run(tmp_path, once=mark + ONCE.format(name="once"))
-    assert status == 1
-    assert said.count("FAILED tests/test_once.py::test_once") == 1
+def test_what_passes_alone_fails_no_run_and_is_told_last(tmp_path: Path) -> None:
+    status, said = run(tmp_path, once=ONCE.format(name="once"))
+    assert status == 0, said
+    assert said.splitlines()[-2:] == [
+        "test: failed beside others, passed alone (each is to be mended):",
+        "tests/test_once.py::test_once",
+    ]
 
 
 @pytest.mark.long
-def test_a_sound_project_passes(tmp_path: Path) -> None:
-    assert run(tmp_path)[0] == 0
+def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
+    never = "def test_never(): assert False\n"
+    status, said = run(tmp_path, never=never, of_time=MARKED.format("timed") + ONCE.format(name="of_time"))
+    assert status == 1
+    assert "tests/test_never.py::test_never" in said
+    assert (
+        said.partition("passed alone (each is to be mended):\n")[2] == "tests/test_of_time.py::test_of_time\n"
+    )
+
+
+@pytest.mark.long
+def test_many_failures_are_no_chance(tmp_path: Path) -> None:
+    many = "".join(ONCE.format(name=f"once{number}") for number in range(13))
+    status, said = run(tmp_path, many=many)
+    assert status == 1
+    assert "run again alone" not in said
+
+
+@pytest.mark.long
+def test_nothing_is_run_again_where_that_is_not_wanted(tmp_path: Path) -> None:
+    status, said = run(tmp_path, again="0", of_time=MARKED.format("timed") + ONCE.format(name="of_time"))
+    assert status == 1
+    assert "run again alone" not in said
