@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.documents.fields import document
 from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import GpuRow
-from gputop.engine.frame_json import _gpu
 from gputop.engine.gpus import nvml_rows
 from gputop.engine.gpus.nvml_rows import gpu_rows
 from gputop.playback.player import frame_at
@@ -58,7 +58,7 @@ def test_what_an_old_recording_lacks_is_said() -> None:
 
 
 def test_every_figure_that_is_none_has_a_reason() -> None:
-    made = _gpu(row(utilization_percent=1, unavailable={"clients": "no", "processes": "no"}))
+    made = document(row(utilization_percent=1, unavailable={"clients": "no", "processes": "no"}))
     told_elsewhere = {"clock_events": "clock_event_reasons"}
     for key, value in made.items():
         if value is None:

@@ -135,7 +135,7 @@ def plain(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else None
     if kind is tuple or kind is list:
-        if value and type(value[0]) is int:
+        if all(type(one) is int for one in value):
             return list(value)
         return [plain(one) for one in value]
     if isinstance(value, Enum):
