@@ -416,3 +416,9 @@ def test_an_interrupt_leaves_nothing_behind_and_says_nothing_else(
     gc.collect()
     assert said == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finding_has_the_columns_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "exchange.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| `findings` |"))
+    assert list(COLUMNS["findings"]) == re.findall(r"`(\w+)`", row.split("|")[3])

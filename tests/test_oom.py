@@ -61,7 +61,7 @@ def test_explain_notes_it_by_name() -> None:
             facts.take(item)
     (note,) = about_ends(facts, START)
     assert note == (
-        "the kernel killed process 999999901 (greedy) 300ms after the start of the recording: out of memory"
+        "the kernel killed greedy (999999901) 300ms after the start of the recording: out of memory"
     )
 
 

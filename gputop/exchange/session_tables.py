@@ -84,7 +84,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "call_tid": INT, "call_start_ns": INT, "queue_ns": INT,
     },
     "findings": {
-        "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT, "loss_lower_ns": INT,
+        "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT,
+        "idle_level": TEXT, "name_level": TEXT, "loss_lower_ns": INT,
         "loss_upper_ns": INT, "loss_estimate_ns": INT, "per_step_ns": INT, "max_gain_ns": INT, "gaps": INT,
         "pid": INT, "tid": INT, "api": TEXT, "file": TEXT, "line": INT, "function": TEXT, "evidence": TEXT,
         "advice": TEXT,

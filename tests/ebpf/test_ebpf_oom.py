@@ -108,8 +108,6 @@ def test_stats_explain_and_the_notes_of_a_frame_say_so(killed: Killed) -> None:
     run, pid = killed.run, killed.pid
     assert "out of memory" in inside.run("stats", str(run.path)).stdout
     explained = inside.run("explain", str(run.path)).stdout
-    assert re.search(
-        rf"the kernel killed process {pid} \(python.*\) .* after the start .*: out of memory", explained
-    )
+    assert re.search(rf"the kernel killed python.* \({pid}\) .* after the start .*: out of memory", explained)
     shown = inside.run("replay", str(run.path), "--once", "--json").stdout
     assert f"the kernel ends process {pid}: out of memory" in shown

@@ -400,7 +400,7 @@ def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
     for pid, process in sorted(facts.processes.items()):
         if (moment := process.get("oom_ns")) is not None:
             yield (
-                f"the kernel killed process {pid} ({facts.process_name(pid)}) "
+                f"the kernel killed {facts.process_title(pid)} "
                 f"{format_ns(int(moment) - start_ns)} after the start of the recording: out of memory"
             )
 
