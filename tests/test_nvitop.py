@@ -29,7 +29,7 @@ import json, sys, time
 from pathlib import Path
 from probes.nvml.nvml import NvmlSampler
 from gputop.engine.facts import Facts
-from gputop.engine.frame_json import _gpu
+from gputop.documents.fields import document
 from gputop.engine.gpus.nvml_rows import gpu_rows
 sampler = NvmlSampler(0.1, Path(sys.argv[1]))
 sampler.wait_complete(10)
@@ -43,7 +43,7 @@ def figures(device):
         "instances": [one.as_snapshot().memory_info for one in device.mig_devices()]}
 theirs = [figures(device) for device in Device.all()]
 sample = sampler.latest()
-ours = [_gpu(row) for row in gpu_rows(sample, {}, sample.time_ns, Facts())]
+ours = [document(row) for row in gpu_rows(sample, {}, sample.time_ns, Facts())]
 print(json.dumps([theirs, ours], default=str))
 sampler.close()
 """
