@@ -1,4 +1,4 @@
-"""The socket of annotations: datagrams, with sender and time as the kernel tells them."""
+"""The socket of annotations: datagrams, with sender and time from the kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from probes.inside.annotations import MOST_BYTES, Said
+from probes.inside.annotations import MOST_BYTES, Datagram
 
 VARIABLE: Final = "GPUTOP_ANNOTATE"  # in the environment of what gputop starts: where to send
 WELL_KNOWN: Final = "/run/gputop/annotate.sock"  # elsewhere
@@ -61,7 +61,7 @@ class AnnotationSocket:
         take: Is called in that thread.
     """
 
-    def __init__(self, bound: Bound, take: Callable[[Said], object]) -> None:
+    def __init__(self, bound: Bound, take: Callable[[Datagram], object]) -> None:
         self._bound, self._socket = bound, bound.socket
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -85,22 +85,22 @@ class AnnotationSocket:
         begun, count = time.monotonic(), 0
         while not self._closed:
             try:
-                said = self._receive()
+                datagram = self._receive()
             except TimeoutError:
                 continue
             except OSError as error:
                 _LOG.warning("annotations are no longer read: %s", error)
                 return
-            if said is not None:
-                self._take(said)
+            if datagram is not None:
+                self._take(datagram)
             now = time.monotonic()
             if now - begun > _SLICE_S:
                 begun, count = now, 0
             elif (count := count + 1) >= _A_SLICE:
                 time.sleep(_SLICE_S)
 
-    def _receive(self) -> Said | None:
-        """One datagram; None of one that is too long, or of nobody."""
+    def _receive(self) -> Datagram | None:
+        """One datagram; None where it is too long, or its sender is not known."""
         message, extra, flags, _address = self._socket.recvmsg(MOST_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
         now_ns = time.monotonic_ns()
         sender, at = None, now_ns
@@ -112,4 +112,4 @@ class AnnotationSocket:
                 at = min(seconds * 1_000_000_000 + ns - time.time_ns() + time.monotonic_ns(), now_ns)
         if sender is None or sender[0] <= 0 or flags & socket.MSG_TRUNC:
             return None
-        return Said(message, sender[0], sender[1], at)
+        return Datagram(message, sender[0], sender[1], at)

@@ -1,7 +1,7 @@
 """Ranges that training loops, callbacks and schedulers name over a socket (docs/annotate.md).
 
-Messages are anybody's, so they are bounded and checked: one names ranges of the sender's own process,
-which the kernel tells, or of a process of the sender's own user.
+Any program can send messages, so they are bounded and checked: a message names ranges of its sender,
+which the kernel identifies, or of another process of the sender's user.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _ROOT: Final = 0
 MOST_OPEN: Final = 256  # ranges of a process
 _MOST_PROCESSES: Final = 256  # of one user, with open ranges
 _MOST_USERS: Final = 256
+_MOST_REASONS: Final = 512  # each with a count of its own
 _MOST_ROWS: Final = 20_000  # between two marks
 _MOST_LINES: Final = 16  # of a datagram
-_MOST_MEMBERS: Final = 64  # processes that a range is told of
+_MOST_MEMBERS: Final = 64  # watched processes of a range
 _KEYS: Final = frozenset({"begin", "end", "mark", "thread", "pid"})
 _ACTS: Final = ("begin", "end", "mark")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A datagram: what, by whom (``pid`` as gputop has it), and when on CLOCK_MONOTONIC."""
+class Datagram:
+    """A message with its sender (``pid`` in gputop's namespace) and its time on CLOCK_MONOTONIC."""
 
     message: bytes
     pid: int
@@ -44,7 +45,7 @@ class Said:
 
 @dataclass(slots=True)
 class _Open:
-    """A range that has begun; ``members``: the watched processes that it is told of."""
+    """A range that has begun; ``members``: the watched processes that it covers."""
 
     name: str
     begin: int
@@ -70,20 +71,21 @@ class _Allowance:
 
 
 class Annotations:
-    """Takes messages in, in one thread; tells ranges at marks, in another."""
+    """Takes messages in, in one thread; yields the ended ranges at marks, in another."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[_Open]] = {}  # by process
         self._done: list[tuple[_Open, int]] = []  # with its end
         self._allowance = _Allowance()
-        self._refused: dict[str, int] = {}  # why -> how often since it was told
-        self._told: set[str] = set()
+        self._refused: dict[str, int] = {}  # why -> how often
+        self._reported: dict[str, int] = {}  # the count of the last sentence
         self._lock = threading.Lock()
         self._rows = (0, 0)  # since the mark before: how many, the first one's begin
 
-    def take(self, said: Said) -> None:
+    def take(self, datagram: Datagram) -> None:
         """Takes a datagram in."""
-        lines, (pid, uid, now) = said.message.splitlines(), (said.pid, said.uid, said.time_ns)
+        lines = datagram.message.splitlines()
+        pid, uid, now = datagram.pid, datagram.uid, datagram.time_ns
         with self._lock:
             for line in lines[:_MOST_LINES]:
                 if not self._allowance.spend(uid, now):
@@ -94,24 +96,25 @@ class Annotations:
                 self._refuse(f"a message has more than {_MOST_LINES} lines")
 
     def _refuse(self, why: str) -> None:
-        if why in self._refused or len(self._refused) < len(_ACTS) * _MOST_USERS:
-            self._refused[why] = self._refused.get(why, 0) + 1
+        if why not in self._refused and len(self._refused) >= _MOST_REASONS:
+            why = "further reasons"
+        self._refused[why] = self._refused.get(why, 0) + 1
 
     def _line(self, line: bytes, pid: int, uid: int, now: int) -> str:
         """Why a line is refused; "" where it is not."""
         try:
             said = json.loads(line)
         except (ValueError, RecursionError):
-            return "a message is no JSON"
+            return "a message is not JSON"
         acts = [key for key in _ACTS if isinstance(said, dict) and key in said]
         if len(acts) != 1 or not said.keys() <= _KEYS:
             return "a message has other keys than one of begin, end, mark, and thread, pid"
         name = said[acts[0]]
         if not isinstance(name, str) or len(name) > LONGEST_NAME or (not name and acts[0] != "end"):
-            return f"a name is no text of 1 to {LONGEST_NAME} characters"
+            return f"a name is not a text of 1 to {LONGEST_NAME} characters"
         target, thread = said.get("pid", pid), said.get("thread", -1)
         if type(target) is not int or type(thread) is not int or target <= 0:
-            return "pid and thread are no numbers"
+            return "pid or thread is not a number"
         if target != pid and uid not in (_ROOT, _owner(target)):
             return f"user {uid} names ranges of a process that is not its own"
         thread = _thread(target, thread) if thread >= 0 else -1
@@ -123,8 +126,7 @@ class Annotations:
             return ""
         mine = self._open.get(one.pid, [])
         if act == "begin":
-            users = sum(rows[0].uid == one.uid for rows in self._open.values())
-            if len(mine) >= MOST_OPEN or (not mine and users >= _MOST_PROCESSES):
+            if len(mine) >= MOST_OPEN or (not mine and self._processes_of(one.uid) >= _MOST_PROCESSES):
                 return "more ranges have begun than are kept"
             self._open.setdefault(one.pid, []).append(one)
             return ""
@@ -136,52 +138,57 @@ class Annotations:
                 return ""
         return "a range ends that has not begun"
 
+    def _processes_of(self, uid: int) -> int:
+        return sum(rows[0].uid == uid for rows in self._open.values())
+
     def _finish(self, one: _Open, end: int) -> None:
         if len(self._done) < _MOST_ROWS:
             self._done.append((one, max(end, one.begin)))
         else:
             self._refuse("more ranges end at once than are kept")
 
-    # -- telling ----------------------------------------------------------------------------------
-
     def at_mark(self, mark_ns: int, watched: Collection[int], *, last: bool = False) -> Iterator[Sample]:
         """What has ended since the mark before.
 
         Args:
             mark_ns: When.
-            watched: Processes, also those that have just ended. A range of a whole process is told of its
+            watched: Processes, also those that have just ended. A range of a whole process covers its
                 descendants, too.
             last: Nothing more comes: what is open ends here.
         """
         with self._lock:
-            told, refused = self._since_mark(mark_ns, watched, last=last)
-        self._rows = (len(told), min((one.begin for one, _end, _pid in told), default=0))
-        if told:
-            yield from _samples(told, mark_ns)
+            rows, refused = self._since_mark(mark_ns, watched, last=last), self._newly_refused(last=last)
+        self._rows = (len(rows), min((one.begin for one, _end, _pid in rows), default=0))
+        if rows:
+            yield from _samples(rows, mark_ns)
         for why, count in refused.items():
             yield Sample(PROBLEM, mark_ns, {"text": f"{why}: {count} annotations are left out"})
 
     def _since_mark(
         self, mark_ns: int, watched: Collection[int], *, last: bool
-    ) -> tuple[list[tuple[_Open, int, int]], dict[str, int]]:
-        """(range, end, process that it is told of), and what was refused and is not told yet."""
-        for pid, rows in list(self._open.items()):
+    ) -> list[tuple[_Open, int, int]]:
+        """(range, end, process that it covers)."""
+        for pid, open_ranges in list(self._open.items()):
             if last or (pid not in watched and not os.path.exists(f"/proc/{pid}")):
                 del self._open[pid]
-                for one in reversed(rows):
+                for one in reversed(open_ranges):
                     self._finish(one, mark_ns)
         self._join(watched)
-        told = [(one, end, pid) for one, end in self._done for pid in sorted(one.members)[:_MOST_MEMBERS]]
+        rows = [(one, end, pid) for one, end in self._done for pid in sorted(one.members)[:_MOST_MEMBERS]]
         self._done = []
-        refused = {why: count for why, count in self._refused.items() if why not in self._told}
-        self._told |= refused.keys()
-        self._refused.clear()
-        if len(self._told) > _MOST_USERS:
-            self._told.clear()
-        return told, refused
+        return rows
 
-    def told_since_mark(self) -> tuple[int, int]:
-        """How many rows the newest mark has told, and when the first of them began."""
+    def _newly_refused(self, *, last: bool) -> dict[str, int]:
+        """Counts by reason: the first, each that has doubled since the last sentence, and the last."""
+        found = {}
+        for why, count in self._refused.items():
+            before = self._reported.get(why, 0)
+            if count >= max(2 * before, 1) or (last and count > before):
+                found[why] = self._reported[why] = count
+        return found
+
+    def rows_since_mark(self) -> tuple[int, int]:
+        """How many rows the newest mark had, and when the first of them began."""
         return self._rows
 
     def _join(self, watched: Collection[int]) -> None:

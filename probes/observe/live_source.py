@@ -378,7 +378,7 @@ class LiveSource:
             yield from self._inside.at_mark(mark_ns, gpus, last=last)
             activities = self._inside.told_since_mark()
         yield from self._tell_named(mark_ns, last=last)
-        count, since = self._named.told_since_mark()
+        count, since = self._named.rows_since_mark()
         if activities:
             activities = [activities[0] + count, activities[1]]
         elif count:

@@ -48,10 +48,12 @@ def annotate(options: argparse.Namespace) -> int:
         try:
             sender.sendto(message(options.act, options.name, pid=pid), address_of(options.socket))
         except BlockingIOError as error:
-            raise CommandError("gputop takes no annotation now: too many are sent") from error
+            raise CommandError("gputop's queue of annotations is full: send fewer, or try again") from error
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
-                raise CommandError(f"{options.socket} cannot be sent to: {error.strerror}") from error
+                raise CommandError(
+                    f"cannot send to {options.socket}: {error.strerror}; --socket names another address"
+                ) from error
             raise CommandError(
                 f"no gputop listens at {options.socket}: start the program by gputop (gputop record -o FILE "
                 "-- CMD), or keep the daemon running (sudo gputop serve)"
