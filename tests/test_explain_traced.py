@@ -55,7 +55,8 @@ def test_the_operator_in_which_the_thread_was_names_the_cause(
     assert kind(report) == named
     assert report.findings[0].cause == cause
     assert lost(report, cause) == pytest.approx((STEPS - 1) * 7_000, rel=0.03)
-    assert f"the thread was in {name} " in "; ".join(report.findings[0].evidence)
+    where = f"range `{name}`" if what == RANGE else name
+    assert f"the thread was in {where} " in "; ".join(report.findings[0].evidence)
     assert report.steps is not None
     assert (report.steps.count, report.steps.usual_ns) == (STEPS, STEP * 1_000)
 
