@@ -12,6 +12,7 @@ import pytest
 
 import gputop
 from gputop.api.session import reader_of
+from gputop.documents.fields import document
 from gputop.engine.tally import Tally
 from probes.schema import OffFlag
 from tests import made_traces
@@ -246,7 +247,7 @@ def test_stats_add_up_what_gpus_did_by_kernel_whatever_the_file_is_divided_into(
         for item in part:
             one.take(item)
         sums.merge(one.told())
-    assert [row.to_json() for row in sums.gpu_work.rows()] == told
+    assert [document(row) for row in sums.gpu_work.rows()] == told
     assert typed("stats", str(path)) == 0
     text = capfd.readouterr().out
     assert "GPU 0" in text
