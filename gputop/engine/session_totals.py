@@ -94,7 +94,7 @@ class Stats:
     calls_observed: bool = True
     throttling: Annotated[bool, HIDDEN] = False  # whether throttled stays are known as such
     gpu_work: Annotated[tuple[GpuWork, ...], RARE] = ()  # what GPUs did, in files that tell it
-    # ``gputop.engine.threads.fault_sums.NAMES``; None: nothing was told of it
+    # ``gputop.engine.threads.fault_sums.NAMES``; None: not recorded
     machine: Annotated[Mapping[str, int] | None, Mark(rare=True, schema=MachineJson, make=machine_json)] = (
         None
     )

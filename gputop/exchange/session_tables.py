@@ -164,7 +164,7 @@ def _rows(table: str, rows: list[dict[str, Any]]) -> Rows:
 
 
 def _processes(session: Session, totals: Stats, facts: Facts) -> Rows:
-    """Each watched process with what was told of it until the end."""
+    """Each watched process with its last facts."""
     rows = []
     for one in totals.processes:
         known: Mapping[str, Any] = facts.of(one.pid) or {}
@@ -239,7 +239,7 @@ class _Items:
         self.facts = Facts()
         self._held: list[Records] = []
         self._told: set[int] = set()
-        self._rss: dict[int, int] = {}  # by pid, as it was told last
+        self._rss: dict[int, int] = {}  # by pid, of the last sample
         machine = session.header.get("machine")
         self._machine = (
             str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"

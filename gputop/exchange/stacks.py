@@ -99,7 +99,7 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
 class _Launched:
     """GPU time of kernels and graphs by the stack of the call that launched them.
 
-    Calls are kept for a while only: a kernel is told within seconds of its launch, unless the queue is long.
+    Calls are kept for a while only: a kernel comes within seconds of its launch, unless the queue is long.
     """
 
     def __init__(self) -> None:

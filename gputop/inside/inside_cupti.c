@@ -234,7 +234,7 @@ static int is_taken(void) {
   return err == SUBSCRIBERS;
 }
 
-/* What CUPTI tells of a context that several processes share has not been held against anything. */
+/* CUPTI's rows of a context that several processes share have not been verified. */
 static void give_up_shared(void) {
   disable();
   hand_state(STATE_TAKEN, "its GPU is shared by MPS, under which CUPTI's times have not been tried");

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FINDING, LOSS, MARKED = "finding", "loss", "marker"
 MOST = 4_000  # more cannot be distinguished on any screen
-_AWAY_NS = 15_000_000_000  # a finding that was not reported for so long is told anew
+_AWAY_NS = 15_000_000_000  # a finding that was not reported for so long is reported again
 _SILENCE_NS = 2_000_000_000  # no mark for so long: nothing was recorded meanwhile
 _AFTER_NS = 300_000_000  # a frame shows what came before it
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Says ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing where nobody listens."""
+    """Says ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing without a listener."""
 
     def __init__(self) -> None:
         """Take what systemd said in the environment."""

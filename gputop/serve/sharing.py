@@ -50,6 +50,6 @@ class Sharing:
         self._showing.put(ShownTick(items, Sample(OTHERS, item.time_ns, {"pid": []}), known))
 
     def close(self, why: str) -> None:
-        """End it; clients are told why."""
+        """End it; clients get the reason."""
         self._showing.close()
         self._hub.close(why)

@@ -92,7 +92,7 @@ class OneScreen(AppService):
 
 
 class Observation:
-    """The one process that observes for all live screens: its probes are there once, whoever looks.
+    """The one process that observes for all live screens: its probes are there once for all browsers.
 
     It begins with the first browser and ends with the last one.
     """
@@ -102,7 +102,7 @@ class Observation:
 
         Args:
             words: The command that observes for those who connect at a path.
-            folder: For that path; nobody else may enter it.
+            folder: For that path; no other user may enter it.
         """
         self.path = os.path.join(folder, SOCKET_NAME)
         self._words = tuple(words(self.path))
@@ -139,7 +139,7 @@ class Observation:
                 await self._end()
 
     async def stop(self) -> None:
-        """End it, whoever looks."""
+        """End it for all browsers."""
         async with self._turn:
             await self._end()
 
@@ -156,7 +156,7 @@ class Observation:
 
 
 async def _drain(process: Process) -> None:
-    """Let it say what it wants to: nobody reads that."""
+    """Its output is read and dropped."""
     await process.communicate()
 
 

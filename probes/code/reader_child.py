@@ -257,7 +257,7 @@ def answer_all(questions: socket.socket, budget_s: float) -> None:
         sandbox.prepared(_ALLOWED, sandbox.Refused.FAILS)
     gc.disable()  # what it has looked at would be copied
     privileges.confine_process(privileges.OBSERVING | privileges.DRIVER)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no thread waits for those who answer
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children that answer are not waited for
     questions.sendall(b"r")
     while True:
         data, descriptors, _, _ = socket.recv_fds(questions, _MOST_BYTES, 2)

@@ -1,4 +1,4 @@
-"""The resident memory of watched processes and of other users of GPUs, told once a second."""
+"""The resident memory of watched processes and of other users of GPUs, sampled once a second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ResidentMemory:
         Args:
             watched: Watched processes.
             now_ns: Of the mark.
-            others: Processes on GPUs that are not watched: their CPU time is told as well.
+            others: Processes on GPUs that are not watched: their CPU time is sampled as well.
         """
         if now_ns < self._due_ns:
             return

@@ -20,7 +20,7 @@ from gputop.analysis.evidence.evidence import Evidence
 from gputop.format import clip, format_percent
 from probes.activities import Table
 
-_PART, _NAMED = 0.1, 3  # of the time, for a range to be told; how many at most
+_PART, _NAMED = 0.1, 3  # of the time, for a range to be named; how many at most
 _LONGEST: Final = 80  # characters of a path
 _DEEPEST: Final = 8  # names in a path: the innermost of more
 _MARK: Final = "…"

@@ -100,7 +100,7 @@ def web(options: argparse.Namespace) -> int:
         if options.file is not None or options.socket is not None:
             WebServer(_words(options), guard).serve_on(listening)
             return 0
-        with TemporaryDirectory(prefix="gputop-web-") as folder:  # which nobody else may enter
+        with TemporaryDirectory(prefix="gputop-web-") as folder:  # which no other user may enter
             WebServer(
                 _attached(f"{folder}/{SOCKET_NAME}", "--title", "gputop web"),
                 guard,

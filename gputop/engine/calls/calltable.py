@@ -254,7 +254,7 @@ class CallWindow:
         self._ticks: deque[_Tick] = deque()
         self._now = _Tick(RowSums.zeros(0))
         self._sums = RowSums.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
-        self._totals: RowSums | None = None  # the same with the longest of these, once that was asked for
+        self._totals: RowSums | None = None  # the same with the longest of these, made at its first use
 
     def add(self, calls: Records) -> None:
         """Counts CALL records into the tick that is open."""

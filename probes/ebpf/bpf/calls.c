@@ -186,7 +186,7 @@ static __always_inline int entered(struct pt_regs *ctx, bool session)
 		}
 		f->stack = known ? known : NO_PYTHON;
 		if (!known)
-			line_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines yet */
+			line_programs.call(ctx, 0); /* does not come back, unless lines are not sampled yet */
 	}
 	f->start = bpf_ktime_get_ns();
 	return 0;

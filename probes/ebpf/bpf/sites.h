@@ -1,7 +1,7 @@
 /* Places that calls were made from, with the native stack walked there: such a call needs no second walk.
  *
- * A place is a return address at a depth of one thread's stack, under the same callers. What lies further out is not
- * looked at, so the first calls of a place are walked all the same, and one in SITE_AGAIN later; a place that was once
+ * A place is a return address at a depth of one thread's stack, under the same callers. Frames further out are not
+ * compared, so the first calls of a place are walked all the same, and one in SITE_AGAIN later; a place that was once
  * found with another stack is walked always. Programs with Python have no use for it: their lines differ where this is
  * the same.
  */
