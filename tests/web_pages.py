@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -88,8 +88,19 @@ def frame(text: str) -> bytes:
 
 
 def screens(server: subprocess.Popen[str]) -> list[int]:
-    """The processes that draw a screen: children of the server."""
-    return [pid for pid in descendants((server.pid,)) if parent(pid) == server.pid]
+    """The processes that draw a screen: children of the server.
+
+    One that is forked and executes no program yet is none: the server waits for that, so to stop it would
+    stop the server.
+    """
+    children = [pid for pid in descendants((server.pid,)) if parent(pid) == server.pid]
+    return [pid for pid in children if _command(pid) != _command(server.pid)]
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def parent(pid: int) -> int:
