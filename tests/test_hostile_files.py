@@ -117,12 +117,12 @@ def test_a_file_that_becomes_shorter_ends_nobody(tmp_path: Path) -> None:
     functions = functions_of(path)
     pages = SharedPages()
     with untrusted_files.opened(path) as file:
-        assert not pages.known(file)
+        assert pages.original(file) is None
         os.truncate(path, 0)
         assert not functions.unchanged
         assert functions.function(8) is None
         assert not functions.is_behind_call(100)
-        assert not pages.known(file)
+        assert pages.original(file) is None
         with pytest.raises(elf.ElfError):
             elf.read(file)
     pages.close()
@@ -133,7 +133,7 @@ def test_nothing_of_others_stays_mapped(tmp_path: Path) -> None:
     path = hostile_elf.write(tmp_path / CUDA, symbols=100, names=b"\0cudaMalloc\0", padding=mmap.PAGESIZE)
     pages, functions = SharedPages(), functions_of(path)
     with untrusted_files.opened(path) as file:
-        pages.known(file)
+        pages.original(file)
         elf.read(file)
         interpreter_of(path)
         assert str(path) not in Path("/proc/self/maps").read_text()
@@ -150,14 +150,15 @@ def test_one_file_that_two_mounts_show_is_known_again(tmp_path: Path) -> None:
     known = []
     for path in paths:
         with untrusted_files.opened(path) as file:
-            known += [pages.known(file), pages.known(file)]
+            known += [pages.original(file), pages.original(file)]
     for path in paths:  # as overlayfs shows it: under the device of its mount
         with untrusted_files.opened(path) as file:
             device, inode = file.identity
             facts = untrusted_files.FileIdentity((device + 1, inode), file.size, file.owner)
-            known.append(pages.known(untrusted_files.File(os.dup(file.descriptor), facts)))
+            known.append(pages.original(untrusted_files.File(os.dup(file.descriptor), facts)))
+            assert known[-1] == file.identity
     pages.close()
-    assert known == [False, False, False, False, True, True]
+    assert known[:4] == [None] * 4
 
 
 # -- files that say too much ----------------------------------------------------------------------

@@ -71,7 +71,7 @@ def known_again(path: Path) -> object:
     pages = SharedPages()
     try:
         with untrusted_files.opened(path, identity_of(path)) as file:
-            return [pages.known(file), pages.known(file)]
+            return [pages.original(file), pages.original(file)]
     except OSError as error:
         return error.strerror
     finally:
@@ -256,7 +256,7 @@ def test_a_file_system_that_stops_answering_later_keeps_nobody_waiting(hanging: 
         stalled.set()
         for file in files:
             assert file.owner == 0
-            assert not pages.known(file)
+            assert pages.original(file) is None
             file.close()
         pages.close()
         return "done"

@@ -12,12 +12,13 @@ import pytest
 from probes.code import libraries
 from probes.code.libraries import Target
 from probes.ebpf.attacher import Attached
+from probes.ebpf.unmapped import FEW
 from probes.files import shared_pages, untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.files.shared_pages import SharedPages
 from probes.files.untrusted_files import File, FileIdentity
 from probes.observe.fair_queue import MOST_WAITING, Turns
-from probes.observe.scanner import AT_ONCE, FEW, MOST_OF_ONE_USER, Scanner
+from probes.observe.scanner import AT_ONCE, MOST_OF_ONE_USER, Scanner
 from probes.process import privileges, users
 from probes.process.privileges import Capability
 from probes.source import PROBLEM, Sample
@@ -186,17 +187,17 @@ def test_files_of_one_length_are_looked_at_once_each_unless_they_begin_alike(
     for number in range(count):
         content = number.to_bytes(2, "little") * 4096
         with opened(tmp_path / str(number), number, content) as file:
-            assert not known.known(file)
+            assert known.original(file) is None
     assert len(looks) <= 2 * count
     looks.clear()
     for number in range(count):
         with opened(tmp_path / f"same-{number}", 99, b"s" * 8192) as file:
-            assert not known.known(file)
+            assert known.original(file) is None
     assert len(looks) <= count, "of one device none can be another one's"
     looks.clear()
     for number in range(200):
         with opened(tmp_path / f"copy-{number}", 1000 + number, b"s" * 8192) as file:
-            known.known(file)
+            known.original(file)
     assert max(map(looks.count, set(looks))) <= 200
     assert len(looks) <= 200 * (shared_pages._MOST_LOOKED_AT + 2)
     known.close()
@@ -262,7 +263,7 @@ def test_libraries_that_came_and_went_take_nothing(
 ) -> None:
     """A day of builds and containers: each had its libraries, and what no process maps is let go of."""
     holds = Holds()
-    monkeypatch.setattr("probes.observe.scanner.FEW", 0)
+    monkeypatch.setattr("probes.ebpf.unmapped.FEW", 0)
     scanner._attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
@@ -307,7 +308,7 @@ def test_a_few_libraries_stay_probed_for_the_next_program(
         scanner.sweep()
         assert len(holds.held) <= FEW + 1
     assert last[0].file in holds.held
-    monkeypatch.setattr("probes.observe.scanner.FEW", 0)
+    monkeypatch.setattr("probes.ebpf.unmapped.FEW", 0)
     monkeypatch.setattr(privileges, "held", frozenset)
     scanner.sweep()
     assert holds.held, "whose mappings cannot be read may map it"
@@ -321,7 +322,7 @@ def test_one_file_in_container_after_container_counts_once(
     """Each shows it under a device of its own: those of ended ones keep nobody out."""
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
-    monkeypatch.setattr(scanner._pages, "known", lambda _file: True)
+    monkeypatch.setattr(scanner._pages, "original", lambda file: file.identity)
     monkeypatch.setattr(scanner._attachments, "files", list, raising=False)
     monkeypatch.setattr(scanner._attachments, "release", list, raising=False)
     for number in range(3 * MOST_OF_ONE_USER):

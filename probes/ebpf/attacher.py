@@ -361,12 +361,15 @@ class Attachments:
         *,
         on_return: bool = False,
         library: tuple[int, int] | None = None,
-    ) -> None:
+    ) -> int | None:
         """Attaches a program, by file descriptor, at a place of any file that is open.
 
         Args:
             program, file, offset, cookie, on_return: What runs where.
             library: That of a library ends with the library's probes.
+
+        Returns:
+            The link, for ``detach``; None with perf events, which stay.
 
         Raises:
             OSError: The file cannot be probed.
@@ -379,6 +382,12 @@ class Attachments:
                     known.beside.append(link)
                 else:  # it was let go of meanwhile
                     self._close([link])
+        return link
+
+    def detach(self, links: Iterable[int]) -> None:
+        """Closes links that ``attach_one`` made."""
+        with self._attaching:
+            self._close([*links])
 
     def start_timers(self, program: int, hertz: int, cpus: int) -> None:
         """Runs a program, by file descriptor, so many times a second on each busy CPU.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.files import file_reader
-from probes.files.untrusted_files import File
+from probes.files.untrusted_files import File, Identity
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
@@ -66,15 +66,15 @@ class SharedPages:
         with contextlib.suppress(OSError):
             self._own = None if file_reader.current() is not None else OwnPages()
 
-    def known(self, file: File) -> bool:
-        """Whether the file is another one that was asked about before; remembers it otherwise.
+    def original(self, file: File) -> Identity | None:
+        """The file of an earlier question that this one is, under another device; remembers it otherwise.
 
-        Never true where frames are not shown.
+        None, too, where frames are not shown.
         """
         device, inode = file.identity
         alike = self._seen.setdefault(file.size, [])
         if any(one.file.identity == file.identity for one in alike):
-            return False
+            return None
         others = [one for one in alike if one.file.identity[0] != device]
         others.sort(key=lambda one: (one.file.identity[1] ^ inode) & _NUMBER != 0)
         frame, digest = self._look(file) if others else (0, None)
@@ -82,10 +82,10 @@ class SharedPages:
             if one.digest is None:
                 one.digest = self._look(one.file)[1]
             if one.digest == digest and self._look(one.file)[0] == frame:
-                return True
+                return one.file.identity
         with contextlib.suppress(OSError):  # out of descriptors: then it may be probed twice
             alike.append(_Seen(file.again(), digest))
-        return False
+        return None
 
     def forget(self, identity: tuple[int, int]) -> None:
         """Lets go of a file, if it is one of these."""

@@ -7,18 +7,20 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes import api
 from probes.code import interpreter, libraries, parsing
 from probes.code.libraries import Runtime, Target
+from probes.ebpf import unmapped
 from probes.ebpf.attacher import Attachments
 from probes.ebpf.quota import Quota
 from probes.files import file_reader, untrusted_files
 from probes.files.mmap_events import Mapped, MmapEvents
 from probes.files.shared_pages import SharedPages
+from probes.files.untrusted_files import Identity
 from probes.observe.fair_queue import Turns
 from probes.proc import procfs
 from probes.process import privileges, realtime, users
@@ -35,6 +37,7 @@ _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are looked at again then
+_MOST_DEVICES = 64  # by which one file is mapped, and remembered
 _GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
 _MOST_FILES = 1 << 14  # that are remembered; what is forgotten is only looked at again
 _MOST_PROCESSES = 4096  # likewise
@@ -43,7 +46,6 @@ MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
 MOST_OF_ROOT = 512
 AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
-FEW = 16  # libraries that stay probed though no process maps them: the next run of a program is seen whole
 _SWEEP_S, _SWEEP_SHARE = 5.0, 0.01  # between two looks at who maps what, and what they take of a core
 _SLICE_S = 0.1  # of work, before what has come meanwhile is heard
 _BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
@@ -89,8 +91,8 @@ class Scanner:
         self._everyone = everyone
         self._tell = tell
         self._events: MmapEvents | None = None
-        self._identities: set[tuple[int, int]] = set()
-        self._gone: set[tuple[int, int]] = set()  # files that were not there any more when they were opened
+        self._identities: set[Identity] = set()
+        self._gone: set[Identity] = set()  # files that were not there any more when they were opened
         self._pages = pages or SharedPages()
         self._quota = Quota(
             "libraries",
@@ -100,10 +102,13 @@ class Scanner:
         )
         self._turns: Turns[_Work] = Turns()
         self._sweep_at = time.monotonic() + _SWEEP_S
-        self._used: dict[tuple[int, int], float] = {}  # when a library was last seen mapped
-        self._pinned: set[tuple[int, int]] = set()  # what is installed: programs to come map it
-        self._aliases: set[tuple[int, int]] = set()  # files that are others under a device of their own
-        self._programs: dict[tuple[int, int], Runtime] = {}  # files of programs that were looked into
+        self._unmapped = unmapped.Unmapped()
+        # libraries as processes list them: a file system may show another device and number
+        self._mapped_as: dict[Identity, set[Identity]] = {}
+        self._pinned: set[Identity] = set()  # what is installed: programs to come map it
+        # files that are others under a device of their own, and those
+        self._aliases: dict[Identity, Identity] = {}
+        self._programs: dict[Identity, Runtime] = {}  # files of programs that were looked into
         self._executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
         self._scans = 0
@@ -223,11 +228,19 @@ class Scanner:
 
     def _serve(self, user: int, work: _Work) -> None:
         if self._quota.admits(user):
-            self._attach(filter(None, map(libraries.reach, work.found)), user)
+            self._attach(self._reached(work.found), user)
         if self._lines is not None:
             self._lines.notice(work.found)
         if work.drives or work.pid in self._watched():
             self._look_at(work.pid, drives=work.drives)
+
+    def _reached(self, found: Iterable[Mapped]) -> Iterator[Target]:
+        for mapping in found:
+            if (target := libraries.reach(mapping)) is not None:
+                known = self._mapped_as.setdefault(target.identity, set())
+                if len(known) < _MOST_DEVICES:
+                    known.add(mapping.file)
+                yield target
 
     # -- by the maps of processes -----------------------------------------------------------
 
@@ -344,43 +357,46 @@ class Scanner:
                     self._aliases.clear()
                 self._identities.add(identity)
                 self._quota.take(user, identity)
-                if self._pages.known(file):
-                    self._aliases.add(identity)
+                if (original := self._pages.original(file)) is not None:
+                    self._aliases[identity] = original
                 else:
                     yield replace(target, path=file.path)
 
     def sweep(self) -> None:
-        """Lets go of libraries that no process maps, but for a few: else each takes descriptors for ever.
+        """Lets go of what no process maps, but for a few of a kind: else each takes descriptors for ever.
 
-        Held are those that are mapped, those that are installed, and the ``FEW`` that were mapped last. One
+        Held are those that are mapped, those that are installed, and the few that were mapped last. One
         that is mapped again is attached to again. Without the right to all mappings nothing is let go of.
         """
-        held = self._attachments.files()
-        if len(held) <= FEW + len(self._pinned) and len(self._aliases) <= FEW:
+        held = {target.identity: target for target, _file in self._attachments.files()}
+        lines = self._lines.probed() if self._lines is not None else []
+        if max(len(held) - len(self._pinned), len(self._aliases), len(lines)) <= unmapped.FEW:
             return
         if Capability.SYS_PTRACE not in privileges.held():
             return
         now = time.monotonic()
-        files, paths = self._mapped(target.shown for target, _file in held if target.static)
-        inodes = {inode for _device, inode in files}
-        unused = []
-        for target, _file in held:
-            identity = target.identity
-            if identity[1] in inodes or target.shown.removesuffix(_GONE) in paths:  # devices may differ
-                self._used[identity] = now
-            elif identity not in self._pinned:
-                unused.append((self._used.setdefault(identity, now), target))
-        unused.sort(key=lambda one: one[0], reverse=True)
-        self._release([target for _since, target in unused[FEW:]])
-        for identity in self._aliases - files:  # of containers that ended; one that was not is known again
-            self._aliases.discard(identity)
-            self._forget(identity)
-
-    def _mapped(self, programs: Iterable[str]) -> tuple[set[tuple[int, int]], set[str]]:
-        """Device and inode, and paths, of libraries and of these programs that processes map now."""
-        also = {path.removesuffix(_GONE) for path in programs}
+        also = {target.shown for target in held.values() if target.static}.union(lines)
+        also = {path.removesuffix(_GONE) for path in also}
         mapped = list(libraries.mappings(libraries.all_pids(), also))
-        return {one.file for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
+        files, paths = {one.file for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
+        used = {one for one, target in held.items() if self._is_mapped(one, files, target.shown, paths)}
+        ended = [alias for alias in self._aliases if not self._is_mapped(alias, files)]
+        used |= {original for alias, original in self._aliases.items() if alias not in ended}
+        unused = self._unmapped.of(held.keys() - self._pinned, used, now)
+        self._release([held[identity] for identity in unused])
+        for identity in ended:
+            del self._aliases[identity]
+            self._forget(identity)
+        if self._lines is not None:
+            self._lines.sweep(files)
+
+    def _is_mapped(
+        self, identity: Identity, files: set[Identity], shown: str = "", paths: Collection[str] = ()
+    ) -> bool:
+        """As processes list it; of what was not found by a list, devices may differ: by its path."""
+        if (listed := self._mapped_as.get(identity)) is not None:
+            return not listed.isdisjoint(files)
+        return identity in files or shown.removesuffix(_GONE) in paths
 
     def _release(self, targets: list[Target]) -> None:
         self._attachments.release(target.identity for target in targets)
@@ -388,12 +404,12 @@ class Scanner:
             _LOG.info("no process maps %s: it is not traced any more", target.shown)
             self._pages.forget(target.identity)
             self._programs.pop(target.identity, None)
-            self._used.pop(target.identity, None)
             self._forget(target.identity)
 
-    def _forget(self, identity: tuple[int, int]) -> None:
+    def _forget(self, identity: Identity) -> None:
         self._behind |= self._quota.give_back(identity)  # there is room for one that was left out
         self._identities.discard(identity)
+        self._mapped_as.pop(identity, None)
         libraries.forget(identity)
 
     def _look_again(self, target: Target) -> None:

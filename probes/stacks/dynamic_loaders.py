@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from probes.code import elf, libraries, parsing
 from probes.ebpf.quota import Quota
+from probes.ebpf.unmapped import Unmapped
 from probes.files import untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.process import users
@@ -24,15 +25,17 @@ class Loaders:
     """Each loader's file is probed once.
 
     Args:
-        attach: Attaches the probe at a place of a file; may raise OSError.
+        attach: Attaches the probe at a place of a file: its link, None if it stays; may raise OSError.
         tell: Takes a sentence about a user who has too many.
     """
 
     def __init__(
-        self, attach: Callable[[untrusted_files.File, int], None], tell: Callable[[str], None]
+        self, attach: Callable[[untrusted_files.File, int], int | None], tell: Callable[[str], None]
     ) -> None:
         self._attach = attach
-        self._seen: set[Identity] = set()
+        self._seen: dict[Identity, str] = {}
+        self._links: dict[Identity, int] = {}  # of those that can be let go of
+        self._unmapped = Unmapped()
         self._quota = Quota("loaders", MOST_OF_ONE_USER, MOST_OF_ROOT, tell)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
@@ -49,8 +52,22 @@ class Loaders:
             with contextlib.suppress(OSError, elf.ElfError):
                 with untrusted_files.opened(*found) as file:
                     offset = parsing.function_in(file, _TELLS, mapping.path)
-                    if offset is not None:
-                        self._attach(file, offset)
+                    link = None if offset is None else self._attach(file, offset)
                 if len(self._seen) >= _MOST_SEEN:
-                    self._seen.clear()
-                self._seen.add(mapping.file)
+                    self._seen = {file: path for file, path in self._seen.items() if file in self._links}
+                self._seen[mapping.file] = mapping.path
+                if link is not None:
+                    self._links[mapping.file] = link
+
+    @property
+    def probed(self) -> dict[Identity, str]:
+        """Those whose probes can be let go of, and their paths."""
+        return {file: self._seen[file] for file in self._links}
+
+    def release(self, mapped: Collection[Identity], now: float) -> list[int]:
+        """Forgets those that no process maps; the links to close."""
+        gone = self._unmapped.of(self._links, mapped, now)
+        for file in gone:
+            del self._seen[file]
+            self._quota.give_back(file)
+        return [self._links.pop(file) for file in gone]

@@ -7,7 +7,8 @@ import errno
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from probes.ebpf import bpfcall
 from probes.ebpf.attacher import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
 from probes.ebpf.quota import Quota
+from probes.ebpf.unmapped import Unmapped
 from probes.files import maps, untrusted_files
 from probes.files.mmap_events import Hears, Mapped
 from probes.proc import procfs
@@ -73,6 +75,7 @@ _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
 _MOST_TOLD = 4096  # processes whose lines are unknown: told once
 _MOST_FILES = 1 << 12  # of which it is known that they hold no interpreter
+_ROW_RESTS_S = 60.0  # until a row means another interpreter: stacks that name it have been resolved
 MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
 Identity = tuple[int, int]
 
@@ -115,6 +118,10 @@ class Lines(Hears):
         files = file_finder(self._mappings, self._state)
         self.kernels = Kernels(finder(natives, self._state), natives.wait, files)
         self._naming = NamingProbes(attachments)
+        self._row_links: dict[int, list[int]] = {}  # of rows that can be let go of
+        self._mapped_as: dict[Identity, str] = {}  # files as processes map them, of which each counts
+        self._unmapped = Unmapped()
+        self._resting: deque[tuple[float, int]] = deque()  # rows without an interpreter, and since when
         self._loaders = Loaders(self._probe_loader, self._too_many)
         self._quota = Quota("interpreters", MOST_OF_ONE_USER, MOST_OF_ROOT, self._too_many)
         self._hear: Callable[[], None] = lambda: None
@@ -196,6 +203,7 @@ class Lines(Hears):
             for path in self._pythons:
                 with contextlib.suppress(OSError):
                     self._file(path, str(path), _identity(path))
+            self._row_links.clear()  # those stay: programs to come map them
             until = time.monotonic() + _PATIENCE_S
             self._waiting |= dict.fromkeys(filter(self._wanted, pids()), (until, ""))
         for pid in list(self._waiting):
@@ -253,9 +261,31 @@ class Lines(Hears):
             return "", False
         return why, bool(why)
 
-    def _probe_loader(self, file: untrusted_files.File, offset: int) -> None:
+    def probed(self) -> list[str]:
+        """The path of each interpreter and loader whose probes can be let go of."""
+        return [*self._mapped_as.values(), *self._loaders.probed.values()]
+
+    def sweep(self, mapped: Collection[Identity]) -> None:
+        """Lets go of interpreters and loaders that no process maps, but for a few.
+
+        Args:
+            mapped: Files at the paths of ``probed`` that processes map.
+        """
+        now = time.monotonic()
+        links = self._loaders.release(mapped, now)
+        for file in self._unmapped.of(self._mapped_as, mapped, now):
+            del self._mapped_as[file]
+            self._quota.give_back(file)
+            row = self._files.pop(file, None)
+            if isinstance(row, int) and row not in map(self._files.get, self._mapped_as):
+                links += self._row_links.pop(row)
+                self._files = {file: known for file, known in self._files.items() if known != row}
+                self._resting.append((now, row))
+        self._attachments.detach(links)
+
+    def _probe_loader(self, file: untrusted_files.File, offset: int) -> int | None:
         assert self._programs is not None
-        self._attachments.attach_one(self._programs.uprobes["on_loader"], file, offset, 0)
+        return self._attachments.attach_one(self._programs.uprobes["on_loader"], file, offset, 0)
 
     def _state(self, pid: int) -> State | None:
         assert self._programs is not None
@@ -286,6 +316,8 @@ class Lines(Hears):
             self._quota.take(user, mapping.file)
         if found[1] in self._files:
             self._files[mapping.file] = row
+            if row is not None and (isinstance(row, str) or row in self._row_links):
+                self._mapped_as[mapping.file] = mapping.path
         return row
 
     def _file(self, path: Path, shown: str, identity: Identity) -> int | str | None:
@@ -309,7 +341,8 @@ class Lines(Hears):
         return found
 
     def _probe(self, file: untrusted_files.File, found: Interpreter) -> int | str:
-        row = len(self._rows)
+        rested = bool(self._resting) and self._resting[0][0] < time.monotonic() - _ROW_RESTS_S
+        row = self._resting[0][1] if rested else len(self._rows)
         if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
         content = row_bytes(
@@ -322,12 +355,25 @@ class Lines(Hears):
             state_offset=found.state_offset,
         )
         bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
-        self._rows.append(found)
+        if rested:
+            self._resting.popleft()
+            self._rows[row] = found
+        else:
+            self._rows.append(found)
         uprobes = self._programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
-        self._attachments.attach_one(uprobes["on_code_free"], file, found.free_offset, row)
-        if found.run_main_offset:
-            self._attachments.attach_one(uprobes["on_python"], file, found.run_main_offset, row)
+        links: list[int | None] = []
+        try:
+            links.append(self._attachments.attach_one(uprobes["on_code_free"], file, found.free_offset, row))
+            if found.run_main_offset:
+                at = found.run_main_offset
+                links.append(self._attachments.attach_one(uprobes["on_python"], file, at, row))
+        except OSError:
+            self._attachments.detach(link for link in links if link is not None)
+            self._resting.append((time.monotonic(), row))
+            raise
+        if None not in links:
+            self._row_links[row] = [link for link in links if link is not None]
         return row
 
     def _configure(self, pid: int, row: int, place: InterpreterPlace) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -18,8 +19,9 @@ import pytest
 
 from gputop.simgpu import ensure_built
 from probes import api
-from probes.code import libraries
-from probes.observe.scanner import FEW
+from probes.code import interpreter, libraries
+from probes.ebpf.unmapped import FEW
+from probes.files import maps
 from probes.proc.procfs import descendants
 from tests.gputop_command import GPUTOP_APART
 from tests.waiting import wait_until
@@ -32,9 +34,16 @@ MORE_BYTES = 32 << 20  # in the last third than in the one before
 # what a library takes: its file, the copy that knows it again, the link of its calls; of a driver ten more,
 # which name kernels; of NCCL two, which see communicators joined
 OF_LAYER = {api.RUNTIME: 3, api.DRIVER: 13, api.NCCL: 5}
+INTERPRETER, LOADER = "interpreter", "loader"  # two links and one
+OF_KIND = OF_LAYER | {INTERPRETER: 2, LOADER: 1}
+# what stays probed for the next program, of each kind
+KEPT = FEW * (max(OF_LAYER.values()) + OF_KIND[INTERPRETER] + OF_KIND[LOADER])
 # eight files that functions are looked up in, each with its process; three threads ask at a time, with a file
 NAMED = 8 * 2 + 3 * 3
+LOADED_S = 10.0  # until the programs that look for lines are there, which come after the recording's begin
 LATE_S = 15.0  # until a library that no process maps is let go of: 5 s, and more where looking takes long
+PYTHON = os.path.realpath("/usr/bin/python3")
+LOADER_FILE = os.path.realpath("/lib64/ld-linux-x86-64.so.2")
 PROGRAM = """
 import ctypes, os, sys, time
 os.setuid(int(sys.argv[2]))
@@ -57,7 +66,7 @@ class Use:
 
 
 class Mapped:
-    """Libraries that any process of this machine has mapped lately: other tests load theirs meanwhile."""
+    """What any process of this machine has mapped lately: other tests load theirs meanwhile."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[tuple[int, int], str], float] = {}
@@ -65,10 +74,20 @@ class Mapped:
     def allowed(self) -> int:
         """Descriptors that they may take, with those that stay probed for the next program."""
         now = time.monotonic()
-        for mapping in libraries.mappings(libraries.all_pids()):
-            self._last[mapping.file, libraries.layer(mapping)] = now
+        for pid in libraries.all_pids():
+            for mapping in maps.read(pid, lambda rights, path: "x" in rights and bool(kind(path))):
+                self._last[mapping.file, kind(mapping.path)] = now
         self._last = {key: seen for key, seen in self._last.items() if seen > now - LATE_S}
-        return sum(OF_LAYER[layer] for _file, layer in self._last) + FEW * max(OF_LAYER.values()) + NAMED
+        return sum(OF_KIND[kind] for _file, kind in self._last) + KEPT + NAMED
+
+
+@functools.lru_cache(4096)
+def kind(path: str) -> str:
+    """What a file is that gputop probes, by its name; "" for others."""
+    name = libraries.file_name(path)
+    if (known := libraries.classify(name)) is not None:
+        return known[0]
+    return INTERPRETER if interpreter.may_be(name) else LOADER if name.startswith("ld-") else ""
 
 
 def use_of(pid: int) -> Use:
@@ -87,6 +106,7 @@ def test_others_programs_that_come_and_go_take_nothing_for_good(tmp_path: Path) 
     running: deque[tuple[subprocess.Popen[bytes], Path]] = deque()
     try:
         wait_until((tmp_path / "rec" / "00001.gputop").exists, "the recording begins")
+        time.sleep(LOADED_S)
         until, number, begun = time.monotonic() + 60 * MINUTES, 0, use_of(gputop.pid).descriptors
         while time.monotonic() < until:
             number += 1
@@ -96,7 +116,11 @@ def test_others_programs_that_come_and_go_take_nothing_for_good(tmp_path: Path) 
             if number % 4 == 0:  # as a container or a new environment has it
                 library = Path(shutil.copy(library, folder))
             variables = os.environ | {"LD_LIBRARY_PATH": str(built), "SIMGPU_STATE": str(tmp_path / "state")}
-            command = ["/usr/bin/python3", "-c", PROGRAM, str(library), str(50_000 + number % USERS)]
+            python = [PYTHON]
+            if number % 8 == 0:  # with an interpreter and a loader, too
+                python = [str(shutil.copy(file, folder)) for file in (LOADER_FILE, PYTHON)]
+                variables["PYTHONHOME"] = "/usr"
+            command = [*python, "-c", PROGRAM, str(library), str(50_000 + number % USERS)]
             running.append((subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL), folder))
             if len(running) > AT_A_TIME:
                 ended, where = running.popleft()

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gputop.simgpu import ensure_built
 from probes.code import libraries
-from probes.ebpf import attacher, loader
+from probes.ebpf import attacher, loader, unmapped
 from probes.ebpf.degradation import Reach
-from probes.stacks import programs
+from probes.files import maps
+from probes.source import Sample
+from probes.stacks import line_tracker, programs
 from probes.stacks.handles import NamingProbes
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def ready(pid: int, path: str) -> bool:
+    """Whether a process waits in code of this file."""
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "S" and any(mapping.path == path for mapping in maps.executable(pid))
 
 
 def test_drivers_that_are_removed_take_their_probes_with_them(tmp_path: Path) -> None:
@@ -44,3 +55,38 @@ def test_drivers_that_are_removed_take_their_probes_with_them(tmp_path: Path) ->
             copy.unlink()
             attachments.release([target.identity])
             assert descriptors() == before
+
+
+def test_interpreters_and_loaders_that_no_process_maps_take_their_probes_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of containers and environments that come and go each has its own, at one path for all."""
+    few, most = 2, 5
+    monkeypatch.setattr(unmapped, "FEW", few)
+    monkeypatch.setattr(line_tracker, "MAX_INTERPRETERS", most)
+    monkeypatch.setattr(line_tracker, "_ROW_RESTS_S", 0.0)
+    told: list[Sample] = []
+    loaded = loader.load(loader.Options(True, 1 << 20, os.getpid()))
+    with closing(loaded.module), closing(attacher.Attachments(loaded)) as attachments:
+        lines = line_tracker.Lines(attachments, loaded, lambda _pid: True, told.append, ())
+        with closing(lines):
+            lines.load()
+            lines.turn(lambda: [])
+            before = descriptors()
+            for number in range(3 * most):
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                python = str(shutil.copy(os.path.realpath("/usr/bin/python3"), folder))
+                first = shutil.copy(os.path.realpath("/lib64/ld-linux-x86-64.so.2"), folder)
+                command = [first, python, "-S", "-c", "input()"]
+                with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+                    wait_until(partial(ready, process.pid, python), "the interpreter runs")
+                    lines.look_at(process.pid)
+                    assert len(lines.probed()) >= 2, told
+                    lines.sweep({mapping.file for mapping in maps.executable(process.pid)})
+                    assert descriptors() >= before + 3, "what a process maps stays probed"
+                    process.communicate(b"\n")
+                shutil.rmtree(folder)
+                lines.sweep(())
+                assert descriptors() <= before + few * 3
+    assert [sample.data["text"] for sample in told] == []
