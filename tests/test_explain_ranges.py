@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gputop.analysis.build import explain
+from gputop.analysis.answer.picture import MOST_RANGES, OTHER_RANGES, WHOLE, Lanes
+from gputop.analysis.build import examine, explain
 from gputop.analysis.chains.named_ranges import NamedRanges
 from gputop.analysis.chains.steps import named_rounds
 from gputop.analysis.evidence.api_classes import SPAN
+from gputop.analysis.lanes import joined, lanes_of
+from gputop.report_page.timeline_html import timeline
 from probes.activities import activity_samples, unknown_rows
 from tests.items import START
 from tests.programs import LAUNCH, MAIN, US, Program, started
@@ -56,18 +62,18 @@ def test_without_kernels_the_chain_and_the_evidence_name_the_path_of_ranges() ->
 
 def test_paths_of_a_thread_are_disjoint_and_those_of_its_process_lie_around_them() -> None:
     rows = [("task", 0, 900, -1), ("forward", 100, 500, MAIN), ("attention", 200, 300, MAIN)]
-    known = NamedRanges(annotated(synchronous(2), *rows).evidence()).of(MAIN, MAIN)
+    known = NamedRanges(annotated(synchronous(2), *rows).evidence().activities).of(MAIN, MAIN)
     whole = np.array([START]), np.array([START + 1_000 * US])
     assert {path: ns // US for path, ns in known.times(*whole).items()} == {
         "task": 500, "task/forward": 300, "task/forward/attention": 100,
     }  # fmt: skip
-    other = NamedRanges(annotated(synchronous(2), *rows).evidence()).of(MAIN, MAIN + 1)
+    other = NamedRanges(annotated(synchronous(2), *rows).evidence().activities).of(MAIN, MAIN + 1)
     assert {path: ns // US for path, ns in other.times(*whole).items()} == {"task": 900}
 
 
 def test_an_end_that_overlaps_cuts_the_inner_range() -> None:
     rows = [("outer", 0, 500, MAIN), ("inner", 400, 800, MAIN)]
-    known = NamedRanges(annotated(synchronous(2), *rows).evidence()).of(MAIN, MAIN)
+    known = NamedRanges(annotated(synchronous(2), *rows).evidence().activities).of(MAIN, MAIN)
     whole = np.array([START]), np.array([START + 1_000 * US])
     assert {path: ns // US for path, ns in known.times(*whole).items()} == {"outer": 400, "outer/inner": 100}
 
@@ -113,7 +119,7 @@ def test_of_a_file_with_kernels_ranges_are_told_as_paths_too() -> None:
 def test_what_emit_nvtx_puts_behind_an_operator_is_no_part_of_its_range() -> None:
     names = [f"aten::linear, seq = {one}, op_id = {one + 7}, sizes = [[1, 2]]" for one in range(5)]
     rows = [(name, 100 * place, 100 * place + 90, MAIN) for place, name in enumerate(names)]
-    known = NamedRanges(annotated(synchronous(2), *rows).evidence()).of(MAIN, MAIN)
+    known = NamedRanges(annotated(synchronous(2), *rows).evidence().activities).of(MAIN, MAIN)
     assert set(known.paths) == {"aten::linear"}
 
 
@@ -131,3 +137,60 @@ def test_ranges_that_are_called_steps_go_before_those_of_a_busier_thread() -> No
     report = explain(annotated(program, *rows).evidence())
     assert report.steps is not None
     assert (report.steps.tid, report.steps.count) == (MAIN, 40)
+
+
+def in_lanes(program: Program) -> Lanes:
+    report, scene, outcome = examine(program.evidence())
+    return lanes_of(scene, outcome, report, report.start_ns)
+
+
+def test_a_lane_of_each_thread_has_the_time_in_its_ranges_by_path() -> None:
+    (lane,) = in_lanes(annotated(synchronous(200), *ranges_of(200, MAIN))).ranges
+    assert (lane.pid, lane.tid) == (MAIN, MAIN)
+    assert lane.names == ("epoch 1/step #", "epoch 1/step #/log", "epoch 1")
+    whole = lane.shares.sum(axis=0)
+    assert set(whole[1:-1].tolist()) == {WHOLE}, "it is always within the epoch"
+    of_log = lane.shares[1, 1:-1].mean() / WHOLE
+    assert of_log == pytest.approx(0.45, abs=0.01), "0.9 of 2 ms"
+    assert in_lanes(synchronous(200)).ranges == ()
+
+
+def test_of_very_many_ranges_a_lane_names_those_that_take_most_and_the_rest_together() -> None:
+    rows = [
+        (f"part {chr(97 + part)}", 2_000 * step + 50 * part, 2_000 * step + 50 * part + 20 + part, MAIN)
+        for step in range(200)
+        for part in range(26)
+    ]
+    (lane,) = in_lanes(annotated(synchronous(200), *rows)).ranges
+    assert lane.names == (*(f"part {chr(122 - place)}" for place in range(MOST_RANGES - 1)), OTHER_RANGES)
+    time = sum(20 + part for part in range(26)) / 2_000
+    assert lane.shares[:, 1:-1].sum(axis=0).mean() / WHOLE == pytest.approx(time, abs=0.02)
+
+
+def test_lanes_of_two_windows_keep_the_time_of_each_name() -> None:
+    whole = in_lanes(annotated(synchronous(200), *ranges_of(200, MAIN)))
+    (lane,) = whole.ranges
+    half = whole.columns // 2
+
+    def part(first: int, end: int, names: tuple[str, ...]) -> Lanes:
+        shares = np.stack([lane.shares[lane.names.index(name), first:end] for name in names])
+        cut = replace(lane, names=names, shares=shares)
+        marks = whole.marks[:, first:end]
+        threads = tuple(
+            replace(one, states=one.states[:, first:end], calls=one.calls[:, first:end])
+            for one in whole.threads
+        )
+        return Lanes(whole.first + first, end - first, (), threads, marks, (cut,))
+
+    both = joined(part(0, half, lane.names), part(half, whole.columns, lane.names[::-1]), whole.first)
+    assert both.ranges == (lane,)
+
+
+def test_the_page_shows_a_threads_ranges_as_a_lane_with_their_names() -> None:
+    program = annotated(synchronous(200), *ranges_of(200, MAIN), ("<b>", 0, 300_000, MAIN + 5))
+    report, scene, outcome = examine(program.evidence())
+    page = timeline(lanes_of(scene, outcome, report, report.start_ns), report, {MAIN: "python"})
+    assert f'<div class="name">{MAIN} ranges</div>' in page
+    assert re.search(r'class="range1".*?<title>epoch 1/step #/log: 4[45]\.\d %</title>', page)
+    assert '<rect class="range0" width="10" height="10"/></svg> epoch 1/step #</li>' in page
+    assert "<b>" not in page

@@ -17,6 +17,8 @@ from gputop.analysis.answer.picture import (
     FAMILIES,
     GONE,
     GPU_ROWS,
+    MOST_RANGES,
+    OTHER_RANGES,
     PRESUMED,
     PROVED,
     QUEUED,
@@ -24,6 +26,7 @@ from gputop.analysis.answer.picture import (
     STATE_ROWS,
     WHOLE,
     Lanes,
+    RangeLane,
     ThreadLane,
 )
 from gputop.analysis.evidence.blocking import Wait
@@ -36,8 +39,10 @@ from gputop.ui.model.time.blocklanes import (
     gpu_signs,
     idle_range,
     legend,
+    range_signs,
     state_signs,
 )
+from gputop.ui.model.time.lanehistory import LaneHistory
 from gputop.ui.model.time.timeblocks import Picture, Subject, TimeBlocks
 from tests import each_recording
 from tests import fake_reports as why
@@ -82,7 +87,10 @@ def every_sign(look: Look) -> list[Sign]:
         known = np.ones(rows + 2, np.int64)
         known[-1] = 0
         signs += make(shares, known, look)
-    return signs
+    rows = np.eye(MOST_RANGES, MOST_RANGES + 2).astype(np.int64) * WHOLE
+    known = np.array([1] * (MOST_RANGES + 1) + [0])
+    names = [*(f"step/part {place}" for place in range(MOST_RANGES - 1)), OTHER_RANGES]
+    return signs + range_signs(rows, known, names, look)
 
 
 @pytest.mark.parametrize("look", EVERY)
@@ -134,6 +142,37 @@ def test_a_thread_is_on_a_cpu_waits_for_one_is_blocked_or_has_ended() -> None:
     lanes = replace(why.lanes(), threads=(thread,))
     wanted = "█" * 25 + "P" * 25 + "L" * 10 + "▂" * 20 + "×" * 20
     assert lanes_of(picture(blocks(lanes), LETTERS))["4242 python"] == wanted
+
+
+def test_a_lane_below_a_thread_has_its_ranges_by_number_and_the_legend_their_names() -> None:
+    shares = why.shares(2, 200, (0, 0, 100), (1, 150, 200))
+    lane = RangeLane(4242, 4242, ("epoch 1/step #/forward/attention/softmax", "log"), shares)
+    made = blocks(replace(why.lanes(), ranges=(lane,)))
+    for look, none in ((COLOURS, "┄"), (PLAIN, "'")):
+        shown = picture(made, look)
+        assert lanes_of(shown)["its ranges"] == "1" * 50 + none * 25 + "2" * 25
+        text = "\n".join(plain(line) for line in shown.lines)
+        assert "1 attention/softmax" in text
+        assert "2 log" in text
+        assert f"{none} no range" in text
+        assert "ranges 75 %" in text
+    assert "its ranges" not in lanes_of(picture(blocks(why.lanes())))
+
+
+def test_a_name_of_a_range_keeps_its_number_and_those_that_have_none_are_together() -> None:
+    history = LaneHistory()
+    for window in range(3):
+        names = (*(f"part {3 * window + place}" for place in range(3)), "always")
+        filled = [(row, 5 * row, 5 * row + 5) for row in range(4)]
+        lane = RangeLane(4242, 4242, names, why.shares(4, 20, *filled))
+        history.take(Lanes(20 * window, 20, (), (), np.zeros((2, 20), np.uint8), (lane,)))
+    assert history.range_names(4242) == (
+        "part 0", "part 1", "part 2", "always", "part 3", "part 4", "part 5", OTHER_RANGES,
+    )  # fmt: skip
+    shares, known = history.cells(("ranges", 4242), 0, 12, 5)
+    assert known.tolist() == [5] * 12
+    assert (shares.sum(axis=0) == 5 * WHOLE).all()
+    assert shares.argmax(axis=0).tolist() == [0, 1, 2, 3, 4, 5, 6, 3, 7, 7, 7, 3]
 
 
 def test_the_range_of_a_lane_goes_from_what_is_proved_to_what_is_not_known_to_be_work() -> None:

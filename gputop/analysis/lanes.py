@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,8 @@ from gputop.analysis.answer.picture import (
     GONE,
     GPU_ROWS,
     LOST,
+    MOST_RANGES,
+    OTHER_RANGES,
     OUTSIDE,
     PRESUMED,
     PROVED,
@@ -31,6 +33,7 @@ from gputop.analysis.answer.picture import (
     IdleTime,
     Lanes,
     OneStep,
+    RangeLane,
     Shares,
     ThreadLane,
 )
@@ -38,6 +41,7 @@ from gputop.analysis.answer.report import Report
 from gputop.analysis.causes import CATALOGUE
 from gputop.analysis.causes.cause import family_table
 from gputop.analysis.chains.attribution_context import AttributionContext
+from gputop.analysis.chains.named_ranges import alike
 from gputop.analysis.chains.steps import Steps
 from gputop.analysis.evidence.api_classes import Group
 from gputop.analysis.evidence.blocking import Wait
@@ -67,12 +71,14 @@ def lanes_of(scene: AttributionContext, outcome: Outcome, report: Report, start_
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
     grid = Grid(first, max(high // COLUMN_NS - first, 0))
+    threads = _threads(scene.evidence, grid, high)
     lanes = Lanes(
         first,
         grid.columns,
         _gpus(scene, outcome, grid, report),
-        _threads(scene.evidence, grid, high),
+        threads,
         _lost(scene.evidence, grid),
+        _ranges(scene, grid, threads),
     )
     return marked(lanes, report, start_ns)
 
@@ -133,7 +139,21 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
         made_threads.append(ThreadLane(last.pid, tid, states, calls))
     made_gpus.sort(key=lambda lane: (lane.index < 0, lane.index))
     marks = over([lanes.marks for lanes in both])
-    return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks)
+    ranges = [{lane.tid: lane for lane in lanes.ranges} for lanes in both]
+    made_ranges = []
+    for lane in made_threads:
+        parts = [part.get(lane.tid) for part in ranges]
+        if any(parts):
+            by_name = [
+                dict(zip(one.names, one.shares, strict=True)) if one is not None else {} for one in parts
+            ]
+            names = dict.fromkeys([*by_name[1], *by_name[0]])
+            rows = {
+                name: over([one[name][None] if name in one else None for one in by_name])[0] for name in names
+            }
+            order = sorted(rows, key=lambda name: (name == OTHER_RANGES, -int(rows[name].sum()), name))
+            made_ranges.append(_range_lane(lane.pid, lane.tid, {name: rows[name] for name in order}))
+    return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks, tuple(made_ranges))
 
 
 class Grid:
@@ -310,6 +330,32 @@ def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, 
     end = np.concatenate([calls["end"][rows], np.full(len(waiting), now_ns, np.int64)])
     ns = grid.time(count * len(CALL_WORDS), row, begin, end)
     return _shares(ns.reshape(count, len(CALL_WORDS), grid.columns))
+
+
+def _ranges(scene: AttributionContext, grid: Grid, threads: Sequence[ThreadLane]) -> tuple[RangeLane, ...]:
+    lanes = []
+    for lane in threads if scene.ranges.any else ():
+        known = scene.ranges.of(lane.pid, lane.tid)
+        named = alike(known.paths)
+        numbers = {name: row for row, name in enumerate(dict.fromkeys(named))}
+        row = np.array([numbers[name] for name in named] or [0], np.int64)[known.intervals.name]
+        ns = grid.time(len(numbers), row, known.intervals.begin, known.intervals.end)
+        shares, names = _shares(ns), list(numbers)
+        order = [place for place in np.argsort(-ns.sum(axis=1), kind="stable").tolist() if ns[place].any()]
+        if order:
+            lanes.append(_range_lane(lane.pid, lane.tid, {names[place]: shares[place] for place in order}))
+    return tuple(lanes)
+
+
+def _range_lane(pid: int, tid: int, rows: Mapping[str, Shares]) -> RangeLane:
+    """Of names by their time those that a lane has room for, and the rest of them together."""
+    order = list(rows)
+    shown = order if len(order) <= MOST_RANGES else order[: MOST_RANGES - 1]
+    shares = [rows[name] for name in shown]
+    if rest := order[len(shown) :]:
+        together = np.sum([rows[name].astype(np.int64) for name in rest], axis=0)
+        shares.append(np.minimum(together, WHOLE).astype(np.uint8))
+    return RangeLane(pid, tid, (*shown, *([OTHER_RANGES] if rest else [])), np.stack(shares))
 
 
 # One step of a program as it was: its threads' calls and states over the GPU's work and idle time.

@@ -20,6 +20,7 @@ from gputop.analysis.answer.picture import (
     RUNNING,
     WHOLE,
     Lanes,
+    RangeLane,
 )
 from gputop.analysis.answer.report import Report
 from gputop.report_page.markup import text
@@ -53,10 +54,11 @@ def timeline(lanes: Lanes, report: Report, names: Mapping[int, str]) -> str:
     if not lanes.columns:
         return '<p class="note">the recording is too short for a timeline</p>'
     rows = [_lane(lane.label, _merged(lane.shares), _GPU_PARTS) for lane in lanes.gpus]
-    rows += [
-        _lane(f"{lane.tid} {names.get(lane.tid, '')}", _merged(lane.states), _THREAD_PARTS)
-        for lane in lanes.threads[:_THREADS]
-    ]
+    ranges = {lane.tid: lane for lane in lanes.ranges}
+    for lane in lanes.threads[:_THREADS]:
+        rows.append(_lane(f"{lane.tid} {names.get(lane.tid, '')}", _merged(lane.states), _THREAD_PARTS))
+        if lane.tid in ranges:
+            rows.append(_range_lane(ranges[lane.tid]))
     begin = lanes.first * COLUMN_NS - report.start_ns
     return (
         f'<div class="lanes">{"".join(rows)}{_marks(lanes)}'
@@ -87,6 +89,20 @@ def _lane(name: str, shares: Shares, parts: Sequence[tuple[str, str, tuple[int, 
     )
 
 
+def _range_lane(lane: RangeLane) -> str:
+    """The ranges of a thread, each with its name where the mouse is and in the line below."""
+    parts = [
+        (f"range{place}", name or "other ranges", (place, place + 1)) for place, name in enumerate(lane.names)
+    ]
+    said = "".join(
+        f'<li><svg viewBox="0 0 10 10"><rect class="{kind}" width="10" height="10"/></svg> {text(name)}</li>'
+        for kind, name, _rows in parts
+    )
+    return _lane(f"{lane.tid} ranges", _merged(lane.shares), parts) + (
+        f'<div class="name"></div><ul class="legend">{said}</ul>'
+    )
+
+
 def _path(kind: str, about: str, base: Shares, part: Shares) -> str:
     width = _WIDTH / len(part)
     steps = []
@@ -96,7 +112,7 @@ def _path(kind: str, about: str, base: Shares, part: Shares) -> str:
             f"M{column * width:.1f} {max(top, 0):.1f}h{width:.2f}v{_HEIGHT * part[column]:.1f}h{-width:.2f}z"
         )
     mean = 100 * float(part.mean())
-    return f'<path class="{kind}" d="{"".join(steps)}"><title>{about}: {mean:.1f} %</title></path>'
+    return f'<path class="{kind}" d="{"".join(steps)}"><title>{text(about)}: {mean:.1f} %</title></path>'
 
 
 def _marks(lanes: Lanes) -> str:

@@ -24,7 +24,7 @@ LATE_NS = 2_000_000  # from the program's clock to its send; a machine that is b
 
 def paths(evidence: Evidence) -> set[str]:
     """The paths of ranges in which threads that called CUDA were, numbers as ``#``."""
-    ranges, found = NamedRanges(evidence), set[str]()
+    ranges, found = NamedRanges(evidence.activities), set[str]()
     whole = np.array([0]), np.array([2**62])
     calls = evidence.calls
     for pid, tid in set(zip(calls["pid"].tolist(), evidence.threads.tid[calls["row"]].tolist(), strict=True)):

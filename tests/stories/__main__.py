@@ -14,7 +14,7 @@ from tests.stories import chains, ends, installed, live, reported
 from tests.stories.answer import AnswerError
 from tests.stories.catalogue import PAIRS, STORIES, Pair, Story
 from tests.stories.cells import holds, put
-from tests.stories.exact import exactness
+from tests.stories.exact import Exactness, exactness, section
 from tests.stories.judge import Verdict, changed, judged
 from tests.stories.recording import Run, StoryError, busy_processors, record
 from tests.stories.table import Outcome, change_row, page, story_row, summary
@@ -67,8 +67,11 @@ def run_of(story: Story, seed: int, folder: Path, options: argparse.Namespace, *
         return recorded(story, seed, place, options.seconds, options.backend, flags)
 
 
-def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, busy: bool) -> None:
-    """Runs and judges under one condition."""
+def judge_all(
+    outcome: Outcome, options: argparse.Namespace, folder: Path, *, busy: bool
+) -> list[tuple[Verdict, Exactness]]:
+    """Runs and judges under one condition; returns how exact each is with ``--inside``."""
+    exact: list[tuple[Verdict, Exactness]] = []
     for seed in options.seeds:
         told: dict[str, Verdict] = {}
         for story in chosen(STORIES, options.names, options.backend):
@@ -82,6 +85,7 @@ def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, bu
             print(story_row(told[story.name]), flush=True)
             if options.inside:
                 found = exactness(told[story.name].run)
+                exact.append((told[story.name], found))
                 print(f"  {found.text()}", flush=True)
                 if not found.holds:
                     outcome.failures.append(f"{story.name}, seed {seed}: {found.text()}")
@@ -89,6 +93,7 @@ def judge_all(outcome: Outcome, options: argparse.Namespace, folder: Path, *, bu
             if pair.before in told and pair.after in told:
                 outcome.changes.append(changed(pair, told[pair.before], told[pair.after]))
                 print(change_row(outcome.changes[-1]), flush=True)
+    return exact
 
 
 def judge_ends(
@@ -199,7 +204,7 @@ def main() -> int:
             if options.live:
                 return of_live(chains.TITLE, chains.STORIES, options, folder)
             return of_ends(chains.TITLE, (chains.STORIES, chains.PAIRS), options, folder)
-        judge_all(outcomes[0], options, folder, busy=False)
+        exact = judge_all(outcomes[0], options, folder, busy=False)
         if options.busy:
             outcomes.append(Outcome(BUSY_TITLE))
             judge_all(outcomes[1], options, folder, busy=True)
@@ -211,7 +216,7 @@ def main() -> int:
         for requirement, held in summary(outcome):
             print(f"{requirement:45} {held}")
     if options.write:
-        put(options.write, page(outcomes))
+        put(options.write, section(exact, outcomes[0].failures) if options.inside else page(outcomes))
     return int(any(outcome.failures or not holds(summary(outcome)) for outcome in outcomes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,21 @@ from probes.activities import activity_rows
 from probes.samples import told
 from probes.source import ACTIVITY, PROBLEM
 from replay.reader import SessionReader
+from tests.stories.cells import count, mark, percent, row, table
+from tests.stories.judge import Verdict
 from tests.stories.recording import Run
 
 WORK = {"kernel", "h2d", "d2h", "d2d", "memset", "comm", "comm_wait"}
 _ON_GPU = ("kernel", "copy", "fill", "graph")
 _PER_GAP = 4  # times the clocks' error: two edges, each by a reading before and after it
 _REST_NS = 1_000
+HEAD = """# Stories from inside: what is true, and what `--inside` makes of it
+
+Written by `make stories ARGS="--inside --write"`: do not edit. The programs of the first part, recorded
+with `--inside`. *off* is how far idle time is from the simulated GPU's trace, *bound* how far it may be by
+the clocks' error; *rows* are kernels, copies and fills (a CUDA graph is one row, so their number is not
+compared there), *unlinked* those without their call.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +105,41 @@ def _rows(run: Run) -> tuple[Counter[str], int, list[str]]:
             problems.append(problem["text"])
     reader.close()
     return kinds, unlinked, problems
+
+
+def section(judged: Sequence[tuple[Verdict, Exactness]], failures: Sequence[str]) -> str:
+    """The part of the page."""
+    held = [
+        ("idle time, rows and calls exact", [found.holds for _, found in judged]),
+        ("class right", [one.class_right for one, _ in judged]),
+        ("first cause right", [one.cause_right for one, _ in judged if one.run.story.causes]),
+        ("line right", [one.line_right for one, _ in judged]),
+        (
+            "nothing blamed where nothing is to blame",
+            [one.cause_right for one, _ in judged if not one.run.story.causes],
+        ),
+    ]
+    heads = (
+        "story", "true idle %", "proved %", "off ns", "bound ns", "rows", "unlinked", "class", "first cause",
+        "line",
+    )  # fmt: skip
+    rows = [
+        row(
+            (
+                one.run.story.name,
+                percent(one.truth.idle),
+                percent(one.answer.proved),
+                f"{found.off_ns}{mark(found.holds)}",
+                str(found.bound_ns),
+                f"{found.rows} of {found.real}",
+                str(found.unlinked),
+                (one.answer.bound_by or "-") + mark(one.class_right),
+                (one.answer.first or "nothing") + mark(one.cause_right),
+                {None: "", True: "right", False: "✗"}[one.line_right],
+            )
+        )
+        for one, found in judged
+    ]
+    summary = table(("requirement", "holds in"), [row((what, count(those))) for what, those in held])
+    failed = [f"- {one}" for one in failures]
+    return "\n".join([HEAD, *summary, *table(heads, rows), *failed])

@@ -63,6 +63,9 @@ CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
 
 LOST, FINDING = 0, 1  # rows of the marks
 
+OTHER_RANGES = ""  # the name of what is left of a thread's ranges
+MOST_RANGES = 8  # names of a lane, that one with them
+
 COLUMNS = 256  # of a step, of equal length whatever it lasts
 Shares = npt.NDArray[np.uint8]
 
@@ -107,6 +110,20 @@ class ThreadLane(Equal):
 
 
 @dataclass(frozen=True, eq=False)
+class RangeLane(Equal):
+    """The ranges that one thread was in: ``shares[names, columns]``; what is left of a column lies in none.
+
+    Attributes:
+        names: Their paths, outer to inner, what took most time first; ``OTHER_RANGES`` for the rest.
+    """
+
+    pid: int
+    tid: int
+    names: tuple[str, ...]
+    shares: Shares
+
+
+@dataclass(frozen=True, eq=False)
 class Lanes(Equal):
     """All lanes of a window.
 
@@ -116,6 +133,7 @@ class Lanes(Equal):
         gpus: The GPUs that were given work.
         threads: The threads that are seen most, those that make calls first.
         marks: ``[2, columns]``: whether a record is missing in it, whether a finding points at it.
+        ranges: Those of ``threads`` that were in ranges that the program names.
     """
 
     first: int
@@ -123,6 +141,7 @@ class Lanes(Equal):
     gpus: tuple[GpuLane, ...]
     threads: tuple[ThreadLane, ...]
     marks: Shares
+    ranges: tuple[RangeLane, ...] = ()
 
     @property
     def busy_share(self) -> float:

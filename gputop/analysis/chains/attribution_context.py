@@ -120,7 +120,7 @@ class AttributionContext:
         # of an imported file: the submitter's own time, of which its source does not say whether it ran
         told = evidence.header.get("states") is not False
         self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not told)
-        self.ranges = NamedRanges(evidence)
+        self.ranges = NamedRanges(evidence.activities)
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
         linked = segments.link >= 0

@@ -13,10 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from gputop.analysis.evidence.api_classes import RANGE, SPAN
+from gputop.analysis.evidence.api_classes import RANGE, SPAN, Activities
 from gputop.analysis.evidence.call_context import AROUND, Innermost, flat
 from gputop.analysis.evidence.columns import Ints
-from gputop.analysis.evidence.evidence import Evidence
 from gputop.format import clip, format_percent
 from probes.activities import Table
 
@@ -40,16 +39,20 @@ class RangePaths:
         """ns by path within disjoint intervals in order."""
         return {self.paths[one]: ns for one, ns in self.intervals.times(begin, end).items()}
 
+    def at(self, moments: Ints) -> Ints:
+        """The path at each moment, a place in ``paths``; -1: none."""
+        return _place(self.intervals, moments)
+
 
 class NamedRanges:
     """The ranges of all threads of a recording, a thread's at its first use."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._texts = evidence.activities.texts
+    def __init__(self, activities: Activities) -> None:
+        self._texts = activities.texts
         around = np.array([text.startswith(AROUND) for text in self._texts] or [False])
-        rows = evidence.activities.of(RANGE)
+        rows = activities.of(RANGE)
         self._own: Table = rows[(rows["end"] > rows["begin"]) & ~around[rows["name"]]]
-        spans = evidence.activities.of(SPAN)
+        spans = activities.of(SPAN)
         self._shared: Table = spans[(spans["tid"] < 0) & (spans["end"] > spans["begin"])]
         self._known: dict[tuple[int, int], RangePaths] = {}
 
@@ -57,6 +60,11 @@ class NamedRanges:
     def any(self) -> bool:
         """Whether there are some."""
         return bool(len(self._own) or len(self._shared))
+
+    @property
+    def threads(self) -> frozenset[int]:
+        """Those that have ranges of their own."""
+        return frozenset(self._own["tid"].tolist())
 
     def of(self, pid: int, tid: int) -> RangePaths:
         """Those in which a thread was."""
@@ -106,24 +114,35 @@ def _nested(parts: Sequence[RangePaths]) -> RangePaths:
 
 def _place(one: Innermost, moments: Ints) -> Ints:
     """The name at each moment; -1: none."""
+    if not len(one.begin):
+        return np.full(len(moments), -1, np.int64)
     at = np.searchsorted(one.begin, moments, side="right") - 1
     held = np.maximum(at, 0)
     inside = (at >= 0) & (moments < one.end[held])
     return np.where(inside, one.name[held], -1)
 
 
+def alike(paths: Sequence[str]) -> list[str]:
+    """Of each its name with ``step 1`` and ``step 2`` as one, ``step #``; a number that all have stays."""
+    together: dict[str, list[list[str]]] = {}
+    first: dict[str, str] = {}
+    for path in paths:
+        folded = _NUMBER.sub("#", path)
+        first.setdefault(folded, path)
+        together.setdefault(folded, []).append(_NUMBER.findall(path))
+    names = {}
+    for folded, found in together.items():
+        numbers = [one[0] if len(set(one)) == 1 else "#" for one in zip(*found, strict=True)]
+        words = _NUMBER.split(first[folded])
+        names[folded] = "".join(word + number for word, number in zip(words, [*numbers, ""], strict=True))
+    return [names[_NUMBER.sub("#", path)] for path in paths]
+
+
 def numbers_apart(times: Mapping[str, int]) -> dict[str, int]:
-    """The same with ``step 1`` and ``step 2`` as one, ``step #``; a number that all of them have stays."""
-    alike: dict[str, list[str]] = {}
-    for path in times:
-        alike.setdefault(_NUMBER.sub("#", path), []).append(path)
-    found = {}
-    for paths in alike.values():
-        columns = zip(*map(_NUMBER.findall, paths), strict=True)
-        numbers = [one[0] if len(set(one)) == 1 else "#" for one in columns]
-        words = _NUMBER.split(paths[0])
-        folded = "".join(word + number for word, number in zip(words, [*numbers, ""], strict=True))
-        found[folded] = sum(times[path] for path in paths)
+    """The times of names that are alike together."""
+    found: dict[str, int] = {}
+    for name, ns in zip(alike(list(times)), times.values(), strict=True):
+        found[name] = found.get(name, 0) + ns
     return found
 
 

@@ -23,6 +23,7 @@ from gputop.analysis.answer.picture import (
     FINDING,
     GONE,
     LOST,
+    OTHER_RANGES,
     OUTSIDE,
     PRESUMED,
     PROVED,
@@ -31,10 +32,12 @@ from gputop.analysis.answer.picture import (
     WHOLE,
 )
 from gputop.analysis.evidence.blocking import Wait
+from gputop.format import clip, escape_text
 from gputop.ui.model.look import Glyphs, Line, Span, merged
 from gputop.ui.model.process.waterfall import LETTERS, call_token
 from gputop.ui.model.time.lanehistory import Cells
 
+_NAME = 24  # columns of a range in the legend
 _FAMILY = {family.letter: family for family in FAMILIES}
 # waits that are about what a family is about; the others are reported as blocked
 _WAITS = {
@@ -169,6 +172,24 @@ def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
     inside = 2 * shares.sum(axis=0) >= known * WHOLE
     code = np.where(inside, 2 + np.argmax(shares, axis=0), 1)
     return [table[one] for one in np.where(known > 0, code, 0).tolist()]
+
+
+def range_signs(shares: Cells, known: Cells, names: Sequence[str], look: Look) -> list[Sign]:
+    """The range that a thread is in for most of a cell, by its number; ``names`` are those of the rows."""
+    table = [not_seen(look), Sign(_pick(look, "┄", "'"), "rule", "no range", 0)]
+    for number, name in enumerate(names, 1):
+        sign = str(number) if name != OTHER_RANGES else "+"
+        table.append(Sign(sign, "value", _short_path(name) if name != OTHER_RANGES else "other ranges", 3))
+    most = np.argmax(np.stack([known * WHOLE - shares.sum(axis=0), *shares]), axis=0)
+    return [table[one] for one in np.where(known > 0, 1 + most, 0).tolist()]
+
+
+def _short_path(name: str) -> str:
+    """The innermost names of a path, as many as the legend has room for."""
+    parts = name.split("/")
+    while len(parts) > 1 and len("/".join(parts)) > _NAME:
+        del parts[0]
+    return clip(escape_text("/".join(parts)), _NAME)
 
 
 def mark_signs(marks: Cells, chosen: Iterable[int], marked: Iterable[int], look: Look) -> list[Sign]:

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputop.analysis.answer.picture import CALL_WORDS, COLUMN_NS, GPU_ROWS, STATE_ROWS
+from gputop.analysis.answer.picture import (
+    CALL_WORDS,
+    COLUMN_NS,
+    GPU_ROWS,
+    MOST_RANGES,
+    OTHER_RANGES,
+    STATE_ROWS,
+    WHOLE,
+)
 
 if TYPE_CHECKING:
-    from gputop.analysis.answer.picture import Lanes, Shares
+    from gputop.analysis.answer.picture import Lanes, RangeLane, Shares
 
 KEPT_NS = 330_000_000_000  # a lane of five minutes, and what the width of the terminal rounds it up to
 KEPT = KEPT_NS // COLUMN_NS
@@ -56,6 +64,7 @@ class LaneHistory:
         self._rings: dict[Hashable, _Ring] = {}
         self.gpus: tuple[tuple[str, int], ...] = ()  # label and NVML's index
         self.errors: tuple[float, ...] = ()  # of their estimates, as shares of the time
+        self._range_names: dict[int, list[str]] = {}  # by thread: those of the rows of its ranges
 
     def take(self, lanes: Lanes) -> None:
         """Joins a window on."""
@@ -65,12 +74,30 @@ class LaneHistory:
         for thread in lanes.threads:
             self._put(("states", thread.tid), lanes.first, thread.states)
             self._put(("calls", thread.tid), lanes.first, thread.calls)
+        for lane in lanes.ranges:
+            self._put(("ranges", lane.tid), lanes.first, self._by_row(lane))
         self.gpus = tuple((gpu.label, gpu.index) for gpu in lanes.gpus)
         self.errors = tuple(gpu.error for gpu in lanes.gpus)
         if len(self._rings) > MOST_LANES:
             oldest = sorted(self._rings, key=lambda key: self._rings[key].newest)
             for key in oldest[: len(self._rings) - MOST_LANES]:
                 del self._rings[key]
+
+    def range_names(self, tid: int) -> tuple[str, ...]:
+        """What the rows of a thread's ranges stand for; none where it was in none."""
+        if ("ranges", tid) not in self._rings:
+            return ()
+        return (*self._range_names[tid], OTHER_RANGES)
+
+    def _by_row(self, lane: RangeLane) -> Shares:
+        """A name keeps its row; once all are taken, the last one stands for the names that come."""
+        names = self._range_names.setdefault(lane.tid, [])
+        names += [name for name in lane.names if name not in (*names, OTHER_RANGES)]
+        del names[MOST_RANGES - 1 :]
+        made = np.zeros((MOST_RANGES, lane.shares.shape[1]), np.int64)
+        for name, shares in zip(lane.names, lane.shares, strict=True):
+            made[names.index(name) if name in names else MOST_RANGES - 1] += shares
+        return np.minimum(made, WHOLE).astype(np.uint8)
 
     def _put(self, key: Hashable, first: int, shares: Shares) -> None:
         if key not in self._rings:
@@ -81,7 +108,8 @@ class LaneHistory:
         """Several columns to a cell.
 
         Args:
-            key: ``("gpu", label)``, ``("states", tid)``, ``("calls", tid)`` or ``MARKS``.
+            key: ``("gpu", label)``, ``MARKS``, or of a thread ``("states", tid)``, ``("calls", tid)``,
+                ``("ranges", tid)``.
             first: Number of the first column.
             count: Cells.
             group: Columns in each.

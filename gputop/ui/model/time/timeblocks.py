@@ -231,11 +231,16 @@ class TimeBlocks:
             shares, known = self._cells(("states", subject.tid), view)
             signs = blocklanes.state_signs(shares, known, look)[:told]
             figure = _share("CPU", shares[:1], known)
-            out.append(_Lane((1, 2 * place), 1 if not place else 7, name, signs, figure))
+            out.append(_Lane((1, 3 * place), 1 if not place else 7, name, signs, figure))
             shares, known = self._cells(("calls", subject.tid), view)
             signs = blocklanes.call_signs(shares, known, look)[:told]
             figure = _share("calls", shares, known)
-            out.append(_Lane((1, 2 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
+            out.append(_Lane((1, 3 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
+            if names := self._history.range_names(subject.tid):
+                shares, known = self._cells(("ranges", subject.tid), view)
+                signs = blocklanes.range_signs(shares, known, names, look)[:told]
+                figure = _share("ranges", shares, known)
+                out.append(_Lane((1, 3 * place + 2), 3 if not place else 7, "  its ranges", signs, figure))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
         marked = [view.cell_of(moment) for moment in self.marked_ns]
         marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, marked, look)
