@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from gputop.analysis.answer.report import Range
-from gputop.analysis.compare import LEAST_CHANGE, SURE, Change, Diff, compare, difference, spread
-from gputop.analysis.compare_output import diff_to_json, diff_to_text
+from gputop.analysis.compare import LEAST_CHANGE, SURE, Change, Diff, difference, spread
+from gputop.analysis.compare_output import diff_to_text
+from gputop.analysis.compare_parts import compare
 from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.findings.step_findings import Unit
+from gputop.api.functions import to_json
 from probes.schema import COPY_SHIFT, Kind
 from probes.source import Item
 from replay.writer import SessionWriter
@@ -91,8 +93,8 @@ def test_a_removed_gap_is_told_in_a_sentence() -> None:
     (cause,) = found.causes
     assert cause.change is Change.GONE
     assert cause.before == pytest.approx(6 * MS, rel=0.03)
-    assert cause.max_gain is not None
-    assert 6 * MS <= cause.max_gain <= 1.5 * 6 * MS, "a bound, with its margin"
+    assert cause.gain is not None
+    assert 6 * MS <= cause.gain <= 1.5 * 6 * MS, "a bound, with its margin"
     assert cause.after is None
 
 
@@ -194,7 +196,7 @@ def test_a_mean_that_few_long_steps_make_says_so_of_its_middle_half() -> None:
 
 
 def test_json_and_its_documentation_agree() -> None:
-    document = diff_to_json(diff(program([6 * MS] * 60), program([20 * US] * 200)))
+    document = to_json(diff(program([6 * MS] * 60), program([20 * US] * 200)))
     text = assert_documented(document)
     names = {one["name"] for one in document["measures"]} | {str(change) for change in Change} | set(Unit)
     assert not [name for name in names if f"`{name}`" not in text]

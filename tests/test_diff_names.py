@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gputop.analysis import compare as compare_module
-from gputop.analysis.build import examine
-from gputop.analysis.compare import Diff, compare
+from gputop.analysis import compare_parts
+from gputop.analysis.build import ledger_of
+from gputop.analysis.compare import Diff
+from gputop.analysis.compare_parts import compare
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.findings.step_findings import Unit
 from probes.source import FRAMES, SHAPES, Sample
@@ -134,13 +136,13 @@ def test_kernels_that_both_launch_say_how_much_work_a_step_is(layers: tuple[int,
 def test_a_side_without_steps_is_compared_by_the_launches_of_what_both_launch(
     monkeypatch: pytest.MonkeyPatch, *, swapped: bool
 ) -> None:
-    def without_steps(evidence: Evidence) -> Any:
-        report, scene, outcome = examine(evidence)
+    def without_steps(evidence: Evidence, *stretch: Any) -> Any:
+        ledger, scene, outcome = ledger_of(evidence, *stretch)
         if len(evidence.calls) > 5_000:
             scene.steps = None
-        return report, scene, outcome
+        return ledger, scene, outcome
 
-    monkeypatch.setattr(compare_module, "examine", without_steps)
+    monkeypatch.setattr(compare_parts, "ledger_of", without_steps)
     copied, kept = started(0), started(77)
     for _ in range(300):
         copied.send()
@@ -160,3 +162,19 @@ def test_a_side_without_steps_is_compared_by_the_launches_of_what_both_launch(
     told = duration.after.usual / duration.before.usual
     assert told == pytest.approx(1 / times if swapped else times, rel=0.1)
     assert f"times as {'long' if swapped else 'fast'}" in found.sentence
+    # of a recording that is compared in parts the launches of equal work are counted, too
+    sides = [one.program.evidence() for one in ((kept, copied) if swapped else (copied, kept))]
+    joined = compare_parts.finish(*(in_two_parts(one, without_steps) for one in sides))
+    assert joined.unit is Unit.LAUNCH
+    parts = joined.measure("duration_ns")
+    assert parts.before is not None
+    assert parts.after is not None
+    assert parts.after.usual / parts.before.usual == pytest.approx(told, rel=0.1)
+
+
+def in_two_parts(evidence: Evidence, explained: Callable[..., Any]) -> compare_parts.Seen:
+    middle = (START + evidence.end_ns) // 2
+    stretches = (START, middle), (middle, evidence.end_ns)
+    return compare_parts.merge(
+        *(compare_parts.seen(*explained(evidence, None, stretch)) for stretch in stretches)
+    )

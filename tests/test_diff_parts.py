@@ -9,10 +9,9 @@ import pytest
 
 from gputop.analysis import compare_parts
 from gputop.analysis.compare import Diff
-from gputop.analysis.compare_output import diff_to_json
 from gputop.api import comparing, stretches
 from gputop.api.comparing import Comparing
-from gputop.api.functions import diff
+from gputop.api.functions import diff, to_json
 from gputop.api.session import Session, reader_of
 from gputop.parts.mapreduce import Segment
 from tests import long_session
@@ -44,7 +43,7 @@ def whole_part(path: Path) -> compare_parts.Seen:
 def test_of_one_part_each_it_is_the_comparison_of_the_whole(pair: tuple[str, str]) -> None:
     paths = [FOLDER / f"{name}.msgpack" for name in pair]
     found = compare_parts.finish(*map(whole_part, paths))
-    assert diff_to_json(found) == diff_to_json(diff(*paths))
+    assert to_json(found) == to_json(diff(*paths))
 
 
 @pytest.fixture(scope="module")

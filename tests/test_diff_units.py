@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gputop.analysis.compare import Diff, compare
+from gputop.analysis.compare import Diff
+from gputop.analysis.compare_parts import compare
 from gputop.analysis.findings.step_findings import Unit
 from tests import programs as p
 from tests.loops import KIB, MIB, Loop

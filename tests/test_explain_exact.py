@@ -6,10 +6,11 @@ import pytest
 
 from gputop.analysis.answer.exact_report import ExactGpu, ExactKernel, ExactReport, delay_text, exact_texts
 from gputop.analysis.build import explain, ledger_of
-from gputop.analysis.compare import compare
 from gputop.analysis.compare_kernels import kernel_changes
-from gputop.analysis.compare_output import diff_to_json, diff_to_text
+from gputop.analysis.compare_output import diff_to_text
+from gputop.analysis.compare_parts import compare
 from gputop.analysis.ledger import merge, report_of
+from gputop.documents.fields import document
 from gputop.ui.model.look import UNICODE
 from gputop.ui.model.process.reported import exact_lines
 from tests.programs import MAIN, US, Program
@@ -119,7 +120,7 @@ def test_diff_names_kernels_that_are_new_gone_or_slower_by_equal_work() -> None:
     text = diff_to_text(diff)
     assert "KERNEL, A " in text
     assert "gemm" not in text.split("KERNEL, A ")[1]
-    made = diff_to_json(diff)["kernels"]
+    made = document(diff)["kernels"]
     assert [row["name"] for row in made][:1] == ["copy_kernel"]
     assert made[0]["after"] is None
 

@@ -10,7 +10,8 @@ import pytest
 from gputop import demo
 from gputop.analysis.answer.report_output import report_to_json
 from gputop.analysis.build import explain
-from gputop.analysis.compare import Change, compare
+from gputop.analysis.compare import Change
+from gputop.analysis.compare_parts import compare
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import open_session

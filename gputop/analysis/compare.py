@@ -5,42 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated, Final, Literal
 
 import numpy as np
 
-from gputop.analysis.answer.report import Finding, LossKind, Report
-from gputop.analysis.build import examine
-from gputop.analysis.chains.attribution_context import AttributionContext
-from gputop.analysis.chains.steps import givers_of
+from gputop.analysis.answer.report import Finding, LossKind, Range, Report
 from gputop.analysis.compare_kernels import KernelChange, kernel_changes
 from gputop.analysis.evidence.columns import Floats, Ints
-from gputop.analysis.evidence.evidence import Evidence
-from gputop.analysis.evidence.repetition import FEWEST, sequence
-from gputop.analysis.evidence.repetition import WorkSequence as Work
-from gputop.analysis.findings.findings import Outcome
-from gputop.analysis.findings.step_findings import (
-    Measures,
-    Pieces,
-    PieceTimes,
-    Unit,
-    by_batch,
-    by_launch,
-    by_second,
-    by_step,
-    measures,
-    take,
-)
-from gputop.analysis.work_matching import (
-    SAME_STEP,
-    Ratio,
-    common_batch,
-    common_launches,
-    compare_work,
-    profile,
-)
+from gputop.analysis.findings.step_findings import MEASURES, Measures, PieceTimes, Unit, measures
+from gputop.analysis.work_matching import Ratio
+from gputop.documents.fields import HIDDEN, Mark, marked
+from gputop.documents.shared_schema import LostEventsJson, one_of
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_ns
 
+SCHEMA: Final = "gputop.diff/1"
 # smaller differences are no change, however sure: two runs of one program differ by as much
 LEAST_CHANGE = 0.05
 SURE = 1.5  # times as far as the means can be off, a difference is no chance
@@ -48,6 +27,9 @@ FEW = 8  # steps, of which a small difference is chance
 _WHAT = {Unit.LAUNCH: "the work behind one launch of the kernels that both launch"}
 _MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
 _OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
+
+
+Bound = Annotated[str, one_of("lower", "upper")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +47,10 @@ class Spread:
     usual: float
     median: float
     quartiles: tuple[float, float]
-    off: float
+    off: Annotated[float, HIDDEN]
 
     @property
+    @marked(Mark())
     def mean(self) -> float:
         """``usual``, by its older name."""
         return self.usual
@@ -89,11 +72,12 @@ class Change(str, Enum):
 class MeasureChange:
     """One measure before and after; ``clear`` when the difference is larger than the spread."""
 
-    name: str
+    name: Annotated[str, one_of(*MEASURES)]
     before: Spread | None
     after: Spread | None
 
     @property
+    @marked(Mark())
     def clear(self) -> bool:
         """Whether it changed for certain."""
         return self.before is not None and self.after is not None and _differ(self.before, self.after)
@@ -101,27 +85,47 @@ class MeasureChange:
 
 @dataclass(frozen=True, slots=True)
 class CauseChange:
-    """One cause before and after, per step or per second.
+    """One cause before and after, per step, batch, launch or second.
 
     Attributes:
         before, after: Its loss, ns; None where it is no finding.
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
         line: Where in the program its call is made, after the change where it still is; None where unknown.
-        max_gain: What ``explain`` said before that a change can win, ns; None where it is new.
+        gain: What ``explain`` said before that a change can win, ns; None where it is new.
     """
 
     cause: str
     kind: LossKind
     title: str
     change: Change
-    before: float | None
-    after: float | None
-    proved: bool
-    spread_before: Spread | None
-    spread_after: Spread | None
-    max_gain: float | None
+    before: Annotated[float | None, Mark("before_ns")]
+    after: Annotated[float | None, Mark("after_ns")]
+    proved: Annotated[bool, HIDDEN]
+    spread_before: Annotated[Spread | None, Mark("before")]
+    spread_after: Annotated[Spread | None, Mark("after")]
+    gain: Annotated[float | None, Mark("max_gain_ns")]
     line: Line | None = None
+
+    @property
+    @marked(Mark())
+    def bound(self) -> Bound:
+        """Which bound the loss is."""
+        return "lower" if self.proved else "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class SideFacts:
+    """One of the two recordings."""
+
+    duration_ns: int
+    span_ns: int
+    idle: Annotated[Range, Mark("idle_ns")]
+    steps: int | None
+    left_out: int
+    between: int
+    lost: LostEventsJson
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,23 @@ class Side:
     measures: Measures
     units: float  # steps of BEFORE that its work is worth, or batches, or seconds of the span
 
+    def facts(self) -> SideFacts:
+        """What the document holds of it."""
+        report, steps = self.report, self.report.steps
+        return SideFacts(
+            report.duration_ns,
+            report.span_ns,
+            report.idle,
+            steps.count if steps is not None else None,
+            self.measures.left_out,
+            self.measures.between,
+            report.lost,
+            report.verdict,
+        )
+
+
+_SIDE = Mark(schema=SideFacts, make=Side.facts)
+
 
 @dataclass(frozen=True, slots=True)
 class Diff:
@@ -139,37 +160,28 @@ class Diff:
 
     sentence: str
     unit: Unit
-    ratio: Ratio
-    before: Side
-    after: Side
+    ratio: Annotated[Ratio, Mark("work")]
+    before: Annotated[Side, _SIDE]
+    after: Annotated[Side, _SIDE]
     measures: tuple[MeasureChange, ...]
     causes: tuple[CauseChange, ...]
     notes: tuple[str, ...]
     kernels: tuple[KernelChange, ...] = ()
+
+    @property
+    @marked(Mark())
+    def schema(self) -> Literal["gputop.diff/1"]:
+        """What the document is."""
+        return SCHEMA
 
     def measure(self, name: str) -> MeasureChange:
         """One measure by its name."""
         return next(one for one in self.measures if one.name == name)
 
 
-Explained = tuple[Report, AttributionContext, Outcome]
-
-
-def compare(before: Evidence, after: Evidence) -> Diff:
-    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
-    explained = (examine(before), examine(after))
-    pieces, worth, ratio = _pieces(explained)
-    unit = pieces[0].unit
-    first, second = (
-        side(report, take(scene, outcome, piece), times)
-        for (report, scene, outcome), piece, times in zip(explained, pieces, worth, strict=True)
-    )
-    return difference(unit, ratio, first, second)
-
-
-def side(report: Report, taken: PieceTimes, times: float) -> Side:
-    """One recording, whose unit is the work of ``times`` units."""
-    return Side(report, measures(taken, times), max(taken.count * times, 1e-9))
+def side(report: Report, taken: PieceTimes, times: float | Floats) -> Side:
+    """One recording, each of whose pieces is the work of ``times`` units."""
+    return Side(report, measures(taken, times), max(taken.count * float(np.mean(times)), 1e-9))
 
 
 def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
@@ -194,48 +206,6 @@ def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
         tuple(_notes(first, second, changes, ratio)),
         kernel_changes(first.report.exact, second.report.exact, (first.units, second.units)),
     )
-
-
-def _pieces(
-    explained: tuple[Explained, Explained],
-) -> tuple[tuple[Pieces, Pieces], tuple[float, float], Ratio]:
-    """(pieces of both, how many units of work one of each is, how many steps of BEFORE one of AFTER is)."""
-    ratio = SAME_STEP
-    scenes = [scene for _report, scene, _outcome in explained]
-    steps = [scene.steps for scene in scenes]
-    if steps[0] is not None and steps[1] is not None:
-        profiles = [
-            profile(scene.evidence, one.main())
-            for scene, one in zip(scenes, (steps[0], steps[1]), strict=True)
-        ]
-        ratio = compare_work(profiles[0], profiles[1])
-        if ratio.known:
-            return (by_step(steps[0]), by_step(steps[1])), (1.0, ratio.times), ratio
-    known = [work_of(scene) for scene in scenes]
-    if known[0] is not None and known[1] is not None:
-        sizes = (
-            scenes[0].evidence.calls["bytes"][known[0].rows],
-            scenes[1].evidence.calls["bytes"][known[1].rows],
-        )
-        common = common_batch(known[0], known[1], sizes, FEWEST)
-        if common is not None:
-            batches = by_batch(scenes[0], known[0], common[0]), by_batch(scenes[1], known[1], common[1])
-            return batches, (1.0, 1.0), SAME_STEP
-        first, second = (scene.evidence for scene in scenes)
-        pids = int(first.calls["pid"][known[0].rows[0]]), int(second.calls["pid"][known[1].rows[0]])
-        both = common_launches(first, second, pids)
-        if both is not None and min(map(len, both)) >= FEWEST:
-            cut = [by_launch(scene, begins) for scene, begins in zip(scenes, both, strict=True)]
-            return (cut[0][0], cut[1][0]), (float(cut[0][1]), float(cut[1][1])), SAME_STEP
-    return (by_second(scenes[0]), by_second(scenes[1])), (1.0, 1.0), ratio
-
-
-def work_of(scene: AttributionContext) -> Work | None:
-    """All that the process that gives a GPU the most work asks of it."""
-    if scene.steps is not None:
-        return scene.steps.sequence
-    givers = next(givers_of(scene.evidence), None)
-    return None if givers is None else sequence(scene.evidence, givers)
 
 
 def spread(values: Floats | Ints) -> Spread | None:

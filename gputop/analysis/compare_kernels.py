@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from gputop.analysis.answer.exact_report import ExactReport
+from gputop.documents.fields import Mark, marked
+from gputop.documents.shared_schema import one_of
 
+KernelBecame = Annotated[str, one_of("gone", "new", "slower", "faster", "more", "fewer", "same")]
 _LEAST = 0.05  # as of other figures: two runs of one program differ by as much
 
 
@@ -28,7 +32,8 @@ class KernelChange:
     after: KernelSide | None
 
     @property
-    def change(self) -> str:
+    @marked(Mark())
+    def change(self) -> KernelBecame:
         """``new``, ``gone``; ``slower`` or ``faster`` runs; else ``more`` or ``fewer``, or ``same``."""
         if self.before is None or self.after is None:
             return "new" if self.before is None else "gone"

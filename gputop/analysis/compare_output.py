@@ -1,20 +1,16 @@
-"""The comparison as JSON (docs/json.md) and as text."""
+"""The comparison as text."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Final
 
 from gputop.analysis.answer.wording import idle_words
 from gputop.analysis.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.analysis.compare_kernels import KernelChange, KernelSide
-from gputop.documents.diff_schema import DiffDocument, KernelSideJson, SideJson, SpreadJson
+from gputop.analysis.compare_kernels import KernelChange
 from gputop.engine.calls.launch_counts import folded
-from gputop.engine.calls.stack_table import line_json
 from gputop.format import brief, escape_text, fit, format_ns
 
-SCHEMA: Final = "gputop.diff/1"
 _TRIFLE, _MOST_KERNELS = 0.01, 10  # of the kernels' time; rows that a text shows
 _LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
 _WORDS = {
@@ -25,83 +21,6 @@ _WORDS = {
     "voluntary_switches": "switches, blocked",
     "involuntary_switches": "switches, preempted",
 }
-
-
-def diff_to_json(diff: Diff) -> DiffDocument:
-    """One object; times in ns, per step or per second as ``unit`` says."""
-    return {
-        "schema": SCHEMA,
-        "sentence": diff.sentence,
-        "unit": str(diff.unit),
-        "work": {"ratio": diff.ratio.times, "by": diff.ratio.by or None},
-        "before": _side_json(diff.before),
-        "after": _side_json(diff.after),
-        "measures": [
-            {
-                "name": one.name,
-                "before": _spread_json(one.before),
-                "after": _spread_json(one.after),
-                "clear": one.clear,
-            }
-            for one in diff.measures
-        ],
-        "causes": [
-            {
-                "cause": row.cause,
-                "kind": row.kind,
-                "title": row.title,
-                "change": str(row.change),
-                "bound": "lower" if row.proved else "upper",
-                "before_ns": row.before,
-                "after_ns": row.after,
-                "before": _spread_json(row.spread_before),
-                "after": _spread_json(row.spread_after),
-                "max_gain_ns": row.max_gain,
-                "line": line_json(row.line),
-            }
-            for row in diff.causes
-        ],
-        "notes": list(diff.notes),
-        "kernels": [
-            {
-                "name": row.name,
-                "change": row.change,
-                "before": _kernel_json(row.before),
-                "after": _kernel_json(row.after),
-            }
-            for row in diff.kernels
-        ],
-    }
-
-
-def _side_json(side: Side) -> SideJson:
-    report = side.report
-    return {
-        "duration_ns": report.duration_ns,
-        "span_ns": report.span_ns,
-        "idle_ns": {"lower": report.idle.lower, "upper": report.idle.upper, "estimate": report.idle.estimate},
-        "steps": report.steps.count if report.steps is not None else None,
-        "left_out": side.measures.left_out,
-        "between": side.measures.between,
-        "lost": {"events": report.lost_events},
-        "verdict": report.verdict,
-    }
-
-
-def _spread_json(spread: Spread | None) -> SpreadJson | None:
-    if spread is None:
-        return None
-    return {
-        "count": spread.count,
-        "usual": spread.usual,
-        "mean": spread.usual,
-        "median": spread.median,
-        "quartiles": list(spread.quartiles),
-    }
-
-
-def _kernel_json(side: KernelSide | None) -> KernelSideJson | None:
-    return None if side is None else {"ns": side.ns, "runs": side.runs, "run_ns": side.run_ns}
 
 
 def diff_to_text(diff: Diff, width: int = 100) -> str:

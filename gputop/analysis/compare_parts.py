@@ -1,35 +1,45 @@
-"""Two recordings compared part by part: what each part says, joined, and the comparison of the joined.
+"""Two ledgers compared, each beside the pieces of work that its losses are divided by.
 
-Of one part each it is what ``compare`` says of the whole. Of several parts the steps are those that lie
+A whole recording is one part, a long one the sum of several. Of several parts the steps are those that lie
 within parts: one that crosses a border is counted twice or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gputop.analysis import ledger
+from gputop.analysis.build import ledger_of
 from gputop.analysis.chains.attribution_context import AttributionContext
-from gputop.analysis.compare import Diff, difference, side, work_of
-from gputop.analysis.evidence.repetition import FEWEST
+from gputop.analysis.chains.steps import givers_of
+from gputop.analysis.compare import Diff, difference, side
+from gputop.analysis.evidence.columns import Floats, Ints
+from gputop.analysis.evidence.evidence import Evidence
+from gputop.analysis.evidence.repetition import FEWEST, WorkSequence, sequence
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.step_findings import (
     PieceTimes,
-    Unit,
     by_batch,
     by_second,
     by_step,
+    one_after_the_other,
     regrouped,
     take,
 )
 from gputop.analysis.ledger import Ledger, report_of
 from gputop.analysis.work_matching import (
     SAME_STEP,
+    Kernel,
     Profile,
+    Ratio,
     common_input,
+    common_launches,
     compare_work,
     inputs,
+    launched,
     profile,
 )
 
@@ -66,12 +76,19 @@ class Seen:
         loops: Their steps, each kind of work apart.
         inputs: Where there are no steps the batches may be told by.
         windows: Their time, where nothing else can be compared.
+        launched: How often each kernel was launched in each of these windows.
     """
 
     explained: Ledger
     loops: tuple[ComparedLoop, ...]
     inputs: tuple[Input, ...]
     windows: PieceTimes
+    launched: Mapping[Kernel, Ints]
+
+
+def compare(before: Evidence, after: Evidence) -> Diff:
+    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
+    return finish(*(seen(*ledger_of(one)) for one in (before, after)))
 
 
 def seen(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Seen:
@@ -82,14 +99,23 @@ def seen(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Seen
         pid, tid = int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
         work = profile(scene.evidence, steps.main())
         loops = (ComparedLoop(pid, tid, work, take(scene, outcome, by_step(steps))),)
-    windows = take(scene, outcome, by_second(scene))
-    return Seen(explained, loops, _inputs(scene, outcome), windows)
+    windows, known = take(scene, outcome, by_second(scene)), _work_of(scene)
+    if known is None or not len(windows.begin):
+        return Seen(explained, loops, (), windows, {})
+    edges = np.append(windows.begin, windows.until[-1:])
+    of_kernels = launched(scene.evidence, int(scene.evidence.calls["pid"][known.rows[0]]), edges)
+    return Seen(explained, loops, _inputs(scene, outcome, known), windows, of_kernels)
 
 
-def _inputs(scene: AttributionContext, outcome: Outcome) -> tuple[Input, ...]:
-    known = work_of(scene)
-    if known is None:
-        return ()
+def _work_of(scene: AttributionContext) -> WorkSequence | None:
+    """All that the process that gives a GPU the most work asks of it."""
+    if scene.steps is not None:
+        return scene.steps.sequence
+    givers = next(givers_of(scene.evidence), None)
+    return None if givers is None else sequence(scene.evidence, givers)
+
+
+def _inputs(scene: AttributionContext, outcome: Outcome, known: WorkSequence) -> tuple[Input, ...]:
     found = inputs(known, scene.evidence.calls["bytes"][known.rows], FEWEST)
     largest = sorted(found, key=lambda row: -row[2])[:_INPUTS]
     return tuple(
@@ -127,6 +153,9 @@ def merge(earlier: Seen, later: Seen) -> Seen:
         tuple(loops),
         tuple(batches),
         earlier.windows.and_later(later.windows),
+        one_after_the_other(
+            earlier.launched, later.launched, (len(earlier.windows.begin), len(later.windows.begin))
+        ),
     )
 
 
@@ -138,30 +167,37 @@ def _alike(one: ComparedLoop, other: ComparedLoop) -> bool:
 
 
 def finish(before: Seen, after: Seen) -> Diff:
-    """The comparison: per step if both have steps, else per batch that both copy, else per second."""
-    reports = [report_of(one.explained) for one in (before, after)]
-    loops = [_main(one.loops) for one in (before, after)]
-    if loops[0] is not None and loops[1] is not None:
-        ratio = compare_work(loops[0].profile, loops[1].profile)
-        taken = [loops[0].taken, loops[1].taken]
-    else:
-        ratio = SAME_STEP
-    if loops[0] is None or loops[1] is None or not ratio.known:
-        sides = [
-            [(row, one.size, one.volume) for row, one in enumerate(part.inputs)] for part in (before, after)
-        ]
-        common = common_input(sides[0], sides[1])
-        ratio = SAME_STEP if common is not None else ratio
-        taken = (
-            [before.inputs[common[0]].taken, after.inputs[common[1]].taken]
-            if common is not None
-            else [regrouped(before.windows), regrouped(after.windows)]
-        )
-    unit: Unit = taken[0].unit
-    first = side(reports[0], taken[0], 1.0)
-    found = difference(unit, ratio, first, side(reports[1], taken[1], ratio.times))
+    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
+    sides = before, after
+    taken, times, ratio = _pieces(sides)
+    first, second = (
+        side(report_of(one.explained), pieces, worth)
+        for one, pieces, worth in zip(sides, taken, times, strict=True)
+    )
+    found = difference(taken[0].unit, ratio, first, second)
     notes = [note for name, one in (("BEFORE", before), ("AFTER", after)) for note in _notes(name, one)]
     return replace(found, notes=(*notes, *found.notes))
+
+
+def _pieces(sides: tuple[Seen, Seen]) -> tuple[list[PieceTimes], Sequence[float | Floats], Ratio]:
+    """(pieces of both, how many units of work each is, how many steps of BEFORE one of AFTER is)."""
+    ratio = SAME_STEP
+    loops = [loop for one in sides if (loop := _main(one.loops)) is not None]
+    if len(loops) == 2:
+        ratio = compare_work(loops[0].profile, loops[1].profile)
+        if ratio.known:
+            return [loop.taken for loop in loops], (1.0, ratio.times), ratio
+    known = [[(row, one.size, one.volume) for row, one in enumerate(part.inputs)] for part in sides]
+    if common := common_input(known[0], known[1]):
+        return (
+            [part.inputs[row].taken for part, row in zip(sides, common, strict=True)],
+            (1.0, 1.0),
+            SAME_STEP,
+        )
+    if launches := common_launches([one.launched for one in sides]):
+        cut = [regrouped(one.windows, own) for one, own in zip(sides, launches, strict=True)]
+        return [pieces for pieces, _worth in cut], [worth for _pieces, worth in cut], SAME_STEP
+    return [regrouped(one.windows)[0] for one in sides], (1.0, 1.0), ratio
 
 
 def _main(loops: Sequence[ComparedLoop]) -> ComparedLoop | None:

@@ -9,8 +9,9 @@ much as before, a step is a step. Where nothing of the kind holds, it is not kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from gputop.analysis.chains.steps import Steps
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.columns import Floats, Ints
 from gputop.analysis.evidence.evidence import Column, Evidence
-from gputop.analysis.evidence.repetition import EnqueuedWork, WorkSequence
+from gputop.analysis.evidence.repetition import FEWEST, EnqueuedWork, WorkSequence
+from gputop.documents.fields import HIDDEN, Mark
 from gputop.engine.threads.occupancy import expand
 from probes.shapes import Shape
 
@@ -36,6 +38,7 @@ _FAR = 10  # times as many bytes as usual: a first step, which takes the model t
 _KERNELS = 3  # kinds of kernels; fewer are no structure
 _TIMES = 1.5  # times as much work, to be told by launches and bytes together
 _TOGETHER = 0.15
+_MOST_KERNELS = 256  # of a part whose launches are counted by window
 
 
 Kernel = tuple[str, Shape | None]  # its name and its shape
@@ -87,10 +90,10 @@ class Ratio:
     be any.
     """
 
-    times: float
-    by: str
-    shown: bool = True
-    known: bool = True
+    times: Annotated[float, Mark("ratio")]
+    by: Annotated[str, Mark(schema=str | None, make=lambda by: by or None)]
+    shown: Annotated[bool, HIDDEN] = True
+    known: Annotated[bool, HIDDEN] = True
 
 
 SAME_STEP, LIKELY_SAME = Ratio(1.0, ""), Ratio(1.0, "", shown=False)
@@ -276,48 +279,38 @@ def in_proportion(
     )
 
 
-def common_launches(before: Evidence, after: Evidence, pids: tuple[int, int]) -> tuple[Ints, Ints] | None:
-    """Of each side the begins of launches of kernels that both launch in one ratio; None of too few."""
-    sides = [_launched(evidence, pid) for evidence, pid in zip((before, after), pids, strict=True)]
-    counts = [{kernel: float(len(begins)) for kernel, begins in side.items()} for side in sides]
+def common_launches(sides: Sequence[Mapping[Kernel, Ints]]) -> tuple[Ints, ...] | None:
+    """Launches by window of kernels that both sides launch in one ratio; None of too few."""
+    counts = [{kernel: float(by_window.sum()) for kernel, by_window in side.items()} for side in sides]
     agreed = in_proportion(*counts)
     if agreed is None:
         return None
-    found = [np.sort(np.concatenate([side[kernel] for kernel in agreed[0]])) for side in sides]
-    shares = [len(begins) / sum(own.values()) for begins, own in zip(found, counts, strict=True)]
-    return (found[0], found[1]) if max(shares) >= _MOST else None
+    found = tuple(sum((side[kernel] for kernel in agreed[0]), np.int64(0)) for side in sides)
+    shares = [float(own.sum()) / sum(known.values()) for own, known in zip(found, counts, strict=True)]
+    return found if max(shares) >= _MOST and min(int(own.sum()) for own in found) >= FEWEST else None
 
 
-def _launched(evidence: Evidence, pid: int) -> dict[Kernel, Ints]:
-    """When a process launched each kernel, by name and, where it is known, shape."""
+def launched(evidence: Evidence, pid: int, edges: Ints) -> dict[Kernel, Ints]:
+    """How often a process launched each kernel, by name and, where it is known, shape, between the edges."""
     if not evidence.facts.stacks.names_kernels:
         return {}
     calls = evidence.calls
     rows = launches_among(evidence, np.flatnonzero(calls["pid"] == pid))
-    found: dict[Kernel, list[Ints]] = {}
+    found: dict[Kernel, Ints] = {}
     for handle, own in by_handle(evidence, rows) if len(rows) else ():
         name = kernel_name(evidence, pid, handle)[0]
         for number in np.unique(calls["shape"][own]).tolist() if name else ():
-            shape = evidence.facts.shapes.get(number)
-            found.setdefault((name, shape), []).append(calls["begin"][own[calls["shape"][own] == number]])
-    return {kernel: np.concatenate(parts) for kernel, parts in found.items()}
-
-
-def common_batch(
-    before: WorkSequence, after: WorkSequence, sizes: tuple[Ints, Ints], least: int
-) -> tuple[int, int] | None:
-    """The input that both recordings copy, by its symbol in each: of the same size, most bytes first.
-
-    ``sizes`` are the bytes of each operation of the two.
-    """
-    sides = [inputs(known, own, least) for known, own in zip((before, after), sizes, strict=True)]
-    return common_input(*sides)
+            kernel = name, evidence.facts.shapes.get(number)
+            begins = calls["begin"][own[calls["shape"][own] == number]]
+            found[kernel] = found.get(kernel, np.int64(0)) + np.histogram(begins, edges)[0]
+    most = sorted(found, key=lambda kernel: -int(found[kernel].sum()))
+    return {kernel: found[kernel] for kernel in most[:_MOST_KERNELS]}
 
 
 def common_input(
     before: list[tuple[int, float, float]], after: list[tuple[int, float, float]]
 ) -> tuple[int, int] | None:
-    """The same of what ``inputs`` says of the two."""
+    """The input that both copy, by its symbol in each, of what ``inputs`` says: most bytes first."""
     found = [
         (min(volume, more), one, other)
         for one, size, volume in before

@@ -143,7 +143,7 @@ def diff(
         >>> duration.before.usual > 5 * duration.after.usual, duration.clear
         (True, True)
     """
-    from gputop.analysis.compare import compare
+    from gputop.analysis.compare_parts import compare
     from gputop.api import comparing, stretches
     from gputop.api.recording_evidence import checked, evidence_of
 
@@ -190,12 +190,12 @@ def to_json(result: Frame | Stats | Report | Diff) -> dict[str, Any]:
     from gputop.analysis.answer.report import Report
     from gputop.analysis.answer.report_output import report_to_json
     from gputop.analysis.compare import Diff
-    from gputop.analysis.compare_output import diff_to_json
+    from gputop.documents.fields import document
 
     if isinstance(result, Report):
         return report_to_json(result)
     if isinstance(result, Diff):
-        return dict(diff_to_json(result))
+        return document(result)
     raise TypeError(f"a {type(result).__name__} is no result of stats, explain or diff, and no frame")
 
 

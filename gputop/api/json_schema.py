@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any
 
 from gputop.analysis.answer.report import Report
+from gputop.analysis.compare import Diff
 from gputop.documents.check_schema import CheckDocument
-from gputop.documents.diff_schema import DiffDocument
 from gputop.documents.explain_schema import EnergyJson
 from gputop.documents.fields import declared
 from gputop.documents.inspect_schema import InspectDocument
@@ -24,7 +24,7 @@ DOCUMENTS: dict[str, type] = {
     "gputop.frame/1": Frame,
     "gputop.explain/1": Report,
     "gputop.stats/1": Stats,
-    "gputop.diff/1": DiffDocument,
+    "gputop.diff/1": Diff,
     "gputop.check/1": CheckDocument,
     "gputop.inspect/1": InspectDocument,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,24 @@ from gputop.engine.calls.stack_table import Line
 from gputop.format import format_count
 from probes.schema import OffFlag
 
-_WINDOWS = 24  # of a recording without steps
+_WINDOWS, _FINE = 24, 10  # of a recording without steps; small ones in each
 _SECOND = 1e9
 _WAITED = 0.5  # of a long piece, in waits for the GPU
 _WARM_UP = 50  # steps, at most, or a quarter of them
 _CERTAIN = 24  # units; of fewer, two that are far longer than the others may well be usual
+
+
+# measures by their key in JSON: the column that holds them
+MEASURES: Final = {
+    "duration_ns": "duration",
+    "idle_ns": "idle",
+    "calls": "calls",
+    "launches": "launches",
+    "voluntary_switches": "voluntary",
+    "involuntary_switches": "involuntary",
+}
+_COUNTED = tuple(MEASURES.values())[1:]
+_COLUMNS = ("begin", "until", "waited", *_COUNTED)
 
 
 class Unit(str, Enum):
@@ -93,14 +106,7 @@ class Measures:
 
     def named(self) -> Iterator[tuple[str, Floats]]:
         """(key in JSON, values) of each measure."""
-        yield from (
-            ("duration_ns", self.duration),
-            ("idle_ns", self.idle),
-            ("calls", self.calls),
-            ("launches", self.launches),
-            ("voluntary_switches", self.voluntary),
-            ("involuntary_switches", self.involuntary),
-        )
+        yield from ((name, getattr(self, column)) for name, column in MEASURES.items())
 
 
 def by_step(steps: Steps) -> Pieces:
@@ -136,21 +142,14 @@ def by_batch(scene: AttributionContext, known: WorkSequence, symbol: int) -> Pie
     return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
 
 
-def by_launch(scene: AttributionContext, begins: Ints) -> tuple[Pieces, int]:
-    """(pieces that hold as many of these launches each, how many that is)."""
-    each = max(len(begins) // _WINDOWS, 1)
-    edges = begins[::each]
-    return Pieces(Unit.LAUNCH, edges[:-1], edges[1:], _thread(scene), float(max(len(edges) - 1, 0))), each
-
-
 def by_second(scene: AttributionContext) -> Pieces:
-    """Windows of the time in which the GPUs were used."""
+    """Small windows of the time in which the GPUs were used, to be ``regrouped``."""
     spans = scene.analysis.gpu.spans
     if not spans:
         empty = np.zeros(0, np.int64)
         return Pieces(Unit.SECOND, empty, empty, _thread(scene), 0.0)
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
-    edges = np.linspace(first, last, _WINDOWS + 1).astype(np.int64)
+    edges = np.linspace(first, last, _WINDOWS * _FINE + 1).astype(np.int64)
     seconds = max(span.span_ns for span in spans) / _SECOND
     return Pieces(Unit.SECOND, edges[:-1], edges[1:], _thread(scene), seconds)
 
@@ -181,24 +180,28 @@ class PieceTimes:
 
     def and_later(self, later: PieceTimes) -> PieceTimes:
         """This, and what a later part of the recording took."""
-        zeros = [np.zeros(len(one.begin), np.int64) for one in (self, later)]
-        causes = {
-            number: np.append(self.causes.get(number, zeros[0]), later.causes.get(number, zeros[1]))
-            for number in {**self.causes, **later.causes}
-        }
-        columns = {name: np.append(getattr(self, name), getattr(later, name)) for name in _COLUMNS}
+        counts = len(self.begin), len(later.begin)
         return PieceTimes(
             unit=self.unit,
-            causes=causes,
+            causes=one_after_the_other(self.causes, later.causes, counts),
             count=self.count + later.count,
             between=self.between + later.between,
-            **columns,
+            **{name: np.append(getattr(self, name), getattr(later, name)) for name in _COLUMNS},
         )
 
 
-_COLUMNS = (
-    "begin", "until", "waited", "idle", "calls", "launches", "voluntary", "involuntary",
-)  # fmt: skip
+Name = TypeVar("Name")
+
+
+def one_after_the_other(
+    earlier: Mapping[Name, Ints], later: Mapping[Name, Ints], counts: tuple[int, int]
+) -> dict[Name, Ints]:
+    """Columns of two parts of so many rows each; 0 where one part has no such column."""
+    zeros = [np.zeros(count, np.int64) for count in counts]
+    return {
+        name: np.append(earlier.get(name, zeros[0]), later.get(name, zeros[1]))
+        for name in {**earlier, **later}
+    }
 
 
 def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
@@ -228,12 +231,12 @@ def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTi
     )
 
 
-def measures(taken: PieceTimes, times: float = 1.0) -> Measures:
-    """What each piece took that is no exception, divided by ``times``: how many units of work it is."""
+def measures(taken: PieceTimes, times: float | Floats = 1.0) -> Measures:
+    """What each piece took that is no exception, divided by ``times``: how many units of work each is."""
     keep = _usual(taken)
     length = (taken.until - taken.begin)[keep]
     per_second = taken.unit is Unit.SECOND
-    scale = _SECOND / np.maximum(length, 1) if per_second else np.full(len(length), 1 / times)
+    scale = _SECOND / np.maximum(length, 1) if per_second else 1 / np.broadcast_to(times, len(keep))[keep]
 
     def scaled(values: Ints) -> Floats:
         told: Floats = values[keep] * scale
@@ -242,11 +245,7 @@ def measures(taken: PieceTimes, times: float = 1.0) -> Measures:
     return Measures(
         taken.unit,
         duration=length.astype(np.float64) if per_second else length * scale,
-        idle=scaled(taken.idle),
-        calls=scaled(taken.calls),
-        launches=scaled(taken.launches),
-        voluntary=scaled(taken.voluntary),
-        involuntary=scaled(taken.involuntary),
+        **{name: scaled(getattr(taken, name)) for name in _COUNTED},
         causes={number: scaled(values) for number, values in taken.causes.items()},
         left_out=int(np.count_nonzero(~keep)),
         between=taken.between,
@@ -292,32 +291,37 @@ def _waits(scene: AttributionContext, thread: int) -> tuple[Ints, Ints]:
     return union(calls["begin"][rows], calls["end"][rows])
 
 
-def regrouped(taken: PieceTimes) -> PieceTimes:
-    """Windows of several parts as about as many as one recording has, each of parts that lie side by side."""
+def regrouped(taken: PieceTimes, launches: Ints | None = None) -> tuple[PieceTimes, Floats]:
+    """Small windows as about as many as a text can show, of equal time or of as many launches.
+
+    Args:
+        taken: The windows, of one part or of several.
+        launches: Launches of equal work in each; None: of equal time.
+
+    Returns:
+        The pieces, and the launches in each of them.
+    """
     length = taken.until - taken.begin
-    if len(length) <= _WINDOWS:
-        return taken
-    middle = np.cumsum(length) - length / 2
-    group = np.minimum(middle * _WINDOWS // max(int(length.sum()), 1), _WINDOWS - 1).astype(np.int64)
+    weight = length if launches is None else launches
+    middle = np.cumsum(weight) - weight / 2
+    group = np.minimum(middle * _WINDOWS // max(int(weight.sum()), 1), _WINDOWS - 1).astype(np.int64)
     heads = np.flatnonzero(np.diff(group, prepend=-1))
 
     def summed(values: Ints) -> Ints:
-        sums: Ints = np.add.reduceat(values, heads)
+        sums: Ints = np.add.reduceat(values, heads) if len(heads) else values
         return sums
 
     begin = taken.begin[heads]
-    return replace(
-        taken,
+    pieces = PieceTimes(
+        unit=taken.unit if launches is None else Unit.LAUNCH,
         begin=begin,
         until=begin + summed(length),  # what lies between two parts is none of it
-        waited=summed(taken.waited),
-        idle=summed(taken.idle),
-        calls=summed(taken.calls),
-        launches=summed(taken.launches),
-        voluntary=summed(taken.voluntary),
-        involuntary=summed(taken.involuntary),
         causes={number: summed(values) for number, values in taken.causes.items()},
+        count=taken.count if launches is None else float(len(heads)),
+        between=taken.between,
+        **{name: summed(getattr(taken, name)) for name in ("waited", *_COUNTED)},
     )
+    return pieces, summed(weight).astype(np.float64)
 
 
 def _thread(scene: AttributionContext) -> int:
