@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gputop.documents.columns import INT, REAL, TEXT
 from gputop.fleet.lake.lake import OLD_PIECE, open_lake
-from gputop.fleet.lake.lake_tables import COLUMNS, INT, NEW, REAL, TEXT
+from gputop.fleet.lake.lake_tables import COLUMNS, NEW
 from tests.conftest import needed
 
 _SECONDS = 60

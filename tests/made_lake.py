@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gputop.fleet.lake.lake_tables import COLUMNS, INT, REAL, TEXT
+from gputop.documents.columns import INT, REAL, TEXT
+from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.query.database import LockedDatabase
 from tests.conftest import needed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from gputop.api.json_schema import DOCUMENTS
 from gputop.commands import cli
 from gputop.commands.overview import TABLE
 from gputop.documents import fields
+from gputop.documents.columns import INT, TEXT, columns, durations, row_of
 from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
 from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid
@@ -143,3 +144,33 @@ def test_a_field_is_declared_once_and_is_in_document_and_schema(monkeypatch: pyt
     validator = Draft202012Validator(schema)
     for one in (whole, replace(whole, more=None)):
         validator.validate(fields.document(one))
+
+
+def test_two_classes_of_one_name_are_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = make_dataclass("Inner", [("size", int)], frozen=True)
+    both = make_dataclass("Both", [("one", Inner), ("other", other)], frozen=True)
+    monkeypatch.setitem(DOCUMENTS, "gputop.test/1", both)
+    with pytest.raises(TypeError, match="would both be Inner"):
+        gputop.schema("gputop.test/1")
+
+
+@dataclass(frozen=True)
+class Tabled:
+    """A row of one test."""
+
+    name: str
+    loss: Annotated[Inner | None, Mark("loss_ns")]
+    place: Inner | None
+    reasons: tuple[str, ...]
+    moments_ns: tuple[int, ...]
+    long_ns: int
+    kept: Annotated[bool, HIDDEN] = True
+
+
+def test_a_field_is_a_column_of_the_type_that_it_is_declared_with() -> None:
+    found = columns(Tabled)
+    assert found == {"name": TEXT, "loss_size_ns": INT, "size": INT, "reasons": TEXT, "long_ns": INT}
+    assert "size" not in columns(Tabled, without=("place",))
+    row = row_of(Tabled("a", Inner(3), None, ("b", "c"), (1, 2), 4))
+    assert row == {"name": "a", "loss_size_ns": 3, "size": None, "reasons": "b; c", "long_ns": 4}
+    assert list(durations(Tabled("a", Inner(3), None, (), (1,), 4))) == [("loss_ns.size", 3), ("long_ns", 4)]

@@ -92,7 +92,7 @@ class CauseChange:
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
         line: Where in the program its call is made, after the change where it still is; None where unknown.
-        gain: What ``explain`` said before that a change can win, ns; None where it is new.
+        max_gain_ns: What ``explain`` said before that a change can win, ns; None where it is new.
     """
 
     cause: str
@@ -104,7 +104,7 @@ class CauseChange:
     proved: Annotated[bool, HIDDEN]
     spread_before: Annotated[Spread | None, Mark("before")]
     spread_after: Annotated[Spread | None, Mark("after")]
-    gain: Annotated[float | None, Mark("max_gain_ns")]
+    max_gain_ns: float | None
     line: Line | None = None
 
     @property

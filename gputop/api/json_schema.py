@@ -30,6 +30,7 @@ DOCUMENTS: dict[str, type] = {
 }
 # keys that a document may have beside those of its class: the explanation of a frame's last seconds; energy
 _ADDED: dict[Any, dict[str, Any]] = {Frame: {"verdict": Report | None}, Report: {"energy": EnergyJson}}
+_NAMED: dict[str, Any] = {}  # name of an object in ``$defs`` -> its class, one in all documents
 _ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
@@ -96,6 +97,8 @@ def _schema(hint: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {"type": "string", "enum": [one.value for one in hint]}
     if typing.is_typeddict(hint) or dataclasses.is_dataclass(hint):
         name = hint.__name__.removesuffix("Json").removesuffix("Document")
+        if _NAMED.setdefault(name, hint) is not hint:
+            raise TypeError(f"two classes would both be {name} in a schema: {_NAMED[name]} and {hint}")
         if name not in found:
             found[name] = {}
             found[name] = _object(hint, found)

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gputop.exchange.session_tables import COLUMNS, TEXT, Rows
+from gputop.documents.columns import TEXT
+from gputop.exchange.session_tables import COLUMNS, Rows
 from gputop.format import escape_text
 
 # a cell that begins so is a formula to some spreadsheet; OWASP, "CSV Injection"

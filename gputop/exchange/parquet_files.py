@@ -7,8 +7,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from gputop.documents.columns import TEXT
 from gputop.errors import GputopError, install_command
-from gputop.exchange.session_tables import COLUMNS, TEXT, VERSION, Rows
+from gputop.exchange.session_tables import COLUMNS, VERSION, Rows
 from gputop.format import escape_text
 
 _GROUP = 1 << 17  # rows of a row group

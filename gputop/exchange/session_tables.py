@@ -12,14 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.report import Finding, Report
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
+from gputop.documents.columns import BOOL, INT, REAL, TEXT, columns, row_of
 from gputop.engine.facts import Facts, began_ns
 from gputop.engine.gpus.gpu_processes import use_by_pid
 from gputop.engine.host_figures import SIZES as HOST_SIZES
 from gputop.engine.host_figures import host_row
-from gputop.engine.session_totals import Stats
+from gputop.engine.session_totals import Stats, ThreadTotals
 from gputop.exchange.explained import explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
 from probes.activities import TEXTS, activity_rows
@@ -28,7 +29,6 @@ from probes.samples import ActivityData, FramesData, listed_gpus, told
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, FRAMES, GPUS, HOST, MARK, RESIDENT, Sample
 
-INT, REAL, TEXT, BOOL = "int64", "double", "string", "bool"
 VERSION: Final = 1
 
 # table -> column -> type; the meaning of each is in docs/exchange.md
@@ -44,10 +44,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "pod": TEXT, "namespace": TEXT, "job_kind": TEXT, "job_id": TEXT, "job_step": TEXT,
         "rank": INT, "world_size": INT, "began_ns": INT, "ended_ns": INT,
     },
-    "threads": {
-        "pid": INT, "tid": INT, "name": TEXT, "voluntary_switches": INT, "involuntary_switches": INT,
-        "on_cpu_ns": INT, "runnable_ns": INT, "blocked_ns": INT,
-    },
+    "threads": {"pid": INT, **columns(ThreadTotals, without=("faults", "off_cpu"))},
     "calls": {
         "start_ns": INT, "duration_ns": INT, "pid": INT, "tid": INT, "cpu": INT, "api": TEXT, "layer": TEXT,
         "depth": INT, "nested": BOOL, "within": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT,
@@ -83,13 +80,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "stream": INT, "bytes": INT, "detail": TEXT, "direction": INT, "memory": INT, "graph": INT,
         "call_tid": INT, "call_start_ns": INT, "queue_ns": INT,
     },
-    "findings": {
-        "number": INT, "cause": TEXT, "kind": TEXT, "title": TEXT, "level": TEXT,
-        "idle_level": TEXT, "name_level": TEXT, "loss_lower_ns": INT,
-        "loss_upper_ns": INT, "loss_estimate_ns": INT, "per_step_ns": INT, "max_gain_ns": INT, "gaps": INT,
-        "pid": INT, "tid": INT, "api": TEXT, "file": TEXT, "line": INT, "function": TEXT, "evidence": TEXT,
-        "advice": TEXT,
-    },
+    "findings": {"number": INT, **columns(Finding)},
 }  # fmt: skip
 
 _ABOUT = ("user", "container", "pod", "namespace", "job_kind", "job_id", "job_step")
@@ -180,9 +171,7 @@ def _processes(session: Session, totals: Stats, facts: Facts) -> Rows:
 
 def _threads(totals: Stats) -> Rows:
     rows = [
-        {"pid": process.pid, **{name: getattr(thread, name) for name in COLUMNS["threads"] if name != "pid"}}
-        for process in totals.processes
-        for thread in process.threads
+        {"pid": process.pid, **row_of(thread)} for process in totals.processes for thread in process.threads
     ]
     return _rows("threads", rows)
 
@@ -202,32 +191,7 @@ def _gaps(session: Session, idle: Any) -> Rows:
 
 
 def _findings(report: Report) -> Rows:
-    rows = [
-        {
-            "number": number,
-            "cause": one.cause,
-            "kind": one.kind,
-            "title": one.title,
-            "level": str(one.level),
-            "idle_level": str(one.idle_level),
-            "name_level": str(one.name_level),
-            "loss_lower_ns": one.loss.lower,
-            "loss_upper_ns": one.loss.upper,
-            "loss_estimate_ns": one.loss.estimate,
-            "per_step_ns": one.per_step_ns,
-            "max_gain_ns": one.max_gain_ns,
-            "gaps": one.gaps,
-            "pid": one.pid,
-            "tid": one.tid,
-            "api": one.api,
-            "file": one.line.file if one.line else None,
-            "line": one.line.line if one.line else None,
-            "function": one.line.function if one.line else None,
-            "evidence": "; ".join(one.evidence),
-            "advice": "; ".join(one.advice),
-        }
-        for number, one in enumerate(report.findings, 1)
-    ]
+    rows = [{"number": number, **row_of(one)} for number, one in enumerate(report.findings, 1)]
     return _rows("findings", rows)
 
 

@@ -19,6 +19,7 @@ from gputop.api.holes import unkept_of
 from gputop.api.recording_evidence import examined
 from gputop.api.session import Session, open_session
 from gputop.api.stretches import fits
+from gputop.documents.columns import row_of
 from gputop.engine.malloc_tuning import give_back, keep_freed
 from gputop.errors import (
     GputopError,
@@ -282,25 +283,14 @@ def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
 def _finding(number: int, one: Finding, process: ProcessData, session_id: str) -> Row:
     rank = process.get("rank")
     return {
+        **{name: value for name, value in row_of(one).items() if name in COLUMNS["findings"]},
         "session_id": session_id,
         "number": number,
-        "cause": one.cause,
-        "title": one.title,
-        "kind": one.kind,
-        "level": str(one.level),
-        "loss_lower_ns": one.loss.lower,
-        "loss_upper_ns": one.loss.upper,
         "loss_ns": one.loss.middle,
-        "max_gain_ns": one.max_gain_ns,
-        "pid": one.pid,
         "process": _text(process.get("name")),
         "user": _text(process.get("user")),
         "job": _text(process.get("job_id")),
         "rank": rank if isinstance(rank, int) else None,
-        "api": one.api,
-        "file": one.line.file if one.line else None,
-        "line": one.line.line if one.line else None,
-        "function": one.line.function if one.line else None,
     }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gputop.documents.columns import INT, REAL, TEXT
 from gputop.fleet.explain_task import ExplainOutcome
-from gputop.fleet.lake.lake_tables import COLUMNS, INT, REAL, TEXT, Row
+from gputop.fleet.lake.lake_tables import COLUMNS, Row
 
 _MOST_ROWS: Final = 1 << 18  # of one recording: its collectives are bounded, each by far less
 _MOST_TEXT: Final = 1 << 16  # characters

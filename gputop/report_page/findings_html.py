@@ -16,6 +16,7 @@ from gputop.analysis.answer.wording import (
     storm_text,
     what_if_text,
 )
+from gputop.documents.columns import durations
 from gputop.format import format_ns, format_percent
 from gputop.report_page.markup import figure, items, sentence, text
 
@@ -69,14 +70,7 @@ def findings(report: Report) -> str:
 
 def _finding(row: int, finding: Finding, report: Report) -> str:
     block, key = finding_block(finding, report), f"findings.{row}"
-    figures = (
-        ("loss_ns.lower", finding.loss.lower),
-        ("loss_ns.upper", finding.loss.upper),
-        ("loss_ns.estimate", finding.loss.estimate),
-        ("max_gain_ns", finding.max_gain_ns),
-        ("per_step_ns", finding.per_step_ns),
-    )
-    exact = "".join(figure(f"{key}.{name}", ns, "") for name, ns in figures)
+    exact = "".join(figure(f"{key}.{name}", ns, "") for name, ns in durations(finding))
     line = f'<p class="line">{text(finding.line.full_text())}</p>' if finding.line is not None else ""
     return (
         f'<article><h3>{row + 1}. {sentence(block.title)} <span class="tag {finding.level}">'

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
+from gputop.analysis.answer.report import Finding
+from gputop.documents.columns import INT, REAL, TEXT, columns
 from gputop.errors import GputopError, install_command
 from gputop.format import escape_text
 
-INT, REAL, TEXT = "int64", "double", "string"
 VERSION: Final = 3
 Row = Mapping[str, Any]  # column -> value; None: not known
 
+# what a recording's own table of findings has, and a lake's has not
+_IN_THE_FILE = frozenset(
+    [
+        "tid",
+        "evidence",
+        "ruled_out",
+        "advice",
+        "gaps",
+        "per_step_ns",
+        "loss_estimate_ns",
+        "idle_level",
+        "name_level",
+        "gain_because",
+    ]
+)
 # table -> column -> type; the meaning of each is in docs/fleet.md
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "sessions": {
@@ -21,10 +37,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "lost_events": INT, "session_job": TEXT, "calls": INT, "unkept_ns": INT,
     },
     "findings": {
-        "session_id": TEXT, "number": INT, "cause": TEXT, "title": TEXT, "kind": TEXT, "level": TEXT,
-        "loss_lower_ns": INT, "loss_upper_ns": INT, "loss_ns": REAL, "max_gain_ns": INT, "pid": INT,
-        "process": TEXT, "user": TEXT, "job": TEXT, "rank": INT, "api": TEXT, "file": TEXT, "line": INT,
-        "function": TEXT,
+        "session_id": TEXT, "number": INT, **columns(Finding, without=_IN_THE_FILE), "loss_ns": REAL,
+        "process": TEXT, "user": TEXT, "job": TEXT, "rank": INT,
     },
     "communicators": {
         "session_id": TEXT, "member": INT, "communicator": TEXT, "rank": INT, "ranks": INT, "pid": INT,

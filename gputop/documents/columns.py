@@ -1,0 +1,77 @@
+"""Data classes as rows of tables: the columns, their types and their values are those of the declaration.
+
+A text, a number or a truth is a column of the name of its key. Of an object each field is one: of a duration
+``loss_ns`` these are ``loss_lower_ns`` and so on. Sentences become one text. Other lists have no column.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Collection, Iterator
+from enum import Enum
+from typing import Any
+
+from gputop.documents.fields import declared, document
+
+INT, REAL, TEXT, BOOL = "int64", "double", "string", "bool"
+_PLAIN = {int: INT, float: REAL, str: TEXT, bool: BOOL}
+_SENTENCES, _NS = tuple[str, ...], "_ns"
+
+
+def columns(kind: type, without: Collection[str] = ()) -> dict[str, str]:
+    """Column -> type; all but those ``without``, and but those of its fields of such a name."""
+    return {
+        name: plain for name, plain, path in _columns(kind) if name not in without and path[0] not in without
+    }
+
+
+def row_of(value: Any) -> dict[str, Any]:
+    """Column -> value; None where an object is not there."""
+    made = {}
+    for name, _plain, path in _columns(type(value)):
+        found = value
+        for attribute in path:
+            found = getattr(found, attribute) if found is not None else None
+        made[name] = "; ".join(found) if isinstance(found, tuple) else _text(found)
+    return made
+
+
+def durations(value: Any) -> Iterator[tuple[str, int | None]]:
+    """(place in the document, value) of each duration: ``loss_ns.lower``, ``per_step_ns``, …"""
+    kind: Any = type(value)
+    for one in declared(kind):
+        found = getattr(value, one.attribute)
+        if not one.key.endswith(_NS) or isinstance(found, tuple):
+            continue
+        if dataclasses.is_dataclass(found):
+            yield from ((f"{one.key}.{name}", ns) for name, ns in document(found).items())
+        else:
+            yield one.key, found
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, Enum) else value
+
+
+def _columns(
+    kind: Any, key: str = "", path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for one in declared(kind):
+        hint, way = _known(one.hint), (*path, one.attribute)
+        stem = key.removesuffix(_NS)
+        name = f"{stem}_{one.key}{_NS}" if stem != key else one.key
+        if dataclasses.is_dataclass(hint):
+            yield from _columns(hint, one.key, way)
+        elif hint in _PLAIN:
+            yield name, _PLAIN[hint], way
+        elif hint == _SENTENCES or typing.get_origin(hint) is typing.Literal or isinstance(hint, type):
+            yield name, TEXT, way
+
+
+def _known(hint: Any) -> Any:
+    """A type without None, and without the words that a text is one of."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
