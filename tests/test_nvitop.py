@@ -142,6 +142,18 @@ def agree(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> bool:
     )
 
 
+def test_the_modes_and_versions_are_the_same(bench: Bench, both: Any) -> None:
+    for their, our in list(zip(*both, strict=True))[:2]:
+        assert our["compute_mode"] == their["compute_mode"].lower()
+        assert our["persistence_enabled"] == (their["persistence_mode"] == "Enabled")
+    head = run(bench, str(Path(sys.executable).with_name("nvitop")), "--once").stdout
+    done = run(bench, sys.executable, "-m", "gputop", "--simgpu", "--once", "--json")
+    frame = json.loads(done.stdout)
+    for name, version in (("Driver", frame["driver"]), ("CUDA Driver", frame["cuda"])):
+        assert version
+        assert f"{name} Version: {version}" in head
+
+
 @pytest.mark.parametrize(("their_key", "our_key", "unit"), PAIRS, ids=[pair[1] for pair in PAIRS])
 def test_what_does_not_move_is_the_same(both: Any, their_key: str, our_key: str, unit: int | None) -> None:
     for their, our in list(zip(*both, strict=True))[:2]:

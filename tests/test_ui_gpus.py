@@ -38,6 +38,8 @@ def hopper(index: int, **changes: Any) -> GpuRow:
         sm_clock_mhz=1755,
         sm_clock_max_mhz=1980,
         memory_clock_max_mhz=2619,
+        compute_mode="exclusive process",
+        persistence_enabled=True,
         clock_event_reasons=4,
         clock_events=("power limit",),
         pcie_generation=4,
@@ -170,6 +172,7 @@ def test_the_page_has_every_figure() -> None:
         "state P0", "SM clock 1755 of 1980 MHz", "memory clock 2619 of 2619 MHz",
         "clock limit power limit", "PCIe received 512M/s", "PCIe sent 1.0G/s", "NVLink received 2.0G/s",
         "PCIe link gen 4/5 x16", "NVLink sent 3.0G/s",
+        "compute mode exclusive process", "persistence on", "MIG off",
         "4242 C 9.0G 33 10 0 0 alice [docker 0123456789ab] python train.py /d",
         "99 C 1.0G 0 0 0 0 ? unknown: not visible in /proc", "00000000:10:00.0", "0-100%, last",
     ):  # fmt: skip
@@ -231,9 +234,23 @@ def test_the_cursor_chooses_whose_page_opens() -> None:
     assert any(line.lstrip("│").startswith("› 0") for line in lines_of(shown))
 
 
+def test_the_title_says_what_the_gpus_have_in_common() -> None:
+    def said(width: int, *gpus: GpuRow) -> str:
+        frame = replace(fake.frame(), gpus=gpus, driver="580.00", cuda="13.0")
+        return "".join(text for text, _ in gpu_list.facts_of_all(frame, width, UNICODE)).strip()
+
+    one, two = hopper(0), hopper(1)
+    alike = "NVIDIA H100 80GB HBM3  driver 580.00  CUDA 13.0  compute mode exclusive process  persistence on"
+    assert said(200, one, two) == alike
+    assert said(66, one, two) == alike[: alike.index("  compute")] + "  persistence on"
+    other = replace(two, compute_mode="default", persistence_enabled=None, name="NVIDIA L4")
+    assert said(200, one, other) == "driver 580.00  CUDA 13.0  compute mode exclusive process (0), default (1)"
+    assert "H100" in "\n".join(lines_of(screen_of(one, other, size=(200, 50)), (200, 50)))
+
+
 def test_a_click_on_a_gpu_takes_the_cursor_there() -> None:
     shown = screen_of(*(hopper(index) for index in range(3)))
-    place = next(at for at, line in enumerate(lines_of(shown)) if line.lstrip("│").startswith("  2 N"))
+    place = next(at for at, line in enumerate(lines_of(shown)) if line.lstrip("│").startswith("  2 "))
     shown.click(10, place)
     assert lines_of(shown)[place].lstrip("│").startswith("› 2")
 

@@ -180,6 +180,17 @@ def test_percentages_of_four_digits_are_sorted_to_the_last() -> None:
     assert [format_percent(row.on_cpu_percent) for row in table.rows] == ["1234", "1231"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_processes_that_have_ended_stand_below_those_that_run(turned: bool) -> None:
+    """Programs that live for a second each once pushed the ones that train out of sight."""
+    table = process_table()
+    if turned:
+        table.reverse()
+    gone = [fake.process(place, calls_per_second=301.0, exited_ns=fake.S) for place in range(40)]
+    table.update([*gone, fake.process(40, calls_per_second=4.0), fake.process(41, calls_per_second=900.0)], 0)
+    assert {row.exited_ns for row in table.rows[:2]} == {None}
+
+
 def test_rows_that_read_alike_keep_their_places() -> None:
     table = process_table()
     one, two = fake.process(0, calls_per_second=484.2), fake.process(1, calls_per_second=484.1)

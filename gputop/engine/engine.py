@@ -245,7 +245,8 @@ class Engine:
                 *(gpu_of.sentences(processes, self.facts.processes) if gpu_rows else ()),
             ),
             notes=self.facts.notes(),
-            driver=str(self._header.get("driver") or self._driver_now()),
+            driver=str(self._header.get("driver") or self._of_driver("driver")),
+            cuda=self._of_driver("cuda"),
             host=self._host.row(mark.time_ns),
             unwatched=rows.unwatched_rows(window, gpu_rows, self.facts, self._host.cpu_percent(mark.time_ns)),
             lines=stacks_recorded(self._header),
@@ -268,10 +269,10 @@ class Engine:
         spent = sum(tick.own_cpu_percent * (tick.mark_ns - tick.since_ns) for tick in ticks)
         return round(spent / max(sum(tick.mark_ns - tick.since_ns for tick in ticks), 1), 2)
 
-    def _driver_now(self) -> str:
-        """The driver of one that answered only after the session had begun."""
+    def _of_driver(self, key: str) -> str:
+        """A version that NVML may have told only after the session had begun."""
         data = told(self._gpus, GPUS) if self._gpus is not None else None
-        return str((data or {}).get("driver", ""))
+        return str((data or {}).get(key, ""))
 
 
 def _rate_hz(header: Mapping[str, Any]) -> float:

@@ -293,6 +293,8 @@ class GpuRow:
     sm_occupancy_percent: float | None = None  # of the warps that the SMs could hold
     tensor_active_percent: float | None = None
     dram_bandwidth_percent: float | None = None
+    compute_mode: str | None = None  # default, exclusive process, exclusive thread, prohibited
+    persistence_enabled: bool | None = None  # the driver stays loaded while nobody uses the GPU
     mig_enabled: bool | None = None
     mig: tuple[MigRow, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
@@ -328,6 +330,7 @@ class Frame:
     problems: tuple[str, ...]  # what could not be observed, in sentences
     notes: tuple[str, ...]  # the newest things that happened to the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
+    cuda: str = ""  # the newest CUDA that the driver runs, "" where it is not known
     lines: LinesLookedFor = "off"  # calls whose line is recorded: all, slow or off
     clock: Annotated[WallClock | None, HIDDEN] = None  # what the clock of the day showed up to here
     host: HostRow | None = None  # the machine; None where nobody looked

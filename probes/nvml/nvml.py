@@ -45,6 +45,7 @@ class NvmlSampler:
         self._library = library
         self._confined = confined
         self.driver = ""  # its version, once NVML has told it
+        self.cuda = ""  # the newest CUDA that the driver runs
         self._latest: Sample | None = None
         self._refusal = ""  # why it cannot be used
         self._gpus: list[GpuReader] = []
@@ -73,6 +74,7 @@ class NvmlSampler:
                 ctypes.CDLL(str(self._library), mode=ctypes.RTLD_GLOBAL)
             pynvml.nvmlInit()
             self.driver = text_of(pynvml.nvmlSystemGetDriverVersion())
+            self.cuda = _cuda_version()
         except pynvml.NVMLError_LibraryNotFound:
             return "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
         except (pynvml.NVMLError, UnicodeDecodeError) as error:
@@ -128,7 +130,10 @@ class NvmlSampler:
         self._publish(time_ns, [gpu.row() for gpu in self._gpus], error)
 
     def _publish(self, time_ns: int, rows: list[dict[str, Any]], error: str) -> None:
-        self._latest = Sample(GPUS, time_ns, {"driver": self.driver, "gpus": rows, "error": error})
+        self._latest = Sample(GPUS, time_ns, self._facts(rows, error))
+
+    def _facts(self, rows: list[dict[str, Any]], error: str) -> dict[str, Any]:
+        return {"driver": self.driver, "cuda": self.cuda, "gpus": rows, "error": error}
 
     @property
     def answered(self) -> bool:
@@ -146,7 +151,7 @@ class NvmlSampler:
             error = (
                 f"NVML does not answer, for {waited:.0f} s: the driver hangs (see dmesg); gputop waits for it"
             )
-        return Sample(GPUS, time.monotonic_ns(), {"driver": self.driver, "gpus": [], "error": error})
+        return Sample(GPUS, time.monotonic_ns(), self._facts([], error))
 
     def wait_first(self, timeout_s: float) -> None:
         """Waits for the first sample, at most ``timeout_s``."""
@@ -162,3 +167,12 @@ class NvmlSampler:
         """Stops sampling; a call that hangs is left behind in its daemon thread."""
         self._stop.set()
         self._thread.join(timeout=0.05)
+
+
+def _cuda_version() -> str:
+    """``13.0``; "" where the driver does not say."""
+    try:
+        version = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+    except REFUSALS:
+        return ""
+    return f"{version // 1000}.{version % 1000 // 10}"

@@ -65,6 +65,12 @@ MULTIPROCESSORS: dict[tuple[int, ...], tuple[int, int]] = {
     (9, 0): (128, 2048), (10, 0): (128, 2048), (10, 3): (128, 2048),
     (12, 0): (128, 1536), (12, 1): (128, 1536),
 }  # fmt: skip
+_COMPUTE_MODES = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive thread",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive process",
+}
 _OFF_WITH_MIG = (
     "utilization_percent", "memory_utilization_percent", "encoder_percent", "decoder_percent",
     "process_utilization", "utilization_samples",
@@ -335,6 +341,12 @@ def _identity(read: Callable[[Any], str | bytes]) -> Callable[[GpuReader], tuple
     return _of(lambda gpu: text_of(read(gpu)))
 
 
+def _compute_mode(handle: Any) -> str:
+    """Which processes may use the GPU."""
+    mode = pynvml.nvmlDeviceGetComputeMode(handle)
+    return _COMPUTE_MODES.get(mode, str(mode))
+
+
 def _bus_id(handle: Any) -> str | bytes:
     text: str | bytes = pynvml.nvmlDeviceGetPciInfo(handle).busId
     return text
@@ -363,6 +375,13 @@ QUESTIONS: tuple[NvmlQuery, ...] = (
         ("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True
     ),
     NvmlQuery(("multiprocessors", "multiprocessor_threads"), _multiprocessors, _HARDLY_EVER, at_once=True),
+    NvmlQuery(("compute_mode",), _of(_compute_mode), _SELDOM, at_once=True),
+    NvmlQuery(
+        ("persistence_enabled",),
+        _of(lambda gpu: bool(pynvml.nvmlDeviceGetPersistenceMode(gpu))),
+        _SELDOM,
+        at_once=True,
+    ),
     NvmlQuery(("sm_clock_max_mhz",), _max_clock(_SM), _HARDLY_EVER, at_once=True),
     NvmlQuery(("memory_clock_max_mhz",), _max_clock(_MEM), _HARDLY_EVER, at_once=True),
     NvmlQuery(("encoder_percent",), _of(lambda gpu: pynvml.nvmlDeviceGetEncoderUtilization(gpu)[0]), _SOON),

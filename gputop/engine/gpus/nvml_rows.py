@@ -87,7 +87,10 @@ _FIGURES = (
     "ecc_corrected_total", "ecc_uncorrected_total",
 )  # fmt: skip
 _SHARES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
-_OTHERS = ("mig_enabled", "mig", "processes", "process_utilization", "pci_bus_id")
+_OTHERS = (
+    "mig_enabled", "compute_mode", "persistence_enabled", "mig", "processes", "process_utilization",
+    "pci_bus_id",
+)  # fmt: skip
 _TOLD_ELSEWHERE = ("clients", "multiprocessors", "multiprocessor_threads")
 _OLD = "not in this recording, which an older gputop made"
 _NO_ANSWER = "NVML gave no reason"
@@ -95,6 +98,10 @@ _NO_ANSWER = "NVML gave no reason"
 
 def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, (int, float)) else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _share(value: object) -> float | None:
@@ -148,7 +155,7 @@ def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns
     told = {} if age_ns > STALE_NS else row
     figures = {key: _integer(told.get(key)) for key in _FIGURES}
     shares = {key: _share(told.get(key)) for key in _SHARES}
-    enabled, bits = told.get("mig_enabled"), figures["clock_event_reasons"]
+    mode, bits = told.get("compute_mode"), figures["clock_event_reasons"]
     return GpuRow(
         index=index,
         uuid=str(row.get("uuid", "")),
@@ -159,7 +166,9 @@ def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns
         lost=str(row.get("lost", "")),
         pci_bus_id=str(row.get("pci_bus_id") or ""),
         clock_events=None if bits is None else words(bits),
-        mig_enabled=enabled if isinstance(enabled, bool) else None,
+        compute_mode=mode if isinstance(mode, str) else None,
+        persistence_enabled=_flag(told.get("persistence_enabled")),
+        mig_enabled=_flag(told.get("mig_enabled")),
         mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
         processes=gpu_processes(told, facts, time_ns),
         **figures,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _BOX = 2  # lines of a border
-_PART = 0.28  # of the lines, that the timeline has however many rows there are
+_PART = 0.28  # of the lines, that the timeline has however many calls there are
 _PART_OF_BOTH = 0.42  # the same of timeline and chain
 _LEAST_LANES, _LEAST_LINKS = 4, 3  # lines with which they still say something; with fewer they are not there
-_MOST_OF_PROCESSES = 0.6  # of the lines of tables, where there is nothing but these
+_LEAST_DETAILS = 4  # lines of calls that processes leave: tabs, heading, two rows
+_FIRST_ROWS, _FIRST_PART = 12, 0.4  # as many processes, or this part of the lines, come before all else
 
 
 class Room(NamedTuple):
@@ -34,8 +35,12 @@ def shared(
         chart: Lines of the chart of the selected call, with its heading.
         asked: The timeline was asked for: it is there however few lines are left.
     """
-    wanted = rows + 1 + _BOX + details + _BOX + chart
-    give = max(left - wanted, int(left * (_PART_OF_BOTH if links else _PART)))
+    wanted, calls, floor = rows + 1 + _BOX, details + _BOX, min(details, _LEAST_DETAILS) + _BOX
+    first = min(wanted, max(_FIRST_ROWS + 1 + _BOX, int(left * _FIRST_PART)))
+    if first == wanted == left - floor + 1:
+        floor -= 1  # all processes are in sight for one call less
+    part = int(left * (_PART_OF_BOTH if links else _PART))
+    give = max(left - wanted - calls - chart, min(part, left - first - floor))
     least = min(lanes, _LEAST_LANES)
     lanes_room = min(lanes, max(give - _BOX - (links + _BOX if links else 0), least))
     lanes_room = lanes_room if asked or give >= least + _BOX else 0
@@ -43,8 +48,6 @@ def shared(
     links_room = min(links, give - _BOX) if links else 0
     links_room = links_room if links_room >= _LEAST_LINKS else 0
     body = left - (lanes_room + _BOX if lanes_room else 0) - (links_room + _BOX if links_room else 0)
-    processes = min(
-        rows + 1 + _BOX, max(int(body * (0.5 if lanes_room else _MOST_OF_PROCESSES)), body - details - _BOX)
-    )
-    spare = body - processes - details - _BOX
+    processes = min(wanted, max(body // 2, body - calls, min(first, body - floor)))
+    spare = body - processes - calls
     return Room(processes - _BOX, lanes_room, links_room, chart if spare >= chart else 0)

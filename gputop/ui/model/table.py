@@ -129,6 +129,7 @@ class Table(Generic[T]):
         key: Callable[[T], Hashable],
         sort_key: str,
         words: Callable[[T], str] | None = None,
+        ended: Callable[[T], bool] | None = None,
     ) -> None:
         """Make an empty table.
 
@@ -137,10 +138,12 @@ class Table(Generic[T]):
             key: What stays the same about a row.
             sort_key: The column it is sorted by at first.
             words: What of a row is searched.
+            ended: Rows for which it is true stand below all others, whichever way the table is sorted.
         """
         self.search = ""  # only rows with that among their words are there
         self.left_out = 0  # by it
         self._words = words
+        self._ended = ended
         self.columns = self.every = tuple(columns)
         self.selected: Hashable | None = None
         self.proposed: Hashable | None = None  # selected while nobody has chosen a row
@@ -254,7 +257,10 @@ class Table(Generic[T]):
         values = {key: self._value(key, row) for key, row in by_key.items()}
         keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
         # reverse=True keeps equals in their order, so rows with the same value do not swap.
-        return self.arrange(sorted(keys, key=lambda key: values[key], reverse=self.descending))
+        keys.sort(key=lambda key: values[key], reverse=self.descending)
+        if (ended := self._ended) is not None:
+            keys.sort(key=lambda key: ended(by_key[key]))
+        return self.arrange(keys)
 
     @property
     def unsorted(self) -> bool:

@@ -10,12 +10,13 @@ from textual.binding import Binding, BindingType
 from gputop.analysis.answer.picture import OneStep
 from gputop.format import escape_text
 from gputop.ui.model.gpus import gpu_history, gpu_list
-from gputop.ui.model.look import Line, Span
+from gputop.ui.model.look import Line, Span, line_width
 from gputop.ui.model.process import waterfall
 from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
 
 LEAST = 11  # lines of a screen that has one for GPUs, below the answer; the bar of time takes one more
 TALL = 30  # lines of a screen that has room for graphs
+_CORNERS = 8  # of a box, and what stands between title and right end
 GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
 
 
@@ -42,10 +43,14 @@ class Gpus(Pane):
             return min(GRAPHS, room)
         return gpu_list.lines_needed(frame, width, room)
 
+    def _titled(self) -> bool:
+        """Whether there is a line for a title."""
+        return self.app.size.height >= TALL
+
     def _graphed(self) -> bool:
         """Whether one GPU has the pane for its graphs."""
         frame = self.view.frame
-        return frame is not None and len(frame.gpus) == 1 and self.app.size.height >= TALL
+        return frame is not None and len(frame.gpus) == 1 and self._titled()
 
     def heading(self) -> Heading:
         """How many, and the driver; of the only one how much time its graphs span."""
@@ -56,8 +61,9 @@ class Gpus(Pane):
             span = gpu_history.span_text(self.size.width, known_ns)
             return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], span
         title: list[Span] = [("GPUs", ""), (f" {len(frame.gpus) if frame else 0}", "dim")]
-        if frame and frame.driver:
-            title.append((f"  driver {escape_text(frame.driver)}", "faint"))
+        if frame is not None:
+            room = self.size.width - line_width(title) - len(self._more) - _CORNERS
+            title += gpu_list.facts_of_all(frame, room, glyphs)
         return title, self._more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
@@ -69,7 +75,9 @@ class Gpus(Pane):
             return gpu_history.detail_lines(self.view.gpu_history, frame, gpu, width, height, glyphs)
         self._first = 1 if gpu_list.has_full_lines(frame, width, height) else None
         chosen = gpu if self.has_focus else None
-        lines, self._more = gpu_list.gpu_lines(frame, width, height, glyphs, chosen.index if chosen else None)
+        lines, self._more = gpu_list.gpu_lines(
+            frame, width, height, glyphs, chosen.index if chosen else None, titled=self._titled()
+        )
         return lines
 
     def action_cursor(self, by: int) -> None:

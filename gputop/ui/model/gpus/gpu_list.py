@@ -9,7 +9,7 @@ from gputop.engine.frame import Frame, GpuRow
 from gputop.format import bar, brief, escape_text, fit, format_counted, format_percent, sparkline
 from gputop.ui.model.gpus import gpu_text as text
 from gputop.ui.model.gpus.gpu_text import NA
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
 
 CELL_MIN = 38
 _SPARK_MIN, _SPARK_MAX = 14, 80
@@ -85,6 +85,48 @@ class _Plan:
 TRY_WITHOUT = "Try: gputop demo storm"
 
 
+def facts_of_all(frame: Frame, width: int, glyphs: Glyphs) -> list[Span]:
+    """What the GPUs have in common, for the title: name, driver, CUDA, modes; as far as there is room.
+
+    Args:
+        frame: What is shown.
+        width: Columns for it.
+        glyphs: The signs to draw with.
+    """
+    persistence = [{True: "on", False: "off", None: ""}[gpu.persistence_enabled] for gpu in frame.gpus]
+    facts = [
+        _in_common("", [gpu.name for gpu in frame.gpus]) if _one_name(frame) else "",
+        f"driver {frame.driver}" if frame.driver else "",
+        f"CUDA {frame.cuda}" if frame.cuda else "",
+        _in_common("compute mode", [gpu.compute_mode or "" for gpu in frame.gpus]),
+        _in_common("persistence", persistence),
+    ]
+    spans: list[Span] = []
+    for fact in filter(None, facts):
+        wanted: Span = (f"  {escape_text(fact, ascii_only=glyphs.ascii)}", "faint")
+        if line_width([*spans, wanted]) <= width:
+            spans.append(wanted)
+    return spans
+
+
+def _in_common(label: str, values: list[str]) -> str:
+    """``persistence on``; where they differ which GPUs have it: ``persistence on (0,1,2), off (3)``."""
+    places: dict[str, list[int]] = {}
+    for index, value in enumerate(values):
+        places.setdefault(value, []).append(index)
+    if not all(values):
+        return ""
+    if len(places) == 1:
+        return f"{label} {values[0]}".strip()
+    said = (f"{value} ({','.join(map(str, where))})" for value, where in places.items())
+    return f"{label} {', '.join(said)}"
+
+
+def _one_name(frame: Frame) -> bool:
+    """Whether all of several GPUs have the same name: a title says it once."""
+    return len(frame.gpus) > 1 and len({gpu.name for gpu in frame.gpus}) == 1
+
+
 def no_gpu_sentence(frame: Frame) -> str:
     """Why there is no line of a GPU."""
     traced = "CUDA calls are still traced."
@@ -107,15 +149,13 @@ def offered(column: GpuColumn, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool
     return any(text.trouble(gpu, glyphs) or column.text(gpu, glyphs) != NA for gpu in gpus)
 
 
-def _plan(frame: Frame, width: int, glyphs: Glyphs) -> _Plan:
+def _plan(frame: Frame, width: int, glyphs: Glyphs, *, titled: bool) -> _Plan:
     """Adds what is optional by rank while the graph keeps its least width."""
     wanted = [(column.rank, column.width, column) for column in COLUMNS]
     room = width - 4 - 5 - _SPARK_MIN - sum(size for rank, size, _ in wanted if rank == 0)
     name = min(max((len(gpu.name) for gpu in frame.gpus), default=0), _NAME_MAX)
-    extras: list[tuple[int, int, GpuColumn | None]] = [
-        (_NAME_RANK, name + 1, None),
-        (_METER_RANK, _METER + 1, None),
-    ]
+    extras: list[tuple[int, int, GpuColumn | None]] = [(_METER_RANK, _METER + 1, None)]
+    extras += [(_NAME_RANK, name + 1, None)] if not (titled and _one_name(frame)) else []
     extras += [entry for entry in wanted if entry[0] and offered(entry[2], frame.gpus, glyphs)]
     taken: set[int] = {0}
     for rank, size, _ in sorted(extras, key=lambda entry: entry[0]):
@@ -225,7 +265,13 @@ def lines_needed(frame: Frame, width: int, room: int) -> int:
 
 
 def gpu_lines(
-    frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None = None
+    frame: Frame,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    selected: int | None = None,
+    *,
+    titled: bool = False,
 ) -> tuple[list[Line], str]:
     """The pane's lines and what is out of sight.
 
@@ -235,11 +281,12 @@ def gpu_lines(
         height: Lines of the pane.
         glyphs: The signs to draw with.
         selected: The index of the GPU with the cursor, if one has it.
+        titled: A title above says what the GPUs have in common.
     """
     if not frame.gpus:
         return [fit_line([(no_gpu_sentence(frame), "unknown")], width, ellipsis=glyphs.ellipsis)], ""
     if has_full_lines(frame, width, height):
-        plan = _plan(frame, width, glyphs)
+        plan = _plan(frame, width, glyphs, titled=titled)
         rows = (_full_line(gpu, plan, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus)
         return [_heading(frame, width, plan), *rows], ""
     return _short_lines(frame, width, height, glyphs, selected)

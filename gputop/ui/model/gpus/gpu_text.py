@@ -129,6 +129,11 @@ def _of(now: int, most: int | None) -> str:
     return f"{now}/{most}" if most is not None and most != now else str(now)
 
 
+def _flag(label: str, key: str) -> Figure:
+    words = {None: NA, True: "on", False: "off"}
+    return Figure(label, (key,), lambda gpu, _: words[getattr(gpu, key)])
+
+
 def _percent(label: str, key: str) -> Figure:
     return Figure(label, (key,), lambda gpu, _: percent_text(getattr(gpu, key)))
 
@@ -190,6 +195,14 @@ SECTIONS: tuple[tuple[str, tuple[Figure, ...]], ...] = (
         ),
     ),
     (
+        "Modes",
+        (
+            Figure("compute mode", ("compute_mode",), lambda g, _: escape_text(g.compute_mode or NA)),
+            _flag("persistence", "persistence_enabled"),
+            _flag("MIG", "mig_enabled"),
+        ),
+    ),
+    (
         "Links",
         (
             _rate("PCIe received", "pcie_rx_bytes_per_second"),
@@ -205,7 +218,6 @@ SECTIONS: tuple[tuple[str, tuple[Figure, ...]], ...] = (
     ),
 )
 _LABELS = {key: figure.label for _, figures in SECTIONS for figure in figures for key in figure.keys} | {
-    "mig_enabled": "MIG",
     "mig": "MIG",
     "processes": "processes",
     "process_utilization": "use by process",

@@ -242,7 +242,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
            descending=False),
     _figure("sm", "SM%", 3, lambda r: r.sm_percent, format_percent, keep=66),
     _figure("watts", "WATTS", 5, lambda r: r.watts, lambda watts: f"{watts:.0f}", keep=44),
-    _figure("bandwidth", "GMBW%", 5, lambda r: r.memory_percent, format_percent, keep=45),
+    _figure("bandwidth", "GMBW%", 5, lambda r: r.memory_percent, format_percent, keep=51),
     _figure("memory", "GPU MEM", 7, lambda r: r.gpu_memory_bytes, format_bytes, keep=58),
     Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),
     Column("api", "TOP CALL", 11, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
@@ -265,7 +265,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     _named("container", "CONTAINER", 9, container_id, keep=47, grow=14),
     Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True,
            has=lambda r: r.exited_ns is not None or is_storm(r)),
-    Column("command", "COMMAND", 12, _command, lambda r: r.command, right=False, keep=52, grow=90,
+    Column("command", "COMMAND", 17, _command, lambda r: r.command, right=False, keep=52, grow=90,
            descending=False, instead="name"),
 )  # fmt: skip
 
@@ -273,7 +273,8 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
 def process_table(*more: Column[ProcessRow]) -> Table[ProcessRow]:
     """An empty process table, busiest first; other columns come behind the calls a second."""
     place = [column.key for column in COLUMNS].index("calls") + 1
-    return Table((*COLUMNS[:place], *more, *COLUMNS[place:]), lambda row: row.pid, "calls")
+    columns = (*COLUMNS[:place], *more, *COLUMNS[place:])
+    return Table(columns, lambda row: row.pid, "calls", ended=lambda row: row.exited_ns is not None)
 
 
 def row_token(row: ProcessRow) -> str:
