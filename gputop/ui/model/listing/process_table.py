@@ -265,7 +265,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     _named("container", "CONTAINER", 9, container_id, keep=47, grow=14),
     Column("state", "STATE", 7, _state, lambda r: 0, right=False, keep=98, grow=13, whole=True,
            has=lambda r: r.exited_ns is not None or is_storm(r)),
-    Column("command", "COMMAND", 17, _command, lambda r: r.command, right=False, keep=52, grow=90,
+    Column("command", "COMMAND", 13, _command, lambda r: r.command, right=False, keep=52, grow=90,
            descending=False, instead="name"),
 )  # fmt: skip
 
