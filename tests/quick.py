@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
+
 LEFT_OUT = ("ebpf", "bpftrace", "timed", "long", "slow")
 _MULTIPROCESSING = "multiprocessing"
 _STARTS = frozenset(
@@ -55,11 +57,13 @@ class Quick:
     def _refuse(self, event: str, _arguments: object) -> None:
         if self._watching and event in _STARTS:
             self._refused = True
+            waiting.hopeless.set()
             raise pytest.skip.Exception(_WHY)
 
     def _phase(self) -> Generator[None, object, object]:
         """A setup or a call; a thread may have been refused, or what was to be cleaned up is not there."""
         self._watching, self._refused = True, False
+        waiting.hopeless.clear()
         try:
             result = yield
         except BaseException:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import TypeVar
 
 Found = TypeVar("Found")
 
 PATIENCE = float(os.environ.get("GPUTOP_TEST_PATIENCE", "1"))  # of an emulated machine: scripts/old_kernel.sh
+hopeless = Event()  # set where a thread was refused what the test waits for (tests/quick.py)
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 180, every: float = 0.01) -> None:
@@ -27,6 +29,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 180,
     """
     deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
+        assert not hopeless.is_set(), f"{what} cannot come"
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what}"
         time.sleep(every)
 
