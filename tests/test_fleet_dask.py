@@ -21,7 +21,7 @@ from gputop.fleet import on_dask
 from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task
 from gputop.fleet.ingest import ingest
 from gputop.fleet.on_dask import ADDRESS, dask
-from gputop.fleet.workers import Engine, _begin
+from gputop.fleet.workers import Engine, begin
 from gputop.parts.mapreduce import processors
 from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
@@ -274,7 +274,7 @@ def _there(group: int) -> bool:
 
 def test_a_worker_takes_one_processor_and_no_more_memory_than_it_may() -> None:
     context = multiprocessing.get_context("spawn")
-    with context.Pool(1, initializer=_begin) as processes:
+    with context.Pool(1, initializer=begin) as processes:
         assert (
             processes.apply(processors) == 1
         )  # else a long recording would have as many processes as there are

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import select
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
@@ -20,8 +19,8 @@ from gputop.api.session import Session
 from gputop.engine.session_totals import Stats, collect, finish
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally, tally
-from gputop.parts.__main__ import look_at
-from gputop.parts.mapreduce import PartError, Segment, reduced, segments_of
+from gputop.parts.mapreduce import Segment, reduced, segments_of, work_on
+from gputop.parts.process_pool import PartError, ProcessEndedError, ProcessPool
 from probes.schema import RECORD
 from probes.source import Item, Sample
 from replay.coding import file_format as fmt
@@ -149,21 +148,18 @@ class Dying:
         return whole
 
 
-class Asks:
-    """Work that looks whether the next segment's process could go on."""
-
-    def __init__(self, told: int) -> None:
-        self.told = told
-
-    def map(self, segment: Segment) -> bool:
-        """Whether anything was told."""
-        return bool(select.select([self.told], [], [], 0)[0])
-
-
 def test_a_part_that_needs_nothing_of_those_before_it_does_not_wait_for_them() -> None:
-    read, write = os.pipe()
-    with os.fdopen(read, "rb") as told, os.fdopen(write, "wb") as answer:
-        assert look_at(Asks(told.fileno()), Segment("f", -1, 1), b"", answer)  # type: ignore[arg-type]
+    """What the next part must know is there before this one is looked at, which would end this process."""
+    assert next(work_on(Dying(), Segment("f", -1, 1), b"")) == b""
+
+
+def test_a_process_that_dies_takes_no_other_work_with_it() -> None:
+    with ProcessPool(2) as pool:
+        alive, dead = pool.submit(sorted, "ba"), pool.submit(os._exit, 3)
+        with pytest.raises(ProcessEndedError, match=r"has ended \(3\)"):
+            dead.result()
+        assert alive.result() == ["a", "b"]
+        assert pool.submit(sorted, "dc").result() == ["c", "d"]
 
 
 @pytest.mark.long

@@ -115,10 +115,22 @@ def touched(
     if shutil.which("strace") is None:
         skip_or_fail("strace not found: apt-get install strace")
     trace = folder.with_name(f"{folder.name}.strace")
-    watching = ["strace", "-f", "--seccomp-bpf", "-qq", "-y", "-s", "4096", "-e", "signal=none", "-e", f"trace={_CALLS}"]
+    watching = [
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-y",
+        "-s",
+        "4096",
+        "-e",
+        "signal=none",
+        "-e",
+        f"trace={_CALLS}",
+    ]
     kept = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
     ended = subprocess.run(
-        [*watching, "-o", str(trace), *words],
+        [*watching, "-e", f"trace={_CALLS}", "-o", str(trace), *words],
         cwd=folder,
         env=kept | dict(env or {}),
         input=given,

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from gputop.errors import GputopError
-from gputop.process.isolation import isolated
+from gputop.parts.process_pool import PartError, ProcessEndedError, ProcessPool
 
 _ASK_S = 0.2
 _most = 1 << 20
@@ -87,10 +84,6 @@ class ChainedWork(Protocol[Carry, Partial, Answer]):
 AnyWork = Work[Partial, object] | ChainedWork[Any, Partial, object]
 
 
-class PartError(GputopError):
-    """A part could not be looked at."""
-
-
 def segments_of(path: str, marks: int, count: int) -> list[Segment]:
     """A file in so many segments of as many marks each, at most one a mark."""
     count = max(min(count, marks), 1)
@@ -153,94 +146,44 @@ def reduced(
     """
     whole: Partial | None = None
     joined = 0
-    with _workers(processes) as ask:
+    with ProcessPool(processes) as pool:
         done(0, len(segments))
-        for result in ask(work, segments):
+        for segment, result in _in_order(pool, work, segments, processes):
             while not stopped() and not wait((result,), _ASK_S).done:
                 pass
             if stopped():
                 raise EndedEarlyError(whole, joined)
-            partial = result.result()
+            try:
+                partial = result.result()
+            except ProcessEndedError as error:
+                raise PartError(f"{segment.path}: {error}") from error
             whole = partial if whole is None else work.merge(whole, partial)
             joined += 1
             done(joined, len(segments))
     return cast("Partial", whole)  # there is one at least
 
 
-@contextmanager
-def _workers(
-    count: int,
-) -> Iterator[Callable[[AnyWork[Partial], Sequence[Segment]], Iterator[Future[Partial]]]]:
-    """Processes that map; they end with the context, whatever they are doing."""
-    running: list[subprocess.Popen[bytes]] = []
-    idle: list[subprocess.Popen[bytes]] = []
-    lock = threading.Lock()
-
-    def one(work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]) -> Partial:
-        try:
-            return asked(work, segment, before, after)
-        finally:
-            after.cancel()  # unless it is there: no thread waits for what does not come
-
-    def asked(
-        work: AnyWork[Partial], segment: Segment, before: Future[bytes], after: Future[bytes]
-    ) -> Partial:
-        try:
-            carry = before.result()
-        except CancelledError:
-            raise PartError(f"{segment.path}: the part before this one could not be looked at") from None
-        with lock:
-            process = idle.pop() if idle else None
-            if process is None:
-                # an interrupt of the terminal is ours to answer
-                process = subprocess.Popen(
-                    isolated("gputop.parts"),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    start_new_session=True,
-                )
-                running.append(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            pickle.dump((work, segment, carry), process.stdin)
-            process.stdin.flush()
-            fine, result = pickle.load(process.stdout)
-            if fine:
-                after.set_result(result)
-                fine, result = pickle.load(process.stdout)
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            raise PartError(
-                f"{segment.path}: a process that looked at a part of it has ended ({process.poll()}); was it "
-                "killed, or is there too little memory?"
-            ) from error
-        with lock:
-            idle.append(process)
-        if not fine:
-            raise PartError(str(result))
-        found: Partial = result
-        return found
-
-    def ask(work: AnyWork[Partial], segments: Sequence[Segment]) -> Iterator[Future[Partial]]:
-        carried: Future[bytes] = Future()
-        carried.set_result(b"")
-        waiting: deque[Future[Partial]] = deque()
-        for segment in segments:
-            after: Future[bytes] = Future()
-            waiting.append(pool.submit(one, work, segment, carried, after))
-            carried = after
-            # no more are looked at than can be joined soon: what is known is bounded
-            if len(waiting) > count:
-                yield waiting.popleft()
-        while waiting:
+def _in_order(
+    pool: ProcessPool, work: AnyWork[Partial], segments: Sequence[Segment], ahead: int
+) -> Iterator[tuple[Segment, Future[Partial]]]:
+    carried: Future[bytes] = Future()
+    carried.set_result(b"")
+    waiting: deque[tuple[Segment, Future[Partial]]] = deque()
+    for segment in segments:
+        carried, result = pool.submit_chained(work_on, work, segment, after=carried)
+        waiting.append((segment, result))
+        # no more are looked at than can be joined soon: what is known is bounded
+        if len(waiting) > ahead:
             yield waiting.popleft()
+    yield from waiting
 
-    pool = ThreadPoolExecutor(count)
-    try:
-        yield ask
-    finally:
-        for process in running:
-            process.kill()
-        pool.shutdown(cancel_futures=True)
-        for process in running:
-            process.communicate()
+
+def work_on(work: AnyWork[Any], segment: Segment, carried: bytes) -> Iterator[Any]:
+    """What the next segment must know, pickled, then the result of this one."""
+    if isinstance(work, ChainedWork):
+        after, rest = work.follow(segment, pickle.loads(carried) if carried else work.begin())
+        yield pickle.dumps(after, pickle.HIGHEST_PROTOCOL)
+        yield rest()
+    else:
+        yield b""  # else the next segment's process waits for this one's result
+        yield work.map(segment)
