@@ -55,13 +55,7 @@ class KernelChange:
 def kernel_changes(
     before: ExactReport | None, after: ExactReport | None, units: tuple[float, float]
 ) -> tuple[KernelChange, ...]:
-    """What became of each kernel, the largest difference first; none where one has no exact kernels.
-
-    Args:
-        before: Of the one recording.
-        after: Of the other.
-        units: How much work each is.
-    """
+    """What became of each kernel, the largest difference first; none where one has no exact kernels."""
     if before is None or after is None:
         return ()
     sides = [dict(_sides(one, count)) for one, count in zip((before, after), units, strict=True)]

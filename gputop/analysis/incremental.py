@@ -56,7 +56,6 @@ class Fresh:
     """
 
     def __init__(self) -> None:
-        """Start without an explanation."""
         self._sums = ColumnSums()
         self._whole: Whole | None = None
         self._before: Before | None = None

@@ -60,14 +60,7 @@ CALL_ROWS = {
 
 
 def lanes_of(scene: AttributionContext, outcome: Outcome, report: Report, start_ns: int) -> Lanes:
-    """The lanes of the stretch that was explained.
-
-    Args:
-        scene: What was explained.
-        outcome: Which cause took which piece.
-        report: The findings, whose worst moments are marked.
-        start_ns: What the report's moments count from, CLOCK_MONOTONIC.
-    """
+    """The lanes of the stretch that was explained."""
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
     grid = Grid(first, max(high // COLUMN_NS - first, 0))
@@ -84,12 +77,7 @@ def lanes_of(scene: AttributionContext, outcome: Outcome, report: Report, start_
 
 
 def marked(lanes: Lanes, report: Report, start_ns: int) -> Lanes:
-    """The lanes with the worst moments of a report's findings, and its events, in place of others.
-
-    Args:
-        lanes: Any.
-        report: Whose moments count from ``start_ns``, CLOCK_MONOTONIC.
-    """
+    """The lanes with the worst moments of a report's findings, and its events, in place of others."""
     moments = [moment for finding in report.findings for moment in finding.moments_ns]
     moments += [event.time_ns for event in report.events]
     at = (np.array(moments, np.int64) + start_ns) // COLUMN_NS - lanes.first
@@ -211,14 +199,7 @@ class GpuParts:
 
 
 def gpu_parts(scene: AttributionContext, outcome: Outcome, number: int, *, proved: bool) -> GpuParts:
-    """The parts of one GPU's time.
-
-    Args:
-        scene: What was explained.
-        outcome: Which cause took which piece.
-        number: The GPU, as ``Devices`` numbers them.
-        proved: Whether anything may be called proved.
-    """
+    """The parts of one GPU's time."""
     gpu, segments, gaps = scene.analysis.gpu, scene.segments, scene.gaps
     mine = np.flatnonzero(gaps.device[segments.gap] == number)
     own = np.flatnonzero(gaps.device == number)
@@ -364,13 +345,7 @@ MOST_STEPS, MOST_HOSTS = 4, 4  # processes, and threads of each: those that make
 
 
 def typical_steps(scene: AttributionContext, outcome: Outcome, *, proved: bool) -> tuple[OneStep, ...]:
-    """A step of each process that repeats something, the one that gives the GPU most work first.
-
-    Args:
-        scene: What was explained.
-        outcome: Which cause took which piece.
-        proved: Whether anything may be called proved.
-    """
+    """A step of each process that repeats something, the one that gives the GPU most work first."""
     threads = scene.evidence.threads
     first = [int(threads.pid[scene.steps.thread])] if scene.steps is not None else []
     pids = dict.fromkeys([*first, *(claim.pid for _cause, claim in outcome.claims)])

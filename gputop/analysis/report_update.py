@@ -163,7 +163,6 @@ class ColumnSums:
     """The newest ``KEPT`` columns of every figure."""
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
         self._figures: dict[Key, Ints] = {}
         self._number = np.full(KEPT, -1, np.int64)  # the column that each place holds
 

@@ -31,12 +31,7 @@ class PrintCompletion(argparse.Action):
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
-    """The script for a shell.
-
-    Args:
-        shell: One of ``SHELLS``.
-        parser: Of all commands.
-    """
+    """The script for a shell."""
     if shell == "fish":
         return fish.script(parser)
     import shtab  # not needed by who completes nothing

@@ -14,11 +14,7 @@ _BEFORE = "not contains -- -- (commandline -opc)"
 
 
 def script(parser: argparse.ArgumentParser) -> str:
-    """The script.
-
-    Args:
-        parser: Of all commands.
-    """
+    """The script."""
     lines = [*_of(parser, f"{_BEFORE}; and __fish_use_subcommand")]
     for commands in parser._actions:
         if not isinstance(commands, argparse._SubParsersAction):

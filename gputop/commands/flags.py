@@ -105,12 +105,7 @@ def shown_gpus(options: Namespace) -> frozenset[int]:
 
 
 def add_once(parser: ArgumentParser, once: str) -> None:
-    """Adds one frame in place of the screen.
-
-    Args:
-        parser: Of the command.
-        once: What ``--once`` does.
-    """
+    """Adds one frame in place of the screen."""
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
 
@@ -188,13 +183,7 @@ def add_screen(parser: ArgumentParser) -> None:
 
 
 def add_duration(parser: ArgumentParser, most_s: float, about: str) -> None:
-    """Adds ``--duration``.
-
-    Args:
-        parser: Of the command.
-        most_s: The longest.
-        about: What it does.
-    """
+    """Adds ``--duration``."""
     parser.add_argument("--duration", type=bounded(0.1, most_s, "s"), metavar="S", help=about)
 
 

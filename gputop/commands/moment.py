@@ -49,13 +49,7 @@ def _at_seconds(reader: SessionReader, seconds: float, text: str) -> int:
 
 
 def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
-    """By what the clock showed: it may have been set while the file was recorded.
-
-    Args:
-        reader: The file.
-        seconds: Of the day.
-        text: What was typed.
-    """
+    """By what the clock showed: it may have been set while the file was recorded."""
     begun_s, last = _start_of_day_s(reader), len(reader.marks) - 1
     due_s = begun_s + (int(reader.marks[last]) - _start_ns(reader)) / 1e9
     shown_s = _shown_s(reader, last)

@@ -28,10 +28,6 @@ _SECCOMP_FILTER = 2
 def start_observer(plan: LivePlan, command: str) -> tuple[Observer, str]:
     """Starts a source.
 
-    Args:
-        plan: What to observe.
-        command: What to type for everything, without ``sudo``.
-
     Returns:
         The source, and why it is not eBPF ("" when it is).
     """

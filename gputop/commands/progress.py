@@ -91,12 +91,7 @@ class ProgressBar:
         self._end()
 
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
-        """The same items; the bar follows the marks among them.
-
-        Args:
-            items: Of a recording.
-            marks: How many of them are marks.
-        """
+        """The same items; the bar follows the marks among them."""
         return self._followed(items, marks) if self._shown or self._partial else items
 
     def goes_on(self, doing: str) -> None:

@@ -33,13 +33,7 @@ def gpus(text: str) -> tuple[int, ...]:
 
 
 def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
-    """A number within bounds.
-
-    Args:
-        low: The least that is allowed.
-        high: The most that is allowed.
-        unit: What it counts, for the sentence.
-    """
+    """A number within bounds."""
 
     def parse(text: str) -> float:
         try:

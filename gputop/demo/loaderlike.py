@@ -28,15 +28,7 @@ class Workers:
     def __init__(
         self, count: int, get: Get, sampler: Sampler, shape: tuple[int, int], init: Callable[[], None]
     ) -> None:
-        """Forks the workers and asks them for their first batches.
-
-        Args:
-            count: How many.
-            get: Makes a batch.
-            sampler: Draws the indices of one.
-            shape: Of a batch.
-            init: What each worker does first.
-        """
+        """Forks the workers and asks them for their first batches."""
         self._get, self._sampler, self._init = get, sampler, init
         size = 4 * _PREFETCH * math.prod(shape)
         self._slots = [

@@ -24,7 +24,6 @@ class CallSums:
     """Rows by (pid, op, nested); row 0 counts the calls without a key of their own."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._row_of: dict[Key | None, int] = {None: 0}
         self._totals = {name: np.zeros(1, np.int64) for name in TOTALS}
         self._places = np.zeros(0, np.int64)  # row * BUCKETS + bucket, ascending
@@ -36,11 +35,7 @@ class CallSums:
         return _ROW_BYTES * len(self._row_of) + _BUCKET_BYTES * len(self._places)
 
     def absorb(self, table: CallTable, totals: RowSums) -> None:
-        """Adds what a table has counted.
-
-        Args:
-            table, totals: As ``CallTable.add`` left them; not changed.
-        """
+        """Adds what a table has counted."""
         totals.grow(table.rows)
         theirs = np.flatnonzero(totals.count)
         mine = np.array([self._row(table.keys[row]) for row in theirs.tolist()], np.int64)

@@ -20,11 +20,7 @@ _FROM_CALLS = {"events_per_second", "calls_per_second", "top_api_ns_per_second",
 
 
 def frame_to_json(frame: Frame) -> dict[str, Any]:
-    """The frame as an object that ``json.dumps`` takes.
-
-    Args:
-        frame: Any frame, live or replayed.
-    """
+    """The frame as an object that ``json.dumps`` takes."""
     watched = [row for row in frame.processes if row.watched]  # the screen lists others of the GPUs as well
     most = _most_threads(watched)
     made = document(replace(frame, processes=tuple(_listed(row, most) for row in watched)))

@@ -42,7 +42,6 @@ class HostWindow:
     """Takes the samples of a machine and of its processes' memory in."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._host: Sample | None = None
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)

@@ -137,7 +137,6 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.events = 0
         self.table, self.totals = CallTable(), RowSums.zeros(0)
         self.threads = ThreadSums()
@@ -412,7 +411,6 @@ class FileSums:
     """Adds up what is written; see ``replay.writer.Sums``."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._tally: Tally | None = Tally()
         self._calls = CallSums()
         self._waiting: list[Records] = []

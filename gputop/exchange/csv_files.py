@@ -21,7 +21,6 @@ class CsvFile:
     """One table."""
 
     def __init__(self, table: str, file: BinaryIO) -> None:
-        """Write the names of the columns."""
         self._columns = COLUMNS[table]
         self._file = file
         self._write([list(self._columns)])

@@ -28,7 +28,6 @@ class Forms:
     """Makes each form when it is first needed."""
 
     def __init__(self, proto: Any) -> None:
-        """Take the module of Perfetto's messages."""
         self._proto = proto
         self._made: dict[Any, Template] = {}
         self._states = proto.GenericKernelTaskStateEvent

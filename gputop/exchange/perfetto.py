@@ -43,11 +43,6 @@ Column = npt.NDArray[Any]
 def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
     """Writes the trace; Perfetto's page (ui.perfetto.dev) and its trace processor open it.
 
-    Args:
-        session: The recording.
-        file: Takes the bytes.
-        progress: Reports how far the work is.
-
     Raises:
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read, or Perfetto's messages are not installed.

@@ -17,13 +17,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write_speedscope(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
-    """Writes the profiles: of each process one of its calls and one of its waits between calls.
-
-    Args:
-        session: The recording.
-        file: Takes the bytes.
-        progress: Reports how far the work is.
-    """
+    """Writes the profiles: of each process one of its calls and one of its waits between calls."""
     stacks = stack_times(session, progress)
     frames = _Frames()
     profiles = [

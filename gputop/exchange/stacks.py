@@ -61,10 +61,6 @@ class StackTimes:
 def stack_times(session: Session, progress: Progress | None = None) -> StackTimes:
     """Adds up outermost calls whose line was looked for, and waits between calls, by stack.
 
-    Args:
-        session: The recording.
-        progress: Reports how far the reading is.
-
     Raises:
         SessionDamagedError: It holds what this gputop does not understand.
     """

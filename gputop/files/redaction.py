@@ -52,7 +52,6 @@ class Redactor:
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self.pseudonyms: dict[str, str] = {}
         self._files: dict[str, str] = {}  # names of files, with their endings
         self._folders: dict[str, str] = {}
@@ -70,12 +69,7 @@ class Redactor:
     # -- learning ---------------------------------------------------------------------------------
 
     def learn(self, kind: str, original: str) -> str:
-        """The pseudonym of a name; from now on it is looked for in texts, too.
-
-        Args:
-            kind: ``host``, ``user``, ``command``, ``container``, ``pod``.
-            original: The name.
-        """
+        """The pseudonym of a name; from now on it is looked for in texts, too."""
         return self._numbered(self.pseudonyms, kind, original) if original else ""
 
     def _numbered(self, known: dict[str, str], kind: str, original: str, ending: str = "") -> str:

@@ -237,7 +237,6 @@ class Alerts:
     """Holds rules against what is shown, once a second; all methods belong to one thread."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """Nothing is known yet."""
         self._rules = tuple(rules)
         self._subjects: dict[tuple[int, str], _Subject] = {}
         self._taken_ns: int | None = None
@@ -253,12 +252,7 @@ class Alerts:
         return self.hold(frame.time_ns, lambda figure: FIGURES[figure].now(frame, fresh))
 
     def hold(self, now_ns: int, now: Callable[[str], Figures]) -> list[Alert]:
-        """The rules that fire at a moment.
-
-        Args:
-            now_ns: The moment, CLOCK_MONOTONIC.
-            now: The subjects and values of a figure.
-        """
+        """The rules that fire at a moment."""
         taken_ns = self._taken_ns
         if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
             return []

@@ -33,7 +33,6 @@ class Landmarks:
     """Grows while a session is observed or read; one thread may add what another looks at."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._lock = threading.Lock()
         self._all: list[Landmark] = []
         self._told: dict[tuple[str, int], int] = {}

@@ -111,10 +111,6 @@ class Catalogue:
     def __init__(self, named: Sequence[str], *, none: bool = False) -> None:
         """Take files and folders.
 
-        Args:
-            named: Their paths.
-            none: There need not be any.
-
         Raises:
             CommandError: One of them is not there, or none is named.
         """

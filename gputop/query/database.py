@@ -83,11 +83,6 @@ class LockedDatabase:
     def query(self, text: str, rows: int, seconds: float) -> QueryResult:
         """Answers one SELECT.
 
-        Args:
-            text: In DuckDB's SQL.
-            rows: At most so many are returned.
-            seconds: It is given up after this long.
-
         Raises:
             GputopError: It is no single SELECT, is wrong, or takes too much time or memory.
         """

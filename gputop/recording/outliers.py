@@ -21,7 +21,6 @@ class Outliers:
     """Learns how long each function of each process takes, and finds calls that take far longer."""
 
     def __init__(self) -> None:
-        """Nothing is usual yet."""
         self._begin()
 
     def _begin(self) -> None:

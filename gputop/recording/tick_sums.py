@@ -31,7 +31,6 @@ class Reducer:
     """Makes of whole ticks what is written of them; each tick ends with its mark."""
 
     def __init__(self, start_ns: int) -> None:
-        """Start before the first tick."""
         self._since_ns = start_ns
         self._alive: frozenset[int] = frozenset()
         self._chosen: dict[int, int] = {}  # thread -> the GPU that it chose last

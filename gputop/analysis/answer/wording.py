@@ -391,12 +391,7 @@ def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int
 
 
 def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
-    """Processes that the kernel ended for lack of memory.
-
-    Args:
-        facts: Who is who.
-        start_ns: Of the recording.
-    """
+    """Processes that the kernel ended for lack of memory."""
     for pid, process in sorted(facts.processes.items()):
         if (moment := process.get("oom_ns")) is not None:
             yield (

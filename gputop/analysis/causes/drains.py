@@ -119,13 +119,7 @@ def _read_before(scene: AttributionContext, pid: int, moments: Ints) -> Ints:
 
 
 def reads_of_short(scene: AttributionContext, begin: Ints, thread: Ints) -> Ints:
-    """The gap of the read that gaps too short to be followed go back to: those within a loop of reads; or -1.
-
-    Args:
-        scene: Everything.
-        begin: When each begins.
-        thread: Its thread.
-    """
+    """Of each gap too short to be followed the gap of the read before it, within a loop of reads; or -1."""
     found, pids = np.full(len(begin), -1, np.int64), scene.evidence.threads.pid[thread]
     for pid in np.unique(pids).tolist():
         mine = pids == pid

@@ -88,12 +88,7 @@ class Named:
 
 
 def named(scene: AttributionContext, rows: Ints) -> tuple[list[Named], int]:
-    """(kernels that some calls launch, most launches first; launches of any kernel among the calls).
-
-    Args:
-        scene: Everything.
-        rows: Calls; -1 is none.
-    """
+    """(kernels that some calls launch, most launches first; launches of any kernel among the calls)."""
     evidence, calls = scene.evidence, scene.evidence.calls
     if not evidence.facts.stacks.names_kernels:
         return [], 0
@@ -132,13 +127,7 @@ def elementwise_among(scene: AttributionContext, rows: Ints, what: str) -> tuple
 
 
 def small_among(scene: AttributionContext, rows: Ints, fill: int | None) -> tuple[str, ...]:
-    """The same of launches with fewer threads than fill the GPU, where most are; with their usual shape.
-
-    Args:
-        scene: Everything.
-        rows: Calls; -1 is none.
-        fill: Threads that fill a GPU (``gputop/engine/gpus/nvml_rows.py``).
-    """
+    """The same of launches with fewer threads than fill the GPU, where most are; with their usual shape."""
     kernels, launches = named(scene, rows)
     if not fill or not launches:
         return ()

@@ -450,12 +450,7 @@ def _last_before(times: Ints, moment: Ints) -> Ints:
 
 
 def any_on_the_way(scene: AttributionContext, chosen: Mask) -> Mask:
-    """Leaves that lie in one of these stays off the CPU, or were reached through one.
-
-    Args:
-        scene: Everything.
-        chosen: Of ``evidence.slices``.
-    """
+    """Leaves that lie in one of these stays off the CPU, or were reached through one."""
     segments, links = scene.segments, scene.links
     if not len(chosen):
         return scene.mask()

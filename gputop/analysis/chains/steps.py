@@ -40,14 +40,7 @@ MOST: Final = 0.5  # of the time from the first to the last call, that ranges of
 def named_rounds(
     evidence: Evidence, thread: int, stretch: tuple[int, int], *, called_steps: bool = False
 ) -> tuple[Ints, Ints] | None:
-    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time.
-
-    Args:
-        evidence: Everything.
-        thread: The thread's row.
-        stretch: Ranges begin in it.
-        called_steps: Only ranges that are called steps count.
-    """
+    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time."""
     for rows in _candidates(evidence, thread, called_steps=called_steps):
         rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
         while len(rows) >= FEWEST_RANGES:

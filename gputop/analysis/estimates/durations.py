@@ -178,13 +178,7 @@ class _Fit:
     """
 
     def __init__(self, queue: Queue, waits: _Waits, kinds: int) -> None:
-        """Look at the operations of each wait's part of the queue.
-
-        Args:
-            queue: At least one operation.
-            waits: In the order of the queue.
-            kinds: How many kernels are distinguished.
-        """
+        """Look at the operations of each wait's part of the queue."""
         self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
         self._waits = waits
         # in a table of the kernels' durations: the last but one is that of no known kernel, the last of none

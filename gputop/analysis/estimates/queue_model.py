@@ -206,13 +206,7 @@ def _stretches(queue: Queue, operations: int) -> tuple[Ints, Ints]:
 
 
 def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
-    """The scale of the durations at which the idle time, which falls with it, meets the goal.
-
-    Args:
-        idle: Idle time by scale, ns.
-        most: The same for the scale 0.
-        goal: What it should be.
-    """
+    """The scale of the durations at which the idle time, which falls with it, meets the goal."""
     low, high, middle = -10.0, 24.0, 0.0  # powers of two: kernels of 10 ns to minutes
     for turn in range(_ROUNDS):
         found = idle(2.0**middle)

@@ -208,7 +208,6 @@ class _Ends:
     """
 
     def __init__(self, pieces: _Pieces, low: int) -> None:
-        """Nothing ends before ``low``."""
         self._pieces, self._ends = pieces, [low]
         self.saved = [0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -259,9 +259,6 @@ def lives_of(records: Records) -> npt.NDArray[np.void]:
 
 
 # What came between two marks of a session, as tables.
-
-if TYPE_CHECKING:
-    pass  # joined
 
 
 @dataclass(slots=True)

@@ -480,7 +480,6 @@ class Ends:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._alive: set[int] = set()
         self._names: dict[int, str] = {}
         self._users = 0

@@ -63,7 +63,6 @@ class MemoryCalls:
     """Takes records in, and at a mark gives what counts."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._uses = _uses([row.name for row in api.BY_OP])
         self._rows: tuple[Records, ...] = ()
         self._inner: dict[int, tuple[Inner, ...]] = {}  # by thread
@@ -181,7 +180,6 @@ class _Choices:
     """Which GPU threads chose between two marks."""
 
     def __init__(self, rows: Records) -> None:
-        """Take the calls of ``cudaSetDevice``."""
         rows = select(rows, rows["ret"] == 0)
         rows = rows[np.lexsort((rows["t_end"], rows["tid"]))]
         self._tids, self._pids = rows["tid"].astype(np.int64), rows["pid"].astype(np.int64)

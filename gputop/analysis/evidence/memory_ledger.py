@@ -108,7 +108,6 @@ class Held:
     """Takes records in; at a mark everything up to it is known."""
 
     def __init__(self) -> None:
-        """Start with nothing held."""
         self._calls = MemoryCalls()
         self._reset: set[int] = set()  # processes of which it is not known what a reset gave back
         self._pieces: dict[Place, HeldAllocation] = {}
@@ -185,12 +184,7 @@ class Held:
         self._calls.add(records)
 
     def mark(self, time_ns: int, gpus: Sample | None = None) -> None:
-        """Everything up to a mark has been taken in.
-
-        Args:
-            time_ns: The mark.
-            gpus: The newest that NVML said.
-        """
+        """Everything up to a mark has been taken in."""
         before = self.shortages
         for effect in self._calls.effects():
             self._take(effect)

@@ -69,13 +69,7 @@ class Energy:
 
 
 def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
-    """The energy between two moments.
-
-    Args:
-        samples: Of NVML, in order.
-        begin_ns: From here on, CLOCK_MONOTONIC.
-        end_ns: Up to here.
-    """
+    """The energy between two moments."""
     before: dict[int, tuple[int, float]] = {}
     measured: dict[int, int] = {}
     joules: dict[int, float] = {}

@@ -49,17 +49,7 @@ def class_of_traced(
     accounts: Sequence[Account],
     titles: dict[DiagnosisKind, str],
 ) -> Diagnosis | None:
-    """The class; of no kind where the file does not tell why the GPUs were idle, None where they ran nothing.
-
-    Args:
-        scene: Everything.
-        gpu: When the GPUs worked.
-        outcome: What the gaps gave.
-        findings: What is told.
-        kinds: The class of each.
-        accounts: Of the GPUs.
-        titles: Of the classes.
-    """
+    """The class; of no kind where the file does not tell why GPUs were idle, None where they ran nothing."""
     span = sum(one.span_ns for one in accounts)
     if not span:
         return None

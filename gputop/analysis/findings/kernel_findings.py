@@ -255,7 +255,6 @@ class _Captured:
     """How many launches each capture of a stream took in."""
 
     def __init__(self, scene: AttributionContext) -> None:
-        """Look at all captures that ended."""
         evidence, calls, streams = scene.evidence, scene.evidence.calls, scene.analysis.gpu.streams
         begins, ends = streams.rows(Role.CAPTURE_BEGIN), streams.rows(Role.CAPTURE_END)
         launched = np.flatnonzero(

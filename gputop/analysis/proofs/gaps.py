@@ -444,7 +444,6 @@ class KernelTime(GpuTime):
     """
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
-        """As of ``GpuTime``."""
         self.rows = evidence.activities.of(*ON_GPU)
         self.unlinked: dict[int, Intervals] = {}
         self.first_use: dict[int, Intervals] = {}

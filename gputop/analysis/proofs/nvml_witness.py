@@ -157,12 +157,6 @@ def misfit(
 
     Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
     agrees with the model best.
-
-    Args:
-        evidence: What NVML said.
-        index: NVML's number of the GPU.
-        low, high: The time that is looked at.
-        work: What the GPU did by the model.
     """
     time, value = readings(evidence, index, UTILIZATION_KEY)
     best: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""Why a command has seen no CUDA call: what became of the program, or which process to name instead."""
+"""``gputop explain``: why the GPU waits, over a recording or a stretch of the present."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import FAILURE, USAGE, CommandError
-from gputop.process.child import Child
 from gputop.process.interrupts import end_at_once
 from gputop.process.say import put, say, show
 from gputop.process.targets import named, without_cuda
@@ -32,13 +31,7 @@ if TYPE_CHECKING:
 
 
 def unseen(child: Child | None, pids: tuple[int, ...] | None, seconds: float) -> str:
-    """A sentence with the next step.
-
-    Args:
-        child: The program that was started.
-        pids: The processes that were watched.
-        seconds: For how long.
-    """
+    """Why a command has seen no CUDA call, with the next step."""
     if child is not None:
         if ended := child.outcome():
             return f"{ended} without a CUDA call"
@@ -54,8 +47,6 @@ def unseen(child: Child | None, pids: tuple[int, ...] | None, seconds: float) ->
         "what can be observed"
     )
 
-
-# `gputop explain`: why the GPU waits, over a recording or a stretch of the present.
 
 FOUND = 3  # exit status when something is lost
 _WIDTH = 100
@@ -156,13 +147,11 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
         command.
     """
     # what observes takes 0.1 s to import, which a recording has no use for
-    from gputop.commands.observation import interrupted_after, open_session
-
-    pass  # joined
     from gputop.analysis.build import explain as build
     from gputop.analysis.evidence.assembly import assemble
     from gputop.analysis.evidence.gatherer import Gatherer
-    from gputop.process.targets import children_with_cuda, without_cuda
+    from gputop.commands.observation import interrupted_after, open_session
+    from gputop.process.targets import children_with_cuda
 
     # the report is ours alone: what the command prints goes to standard error
     output = os.dup(2) if options.command else None

@@ -364,7 +364,6 @@ class Callers:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._known = table(np.bool_)
         self._tids: list[int] = []
         self._far: set[int] = set()

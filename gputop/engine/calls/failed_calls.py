@@ -83,7 +83,6 @@ class FailedCalls:
     """Counts calls that failed, by process, function, error and stack."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sums: dict[Key, Sum] = {}
         self._before: dict[int, bytes] = {}  # pid -> calls before its first sticky error
         self._recent: tuple[Records, ...] = ()
@@ -165,12 +164,7 @@ class FailedCalls:
     # -- in words -----------------------------------------------------------------------------
 
     def failures(self, facts: Facts, start_ns: int) -> tuple[Failure, ...]:
-        """All of them, the first first.
-
-        Args:
-            facts: What functions and stacks are called.
-            start_ns: The start of the recording, CLOCK_MONOTONIC.
-        """
+        """All of them, the first first."""
         found: dict[tuple[int, int, int, Line | None], Sum] = {}
         for (pid, op, code, stack), one in self._sums.items():
             key = pid, op, code, facts.stacks.line(stack)

@@ -24,11 +24,7 @@ _LONGEST: Final = 80  # characters
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """A short name for each; different kernels have different ones.
-
-    Args:
-        names: As the profiler wrote them, demangled.
-    """
+    """A short name for each; different kernels have different ones."""
     bases, words = zip(*map(_parts, names), strict=True) if names else ((), ())
     groups: dict[str, dict[str, list[str]]] = {}
     for name, base, own in zip(names, bases, words, strict=True):

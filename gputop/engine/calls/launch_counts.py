@@ -131,7 +131,6 @@ class KernelCounts:
     """Counts launches that succeeded, outermost ones only."""
 
     def __init__(self) -> None:
-        """Nothing was launched."""
         self.sums = Launched()
         self._launches = launching([row.name for row in api.BY_OP])
 
@@ -171,7 +170,6 @@ class KernelWindow:
     """The launches of the last ticks."""
 
     def __init__(self) -> None:
-        """Start with an open tick."""
         self.now = KernelCounts()
         self._ticks: deque[Launched] = deque()
 

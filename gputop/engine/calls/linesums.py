@@ -135,15 +135,7 @@ def wait_rows(
 def stack_rows(
     calls: Sums, waits: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
 ) -> dict[int, tuple[StackRow, ...]]:
-    """pid -> the calls and waits of each stack, most time first; they sum up to all of them.
-
-    Args:
-        calls: Of calls.
-        waits: Of waits.
-        feeding: As of ``wait_rows``.
-        callers: As of ``wait_rows``.
-        facts: What the stacks are.
-    """
+    """pid -> the calls and waits of each stack, most time first; they sum up to all of them."""
     found: dict[int, dict[tuple[str, tuple[Line, ...]], tuple[int, int]]] = {}
     told = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
     told += [
@@ -173,13 +165,7 @@ def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[
 def sample_rows(
     samples: Samples, pids: Mapping[int, int], facts: Facts
 ) -> tuple[dict[int, list[SampleRow]], dict[int, int]]:
-    """(pid -> a row for each line, most samples first; pid -> samples in all, of unknown lines as well).
-
-    Args:
-        samples: Of all threads.
-        pids: Whose each thread is.
-        facts: What the stacks are.
-    """
+    """(pid -> a row for each line, most samples first; pid -> samples in all, of unknown lines as well)."""
     found: dict[tuple[int, Line], int] = {}
     every: dict[int, int] = {}
     for (tid, stack), count in samples.items():

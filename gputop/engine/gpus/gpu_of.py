@@ -55,10 +55,6 @@ class UnknownGpuError(Exception):
 def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list[int]:
     """NVML's index of each device that a process sees, in CUDA's order.
 
-    Args:
-        facts: The ``process`` sample: ``cuda_visible_devices``, ``cuda_device_order``, ``namespace_pid``.
-        devices: All GPUs, by index.
-
     Raises:
         UnknownGpuError: It is not certain.
     """

@@ -58,11 +58,7 @@ HELD = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def words(bits: int) -> tuple[str, ...]:
-    """The reasons in words; bits that are not known by their number.
-
-    Args:
-        bits: As NVML gives them.
-    """
+    """The reasons in words; bits that are not known by their number."""
     known = [text for bit, text in _WORDS.items() if bits & bit]
     unknown = bits & ~sum(_WORDS)
     return (*known, *([f"0x{unknown:x}"] if unknown else []))
@@ -133,14 +129,7 @@ def remember(history: History, sample: Sample | None, limit: int) -> None:
 
 
 def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts) -> tuple[GpuRow, ...]:
-    """One row a GPU, as of the newest sample before the mark.
-
-    Args:
-        sample: NVML's newest sample.
-        history: Utilisation of the marks before.
-        mark_ns: The instant of the frame.
-        facts: Who is who.
-    """
+    """One row a GPU, as of the newest sample before the mark."""
     if sample is None:
         return ()
     return tuple(

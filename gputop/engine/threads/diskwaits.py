@@ -60,7 +60,6 @@ class FileNames:
     """What descriptors were, and when that was told."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._told: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._count = 0
 
@@ -87,7 +86,6 @@ class DiskWaits:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self.known = True
         self._sums: dict[Key, tuple[int, int, int]] = {}
         self._told: dict[tuple[int, int], int] = {}

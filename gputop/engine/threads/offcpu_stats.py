@@ -56,7 +56,6 @@ class StaySums:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self.known = True
         self._sums: dict[int, Stays] = {}
         self._flags: dict[int, int] = {}
@@ -85,12 +84,7 @@ class StaySums:
         self._add_rows((tid, Stays(*numbers)) for tid, *numbers in rows)
 
     def finish(self, still_open: OpenThreads, end_of: Callable[[int], int]) -> Mapping[int, Stays]:
-        """By thread, with the stays that are open at the end, as far as they have come.
-
-        Args:
-            still_open: Threads at the end.
-            end_of: Until when a process was recorded.
-        """
+        """By thread, with the stays that are open at the end, as far as they have come."""
         found = dict(self._sums)
         rows = zip(still_open.pid, still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for pid, tid, off, queued in rows:
