@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.conftest import needed
 
@@ -61,7 +63,30 @@ PANE: Addition = {
         ".EchoPane(view, id='echo'),\n",
     ),
 }
-ROWS = {"add a column": COLUMN, "export for another tool": EXPORT, "add a metric": METRIC, "add a tab": PANE}
+KEY: Addition = {
+    "gputop/engine/frame.py": (
+        "@dataclass(frozen=True, slots=True)\nclass CallRow(",
+        "    @property\n    @marked(Mark())\n    def twice_count(self) -> int:\n"
+        '        """Twice the calls."""\n        return 2 * self.count\n\n\n',
+    ),
+    "docs/json.md": ("**A GPU**, as NVML", "`twice_count`: twice the calls.\n\n"),
+}
+FIGURE: Addition = {
+    "probes/nvml/nvml_gpu.py": (
+        '    NvmlQuery(("pcie_width",)',
+        '    NvmlQuery(("board_id",), _of(pynvml.nvmlDeviceGetBoardId), _HARDLY_EVER),\n',
+    ),
+    "gputop/engine/frame.py": ("    mig_enabled: bool", "    board_id: int | None = None\n"),
+    "docs/json.md": ("| `mig_enabled`, `mig` |", "| `board_id` | number of the board |\n"),
+}
+ROWS = {
+    "add a column": COLUMN,
+    "export for another tool": EXPORT,
+    "add a metric": METRIC,
+    "add a tab": PANE,
+    "print another key as JSON": KEY,
+    "read another figure of NVML": FIGURE,
+}
 NUMBERS = {"one file": 1, "two files": 2, "three files": 3}
 SHOW_METRICS = """
 from gputop.serve.metrics.metric_families import CurrentFigures, GputopCollector
@@ -71,6 +96,19 @@ now = CurrentFigures({}, 0.0, 0, 21, 21, 0, 0, 0, {}, {}, {"version": "1"})
 for family in GputopCollector(DaemonTotals(), Idle(), lambda: now).collect():
     print(*(f"{one.name} {one.value:g}" for one in family.samples), sep="\\n")
 """
+SHOW_FIGURE = """
+import json
+import gputop
+from gputop.documents.fields import document
+from gputop.engine.facts import Facts
+from gputop.engine.gpus.nvml_rows import gpu_rows
+from probes.nvml.nvml_gpu import QUESTIONS
+from probes.source import GPUS, Sample
+(key,) = [key for query in QUESTIONS for key in query.keys if key == "board_id"]
+(row,) = gpu_rows(Sample(GPUS, 1, {"gpus": [{"index": 0, key: 7}]}), {}, 1, Facts())
+print(json.dumps([document(row), gputop.schema("gputop.frame/1")]))
+"""
+SHOW_SCHEMA = "import gputop, json; print(json.dumps(gputop.schema('gputop.frame/1')))"
 SHOW_PANE = """
 import asyncio
 from tests import fake_frames as fake
@@ -92,7 +130,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout with all additions."""
     place = tmp_path_factory.mktemp("checkout")
     unneeded = shutil.ignore_patterns("__pycache__", "screens", "*.so", "*.o")
-    for folder in ("gputop", "probes", "replay", "tests"):
+    for folder in ("gputop", "probes", "replay", "tests", "docs"):
         shutil.copytree(ROOT / folder, place / folder, ignore=unneeded)
     (place / "recordings").mkdir()
     shutil.copy(ROOT / RECORDING, place / RECORDING)
@@ -146,6 +184,21 @@ def test_a_metric_is_reported(python: Callable[..., str]) -> None:
     probes = next(float(line.split()[1]) for line in shown if line.startswith("gputop_probes_active "))
     assert f"gputop_twice_probes {2 * probes:g}" in shown
     assert probes > 0
+
+
+def test_a_key_is_printed_and_in_the_schema(python: Callable[..., str]) -> None:
+    frame = json.loads(python("-m", "gputop", "replay", RECORDING, "--once", "--json"))
+    calls = [call for process in frame["processes"] for call in process["calls"]]
+    assert calls
+    assert all(call["twice_count"] == 2 * call["count"] for call in calls)
+    Draft202012Validator(schema := json.loads(python("-c", SHOW_SCHEMA))).validate(frame)
+    assert "twice_count" in schema["$defs"]["CallRow"]["required"]
+
+
+def test_a_figure_of_nvml_is_read_printed_and_in_the_schema(python: Callable[..., str]) -> None:
+    row, schema = json.loads(python("-c", SHOW_FIGURE))
+    assert row["board_id"] == 7
+    assert schema["$defs"]["GpuRow"]["properties"]["board_id"]["type"] == ["integer", "null"]
 
 
 def test_a_tab_is_shown(python: Callable[..., str]) -> None:

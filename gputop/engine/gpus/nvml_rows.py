@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import fields
 from typing import Final
 
 from gputop.engine.facts import Facts
@@ -73,16 +74,8 @@ def held_down(bits: int | None) -> bool:
 
 History = dict[int, deque[int | None]]
 
-_FIGURES = (
-    "utilization_percent", "memory_utilization_percent", "memory_used_bytes", "memory_total_bytes",
-    "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "fan_percent", "performance_state",
-    "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz", "clock_event_reasons",
-    "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "pcie_generation", "pcie_generation_max",
-    "pcie_width", "pcie_width_max", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
-    "encoder_percent", "decoder_percent", "ecc_corrected_errors", "ecc_uncorrected_errors",
-    "ecc_corrected_total", "ecc_uncorrected_total",
-)  # fmt: skip
-_SHARES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_bandwidth_percent")
+_FIGURES = tuple(field.name for field in fields(GpuRow) if field.type == "int | None")
+_SHARES = tuple(field.name for field in fields(GpuRow) if field.type == "float | None")
 _OTHERS = (
     "mig_enabled", "compute_mode", "persistence_enabled", "mig", "processes", "process_utilization",
     "pci_bus_id",
