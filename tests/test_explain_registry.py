@@ -13,24 +13,21 @@ import pytest
 
 from gputop.analysis.answer.picture import FAMILIES, UNEXPLAINED
 from gputop.analysis.causes import CAUSES
-from gputop.analysis.causes.cause import Cause, register
+from gputop.analysis.causes.cause import Cause
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = "recordings/dataloader.msgpack"
 THROWAWAY = '''"""C99: whatever nobody took yet."""
 
 from gputop.analysis.causes.cause import Cause
-from gputop.analysis.causes.cause import register
 
-LEFT = register(
-    Cause(
-        "C99",
-        "nobody looked",
-        claim=lambda scene, free: free,
-        advice=lambda claim: ("look",),
-        family="L",
-        rank=15,
-    )
+LEFT = Cause(
+    "C99",
+    "nobody looked",
+    claim=lambda scene, free: free,
+    advice=lambda claim: ("look",),
+    family="L",
+    rank=15,
 )
 '''
 ORDER = """
@@ -81,10 +78,10 @@ def test_a_file_more_is_named_by_the_test_of_the_pages(checkout: Path) -> None:
     assert "'C99'" in done.stdout
 
 
-@pytest.mark.parametrize("taken", [Cause("C15", "again"), Cause("C99", "at the same time", rank=40)])
-def test_a_number_and_a_rank_are_of_one_cause_only(taken: Cause) -> None:
+@pytest.mark.parametrize(("number", "rank"), [("C15", None), ("C99", 40)])
+def test_a_number_and_a_rank_are_of_one_cause_only(number: str, rank: int | None) -> None:
     with pytest.raises(ValueError, match="C15"):
-        register(taken)
+        Cause(number, "again", rank=rank)
     assert "C99" not in [cause.number for cause in CAUSES]
 
 

@@ -111,9 +111,12 @@ def ends_of(claim: CauseMatch) -> Ints:
     return others if len(others) else rows
 
 
+_CAUSES: dict[str, Cause] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of the catalogue (docs/causes/ has a page for each).
+    """One entry of the catalogue (docs/causes/ has a page for each), which it is in from its making on.
 
     Attributes:
         number: ``C01``, ``C02``, … as its page in docs/causes/.
@@ -175,6 +178,17 @@ class Cause:
     family: str = ""
     assess: Callable[[AttributionContext, int], list[Finding]] = lambda _scene, _span_ns: []
 
+    def __post_init__(self) -> None:
+        """Registers it.
+
+        Raises:
+            ValueError: Its number or its rank is another's: a cause is made once, with all that it has.
+        """
+        for known in _CAUSES.values():
+            if self.number == known.number or (self.rank is not None and self.rank == known.rank):
+                raise ValueError(f"{self.number} ({self.title}) has the number or the rank of {known.number}")
+        _CAUSES[self.number] = self
+
     def name(self, claim: CauseMatch) -> str:
         """The title for one claim."""
         return self.titled(claim) if self.titled is not None else self.title
@@ -194,21 +208,6 @@ def bursts(times: Ints, least: int, within_ns: int) -> Mask:
 
 
 # The registry of causes: each registers itself where it is written; everything else asks here.
-
-_CAUSES: dict[str, Cause] = {}
-
-
-def register(cause: Cause) -> Cause:
-    """Adds a cause.
-
-    Raises:
-        ValueError: Its number or its rank is another's: a cause is registered once, with all that it has.
-    """
-    for known in _CAUSES.values():
-        if cause.number == known.number or (cause.rank is not None and cause.rank == known.rank):
-            raise ValueError(f"{cause.number} ({cause.title}) has the number or the rank of {known.number}")
-    _CAUSES[cause.number] = cause
-    return cause
 
 
 def every() -> tuple[Cause, ...]:

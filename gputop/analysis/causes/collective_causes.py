@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, Range
-from gputop.analysis.causes.cause import LEAST_NS, Cause, assessed, placed, register, usual_api, usual_line
+from gputop.analysis.causes.cause import LEAST_NS, Cause, assessed, placed, usual_api, usual_line
 from gputop.analysis.causes.launch_sites import by_handle, kernel_name, launches_among
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.roles import FEWEST, Meetings, meetings
@@ -165,14 +165,12 @@ def _finding(
     )
 
 
-STRAGGLER = register(
-    Cause(
-        "C23",
-        "straggler: one rank is late to the collectives",
-        assess=stragglers,
-        late_rank=True,
-        kind=DiagnosisKind.COMMUNICATION,
-    )
+STRAGGLER = Cause(
+    "C23",
+    "straggler: one rank is late to the collectives",
+    assess=stragglers,
+    late_rank=True,
+    kind=DiagnosisKind.COMMUNICATION,
 )
 
 # C47: a GPU that is at work, but in collectives: what it computes waits for them.
@@ -380,11 +378,9 @@ def _communication_finding(
     )
 
 
-COMMUNICATION = register(
-    Cause(
-        "C47",
-        "GPUs wait in collectives",
-        assess=communication,
-        kind=DiagnosisKind.COMMUNICATION,
-    )
+COMMUNICATION = Cause(
+    "C47",
+    "GPUs wait in collectives",
+    assess=communication,
+    kind=DiagnosisKind.COMMUNICATION,
 )

@@ -11,7 +11,6 @@ from gputop.analysis.causes.cause import (
     CauseMatch,
     assessed,
     placed,
-    register,
     usual_api,
     usual_line,
     within,
@@ -139,20 +138,18 @@ def _advise_staged(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-STAGED = register(
-    Cause(
-        "C04",
-        "pageable host-to-device copies",
-        _staged,
-        _advise_staged,
-        lambda _claim: Level.STRONG,
-        assess=pageable_copies,
-        calls_go=frozenset({"sends"}),
-        culprit="refilled_by",
-        kind=DiagnosisKind.COPY,
-        family="C",
-        rank=180,
-    )
+STAGED = Cause(
+    "C04",
+    "pageable host-to-device copies",
+    _staged,
+    _advise_staged,
+    lambda _claim: Level.STRONG,
+    assess=pageable_copies,
+    calls_go=frozenset({"sends"}),
+    culprit="refilled_by",
+    kind=DiagnosisKind.COPY,
+    family="C",
+    rank=180,
 )
 
 # C05: many small copies to the device, or copies of which no loader makes so many.
@@ -237,22 +234,20 @@ def _advise_tiny(claim: CauseMatch) -> tuple[str, ...]:
     return advice_of(_form(claim), size=size, times=times, torch=claim.torch)
 
 
-TINY_COPIES = register(
-    Cause(
-        "C05",
-        "many small host-to-device copies",
-        _tiny_copies,
-        _advise_tiny,
-        more=_copies,
-        culprit="refilled_by",
-        calls_go=frozenset({"sends"}),
-        short="copy",
-        relaunched=True,
-        titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim)), torch=claim.torch),
-        kind=DiagnosisKind.COPY,
-        family="C",
-        rank=170,
-    )
+TINY_COPIES = Cause(
+    "C05",
+    "many small host-to-device copies",
+    _tiny_copies,
+    _advise_tiny,
+    more=_copies,
+    culprit="refilled_by",
+    calls_go=frozenset({"sends"}),
+    short="copy",
+    relaunched=True,
+    titled=lambda claim: title_of(_form(claim), claim.often(_sent(claim)), torch=claim.torch),
+    kind=DiagnosisKind.COPY,
+    family="C",
+    rank=170,
 )
 
 # C27: a blocking copy to the device drains the queue, and the host works while the GPU is idle.
@@ -271,19 +266,17 @@ def _send(claim: CauseMatch) -> tuple[Form, Pattern]:
     return ("moved" if form == "batch" and often else form), pattern
 
 
-BLOCKING = register(
-    Cause(
-        "C27",
-        "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
-        _blocking,
-        lambda claim: advice_for(claim, *_send(claim)),
-        overlaps=True,
-        calls_go=frozenset({"reads"}),
-        titled=lambda claim: title_for(claim, *_send(claim)),
-        kind=DiagnosisKind.COPY,
-        family="C",
-        rank=220,
-    )
+BLOCKING = Cause(
+    "C27",
+    "blocking host-to-device copy every step (`.to(device)`, `.cuda()`)",
+    _blocking,
+    lambda claim: advice_for(claim, *_send(claim)),
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+    titled=lambda claim: title_for(claim, *_send(claim)),
+    kind=DiagnosisKind.COPY,
+    family="C",
+    rank=220,
 )
 
 # C35: kernels are launched with arrays of the host, which are copied in and out at each launch (Numba).
@@ -331,19 +324,17 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     return advice_of("arguments", size=format_bytes(size), times=claim.per_step(len(rows)), torch=False)
 
 
-HOST_ARRAYS = register(
-    Cause(
-        "C35",
-        "host arrays as arguments of kernels",
-        _arguments,
-        _advise,
-        more=_calls_ns,
-        calls_go=frozenset({"reads", "sends"}),
-        gone=_copied,
-        culprit="refilled_by",
-        titled=lambda claim: title_of("arguments", claim.times, torch=False),
-        kind=DiagnosisKind.COPY,
-        family="C",
-        rank=155,
-    )
+HOST_ARRAYS = Cause(
+    "C35",
+    "host arrays as arguments of kernels",
+    _arguments,
+    _advise,
+    more=_calls_ns,
+    calls_go=frozenset({"reads", "sends"}),
+    gone=_copied,
+    culprit="refilled_by",
+    titled=lambda claim: title_of("arguments", claim.times, torch=False),
+    kind=DiagnosisKind.COPY,
+    family="C",
+    rank=155,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Level
-from gputop.analysis.causes.cause import Cause, CauseMatch, register
+from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.process_causes import share
 from gputop.analysis.chains.attribution_context import AttributionContext, any_on_the_way, led_by
 from gputop.analysis.chains.chain import State
@@ -51,26 +51,20 @@ def _title(claim: CauseMatch) -> str:
     return f"the submitting thread {does}: {name.removeprefix('file:')}"
 
 
-def _advise_disk(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
+DISK = Cause(
+    "C18",
+    "the submitting thread waits for the disk",
+    _disk,
+    lambda _claim: (
         "it writes or reads a file in the loop (checkpoint, log, fsync): do that in another thread, from a "
         "copy, or less often",
-    )
-
-
-DISK = register(
-    Cause(
-        "C18",
-        "the submitting thread waits for the disk",
-        _disk,
-        _advise_disk,
-        level=_level,
-        titled=_title,
-        culprit="end",
-        kind=DiagnosisKind.HOST,
-        family="K",
-        rank=140,
-    )
+    ),
+    level=_level,
+    titled=_title,
+    culprit="end",
+    kind=DiagnosisKind.HOST,
+    family="K",
+    rank=140,
 )
 
 # C19: the step waits for a peer that is not watched: another machine, or a process of this one.
@@ -132,19 +126,17 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     return (advice,)
 
 
-NETWORK = register(
-    Cause(
-        "C19",
-        "waits for a peer that is not watched",
-        _network,
-        _advise,
-        lambda claim: Level.PROVED if _remote(claim) or _peer(claim) else Level.STRONG,
-        titled=_network_title,
-        culprit="waiter",
-        kind=DiagnosisKind.HOST,
-        family="K",
-        rank=30,
-    )
+NETWORK = Cause(
+    "C19",
+    "waits for a peer that is not watched",
+    _network,
+    _advise,
+    lambda claim: Level.PROVED if _remote(claim) or _peer(claim) else Level.STRONG,
+    titled=_network_title,
+    culprit="waiter",
+    kind=DiagnosisKind.HOST,
+    family="K",
+    rank=30,
 )
 
 # C26: nobody asks for work. A server waits for a request, a program sleeps or is stopped: no fault.
@@ -212,23 +204,17 @@ def _answering(scene: AttributionContext) -> Mask:
     return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes & _own(scene))
 
 
-def _no_request_advise(_claim: CauseMatch) -> tuple[str, ...]:
-    return ()
-
-
-UNASKED = register(
-    Cause(
-        "C26",
-        "no work is requested",
-        _unasked,
-        _no_request_advise,
-        lambda _claim: Level.STRONG,
-        culprit="end",
-        fault=False,
-        kind=DiagnosisKind.UNASKED,
-        family="U",
-        rank=20,
-    )
+UNASKED = Cause(
+    "C26",
+    "no work is requested",
+    _unasked,
+    lambda _claim: (),
+    lambda _claim: Level.STRONG,
+    culprit="end",
+    fault=False,
+    kind=DiagnosisKind.UNASKED,
+    family="U",
+    rank=20,
 )
 
 # C32: the submitting thread sleeps by itself, once before it gives the GPU its next work.
@@ -251,15 +237,13 @@ def _own_sleep_advise(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-SLEEPS = register(
-    Cause(
-        "C32",
-        "sleeps in the loop",
-        _sleeps,
-        _own_sleep_advise,
-        culprit="waiter",
-        kind=DiagnosisKind.HOST,
-        family="H",
-        rank=25,
-    )
+SLEEPS = Cause(
+    "C32",
+    "sleeps in the loop",
+    _sleeps,
+    _own_sleep_advise,
+    culprit="waiter",
+    kind=DiagnosisKind.HOST,
+    family="H",
+    rank=25,
 )

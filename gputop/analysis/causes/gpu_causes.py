@@ -14,7 +14,6 @@ from gputop.analysis.causes.cause import (
     CauseMatch,
     assessed,
     placed,
-    register,
     usual_api,
     usual_line,
     within,
@@ -124,12 +123,10 @@ def _slow(
     )
 
 
-THROTTLED = register(
-    Cause(
-        "C24",
-        "the GPU's clocks are throttled",
-        assess=slow_clocks,
-    )
+THROTTLED = Cause(
+    "C24",
+    "the GPU's clocks are throttled",
+    assess=slow_clocks,
 )
 
 # C25: other processes have work on the same GPU.
@@ -218,13 +215,11 @@ def _shared(
     )
 
 
-CONTENTION = register(
-    Cause(
-        "C25",
-        "the GPU is shared with other processes",
-        assess=contention,
-        kind=DiagnosisKind.SHARED,
-    )
+CONTENTION = Cause(
+    "C25",
+    "the GPU is shared with other processes",
+    assess=contention,
+    kind=DiagnosisKind.SHARED,
 )
 
 # C20: the GPU is idle while the host allocates or frees device memory.
@@ -268,19 +263,17 @@ def _advise_device(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-DEVICE_MEMORY = register(
-    Cause(
-        "C20",
-        TITLE,
-        _device_memory,
-        _advise_device,
-        calls_go=frozenset({"inside"}),
-        titled=lambda claim: EMPTIED if _emptied(claim) else TITLE,
-        culprit="inside",
-        kind=DiagnosisKind.SYNC,
-        family="A",
-        rank=60,
-    )
+DEVICE_MEMORY = Cause(
+    "C20",
+    TITLE,
+    _device_memory,
+    _advise_device,
+    calls_go=frozenset({"inside"}),
+    titled=lambda claim: EMPTIED if _emptied(claim) else TITLE,
+    culprit="inside",
+    kind=DiagnosisKind.SYNC,
+    family="A",
+    rank=60,
 )
 
 # C21: the GPU is idle while the host page-locks memory.
@@ -298,17 +291,15 @@ def _advise_host(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-HOST_MEMORY = register(
-    Cause(
-        "C21",
-        "host memory pinned in the loop",
-        _host_memory,
-        _advise_host,
-        culprit="inside",
-        kind=DiagnosisKind.SYNC,
-        family="A",
-        rank=70,
-    )
+HOST_MEMORY = Cause(
+    "C21",
+    "host memory pinned in the loop",
+    _host_memory,
+    _advise_host,
+    culprit="inside",
+    kind=DiagnosisKind.SYNC,
+    family="A",
+    rank=70,
 )
 
 # C22: the GPU is idle while the host builds graphs or loads code.
@@ -325,15 +316,13 @@ def _advise_graphs(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-GRAPHS = register(
-    Cause(
-        "C22",
-        "CUDA graphs built or code loaded in the loop",
-        _graphs,
-        _advise_graphs,
-        culprit="inside",
-        kind=DiagnosisKind.LAUNCH,
-        family="A",
-        rank=80,
-    )
+GRAPHS = Cause(
+    "C22",
+    "CUDA graphs built or code loaded in the loop",
+    _graphs,
+    _advise_graphs,
+    culprit="inside",
+    kind=DiagnosisKind.LAUNCH,
+    family="A",
+    rank=80,
 )

@@ -13,7 +13,6 @@ from gputop.analysis.causes.cause import (
     assessed,
     occupants,
     placed,
-    register,
     usual_api,
     usual_line,
     within,
@@ -110,18 +109,16 @@ def _advise_preempted(claim: CauseMatch) -> tuple[str, ...]:
     return (advice,)
 
 
-PREEMPTED = register(
-    Cause(
-        "C13",
-        "the submitting thread is starved of CPU",
-        _preempted,
-        _advise_preempted,
-        titled=_title,
-        at=_line,
-        kind=DiagnosisKind.CPU,
-        family="P",
-        rank=50,
-    )
+PREEMPTED = Cause(
+    "C13",
+    "the submitting thread is starved of CPU",
+    _preempted,
+    _advise_preempted,
+    titled=_title,
+    at=_line,
+    kind=DiagnosisKind.CPU,
+    family="P",
+    rank=50,
 )
 
 # C14: the CPU quota of the cgroup is used up.
@@ -138,16 +135,14 @@ def _advise_throttled(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-THROTTLE = register(
-    Cause(
-        "C14",
-        "throttled: the CPU quota of the cgroup is used up",
-        _throttled,
-        _advise_throttled,
-        kind=DiagnosisKind.CPU,
-        family="P",
-        rank=10,
-    )
+THROTTLE = Cause(
+    "C14",
+    "throttled: the CPU quota of the cgroup is used up",
+    _throttled,
+    _advise_throttled,
+    kind=DiagnosisKind.CPU,
+    family="P",
+    rank=10,
 )
 
 # C15: a wait for the GPU returns after the GPU is done.
@@ -219,17 +214,15 @@ def _advise_late(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-LATE_RETURN = register(
-    Cause(
-        "C15",
-        "late wakeup after a sync",
-        _late_return,
-        _advise_late,
-        assess=late_spins,
-        kind=DiagnosisKind.CPU,
-        family="P",
-        rank=40,
-    )
+LATE_RETURN = Cause(
+    "C15",
+    "late wakeup after a sync",
+    _late_return,
+    _advise_late,
+    assess=late_spins,
+    kind=DiagnosisKind.CPU,
+    family="P",
+    rank=40,
 )
 
 # C16: another thread of the process holds a lock that the submitting thread waits for.
@@ -340,21 +333,19 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     return ("hold the lock for a shorter time: work and wait outside of it, or use a lock for each part",)
 
 
-LOCK = register(
-    Cause(
-        "C16",
-        "waits for a lock of its process",
-        _lock,
-        _advise,
-        # by its address and its 5 ms, or by who waits for it in turn: a pair of events may look the same
-        lambda _claim: Level.STRONG,
-        culprit="end",
-        titled=_lock_title,
-        told=_told,
-        kind=DiagnosisKind.HOST,
-        family="L",
-        rank=24,
-    )
+LOCK = Cause(
+    "C16",
+    "waits for a lock of its process",
+    _lock,
+    _advise,
+    # by its address and its 5 ms, or by who waits for it in turn: a pair of events may look the same
+    lambda _claim: Level.STRONG,
+    culprit="end",
+    titled=_lock_title,
+    told=_told,
+    kind=DiagnosisKind.HOST,
+    family="L",
+    rank=24,
 )
 
 # C17: the submitting thread stalls on page faults or on its address space.
@@ -364,23 +355,17 @@ def _memory(scene: AttributionContext, free: Mask) -> Mask:
     return free & scene.own & scene.waits(Wait.FAULT, Wait.MEMORY) & scene.inside(Group.OTHER)
 
 
-def _advise_memory(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
+MEMORY = Cause(
+    "C17",
+    "the submitting thread stalls on page faults",
+    _memory,
+    lambda _claim: (
         "it waits for pages, or for other threads that change the address space (mmap, munmap, free of large "
         "blocks): load files before the loop, reuse buffers, MALLOC_TRIM_THRESHOLD_, mlock",
-    )
-
-
-MEMORY = register(
-    Cause(
-        "C17",
-        "the submitting thread stalls on page faults",
-        _memory,
-        _advise_memory,
-        culprit="waiter",
-        family="K",
-        rank=150,
-    )
+    ),
+    culprit="waiter",
+    family="K",
+    rank=150,
 )
 
 # C28: between two launches the submitting thread does a millisecond and more of other work.
@@ -472,20 +457,18 @@ def _other_work_advise(claim: CauseMatch) -> tuple[str, ...]:
     return (advice,)
 
 
-OTHER_WORK = register(
-    Cause(
-        "C28",
-        "host work between launches",
-        _other_work,
-        _other_work_advise,
-        _level_of_other_work,
-        culprit="refilled_by",
-        titled=_other_work_title,
-        told=_other_work_told,
-        # what is long once in such a loop is no recurring stall
-        beside=frozenset({"C01", "C03", "C06", "C27"}),
-        kind=DiagnosisKind.HOST,
-        family="H",
-        rank=195,
-    )
+OTHER_WORK = Cause(
+    "C28",
+    "host work between launches",
+    _other_work,
+    _other_work_advise,
+    _level_of_other_work,
+    culprit="refilled_by",
+    titled=_other_work_title,
+    told=_other_work_told,
+    # what is long once in such a loop is no recurring stall
+    beside=frozenset({"C01", "C03", "C06", "C27"}),
+    kind=DiagnosisKind.HOST,
+    family="H",
+    rank=195,
 )

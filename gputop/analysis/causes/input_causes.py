@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Level
-from gputop.analysis.causes.cause import Cause, CauseMatch, register
+from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.drains import read_between
 from gputop.analysis.causes.launch_sites import long_work, own_work
 from gputop.analysis.chains.attribution_context import BIG_COPY, SCALAR_BYTES, AttributionContext
@@ -101,19 +101,17 @@ def _advise_computing(claim: CauseMatch) -> tuple[str, ...]:
     return tuple(advice)
 
 
-COMPUTING = register(
-    Cause(
-        "C08",
-        "DataLoader is CPU-bound",
-        _computing,
-        _advise_computing,
-        more=_cpu_taken,
-        culprit="end",
-        crowded=True,
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=130,
-    )
+COMPUTING = Cause(
+    "C08",
+    "DataLoader is CPU-bound",
+    _computing,
+    _advise_computing,
+    more=_cpu_taken,
+    culprit="end",
+    crowded=True,
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=130,
 )
 
 # C09: the workers of the loader wait for a CPU.
@@ -133,17 +131,15 @@ def _advise_starved(claim: CauseMatch) -> tuple[str, ...]:
     return tuple(advice)
 
 
-STARVED = register(
-    Cause(
-        "C09",
-        "DataLoader is starved of CPU",
-        _starved,
-        _advise_starved,
-        culprit="end",
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=120,
-    )
+STARVED = Cause(
+    "C09",
+    "DataLoader is starved of CPU",
+    _starved,
+    _advise_starved,
+    culprit="end",
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=120,
 )
 
 # C10: the workers of the loader wait for the disk.
@@ -153,24 +149,18 @@ def _on_disk(scene: AttributionContext, free: Mask) -> Mask:
     return free & of_loader(scene) & scene.waits(Wait.DISK, Wait.READ)
 
 
-def _advise_disk(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
+ON_DISK = Cause(
+    "C10",
+    "DataLoader waits for the disk",
+    _on_disk,
+    lambda _claim: (
         "the workers wait for the disk: keep the data in memory, read larger pieces, or prefetch more "
         "(prefetch_factor, more workers: they wait, they do not compute)",
-    )
-
-
-ON_DISK = register(
-    Cause(
-        "C10",
-        "DataLoader waits for the disk",
-        _on_disk,
-        _advise_disk,
-        culprit="end",
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=100,
-    )
+    ),
+    culprit="end",
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=100,
 )
 
 # C11: the workers of the loader stall on page faults.
@@ -186,25 +176,19 @@ def _fault_level(claim: CauseMatch) -> Level:
     return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
 
 
-def _advise_faults(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
+FAULTS = Cause(
+    "C11",
+    "DataLoader stalls on page faults",
+    _faults,
+    lambda _claim: (
         "the workers touch fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
         "transparent huge pages; files that are mapped: read them once before, or keep them in memory",
-    )
-
-
-FAULTS = register(
-    Cause(
-        "C11",
-        "DataLoader stalls on page faults",
-        _faults,
-        _advise_faults,
-        _fault_level,
-        culprit="end",
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=110,
-    )
+    ),
+    _fault_level,
+    culprit="end",
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=110,
 )
 
 # C12: the submitting thread prepares the input itself.
@@ -312,41 +296,33 @@ WITH_WORKERS = "input unpacked on the main thread"
 WITHOUT_WORKERS = "input prepared on the main thread (`num_workers=0`)"
 
 
-PREPARED = register(
-    Cause(
-        "C12",
-        "input prepared on the main thread",
-        _prepared,
-        _advise_prepared,
-        culprit="refilled_by",
-        titled=_title_of_prepared,
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=190,
-    )
+PREPARED = Cause(
+    "C12",
+    "input prepared on the main thread",
+    _prepared,
+    _advise_prepared,
+    culprit="refilled_by",
+    titled=_title_of_prepared,
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=190,
 )
 
 # C49: the thread that launches waits for the DataLoader's workers; the file does not tell what these do.
 
 
-def _advise(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
+LATE_WORKERS = Cause(
+    "C49",
+    "input is not ready: the DataLoader's workers are slower than the GPU",
+    advice=lambda _claim: (
         "the workers are slower than the GPU: more of them (num_workers), whole batches (__getitems__), "
         "cheaper or fewer transforms, or transforms on the GPU",
         "gputop record -- python train.py tells what the workers do: compute, read from a disk, wait for "
         "a CPU",
-    )
-
-
-LATE_WORKERS = register(
-    Cause(
-        "C49",
-        "input is not ready: the DataLoader's workers are slower than the GPU",
-        advice=_advise,
-        level=lambda _claim: Level.STRONG,
-        culprit="refilled_by",
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=320,
-    )
+    ),
+    level=lambda _claim: Level.STRONG,
+    culprit="refilled_by",
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=320,
 )

@@ -16,7 +16,6 @@ from gputop.analysis.causes.cause import (
     CauseMatch,
     assessed,
     placed,
-    register,
     usual_api,
     usual_line,
     within,
@@ -233,22 +232,20 @@ def _told(claim: CauseMatch) -> tuple[str, ...]:
     return (f"{share} % of it is lost between launches at {place.line.text()}", *_kernels(claim))
 
 
-LAUNCHES = register(
-    Cause(
-        "C06",
-        "CPU overhead between launches",
-        _launches,
-        _advise_launches,
-        lambda _claim: Level.STRONG,
-        assess=launch_bound,
-        culprit="refilled_by",
-        at=_line,
-        told=_told,
-        kind=DiagnosisKind.LAUNCH,
-        short="launch",
-        family="H",
-        rank=240,
-    )
+LAUNCHES = Cause(
+    "C06",
+    "CPU overhead between launches",
+    _launches,
+    _advise_launches,
+    lambda _claim: Level.STRONG,
+    assess=launch_bound,
+    culprit="refilled_by",
+    at=_line,
+    told=_told,
+    kind=DiagnosisKind.LAUNCH,
+    short="launch",
+    family="H",
+    rank=240,
 )
 
 # C50: kernels that were queued in time follow each other with microseconds between them: the GPU's own
@@ -263,16 +260,14 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-BETWEEN_KERNELS = register(
-    Cause(
-        "C50",
-        "the GPU's own time between queued kernels",
-        advice=_advise,
-        culprit="refilled_by",
-        kind=DiagnosisKind.LAUNCH,
-        family="H",
-        rank=330,
-    )
+BETWEEN_KERNELS = Cause(
+    "C50",
+    "the GPU's own time between queued kernels",
+    advice=_advise,
+    culprit="refilled_by",
+    kind=DiagnosisKind.LAUNCH,
+    family="H",
+    rank=330,
 )
 
 # C48: the GPU stood still although its next work had been launched: it waited for an event or a rank.
@@ -282,13 +277,6 @@ PART = 0.1  # of the time, for what came before or after to be worth a word
 COLLECTIVE = re.compile(
     r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
-
-
-def _queued_advise(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        "the launching thread is not to blame: look at what the stream waits for (cudaStreamWaitEvent, a "
-        "copy or a host function before it, another rank, another GPU)",
-    )
 
 
 def _queued_told(claim: CauseMatch) -> tuple[str, ...]:
@@ -337,17 +325,18 @@ def _words(
     )
 
 
-QUEUED = register(
-    Cause(
-        "C48",
-        "queued work did not start",
-        advice=_queued_advise,
-        culprit="refilled_by",
-        told=_queued_told,
-        kind=DiagnosisKind.QUEUE,
-        family="C",
-        rank=310,
-    )
+QUEUED = Cause(
+    "C48",
+    "queued work did not start",
+    advice=lambda _claim: (
+        "the launching thread is not to blame: look at what the stream waits for (cudaStreamWaitEvent, a "
+        "copy or a host function before it, another rank, another GPU)",
+    ),
+    culprit="refilled_by",
+    told=_queued_told,
+    kind=DiagnosisKind.QUEUE,
+    family="C",
+    rank=310,
 )
 
 # C34: code is compiled in the loop, again and again: torch.compile, Triton, Numba, CuPy.
@@ -409,16 +398,14 @@ def _compiling_advise(claim: CauseMatch) -> tuple[str, ...]:
     return (f"code is compiled {claim.per_step()} while the GPU waits: {_by(claim)[1]}",)
 
 
-COMPILING = register(
-    Cause(
-        "C34",
-        "compiles in the loop",
-        _compiling,
-        _compiling_advise,
-        culprit="refilled_by",
-        titled=_title,
-        kind=DiagnosisKind.HOST,
-        family="A",
-        rank=17,
-    )
+COMPILING = Cause(
+    "C34",
+    "compiles in the loop",
+    _compiling,
+    _compiling_advise,
+    culprit="refilled_by",
+    titled=_title,
+    kind=DiagnosisKind.HOST,
+    family="A",
+    rank=17,
 )

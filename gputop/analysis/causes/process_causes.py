@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Level
-from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of, occupants_of, register
+from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of, occupants_of
 from gputop.analysis.chains.attribution_context import AttributionContext, in_loader
 from gputop.analysis.chains.call_forms import by_loader, by_start, how_often
 from gputop.analysis.chains.chain import State
@@ -172,48 +172,42 @@ def _told(claim: CauseMatch) -> tuple[str, ...]:
     return ("which thread it polls for is inferred: that one works meanwhile, and stops when the poll ends",)
 
 
-WORKS = register(
-    Cause(
-        "C29",
-        "waits for another thread or process",
-        _works,
-        _advise,
-        level_of_chain,
-        culprit="end",
-        titled=_title,
-        told=_told,
-        kind=DiagnosisKind.HOST,
-        family="H",
-        rank=132,
-    )
+WORKS = Cause(
+    "C29",
+    "waits for another thread or process",
+    _works,
+    _advise,
+    level_of_chain,
+    culprit="end",
+    titled=_title,
+    told=_told,
+    kind=DiagnosisKind.HOST,
+    family="H",
+    rank=132,
 )
-DISK = register(
-    Cause(
-        "C30",
-        "waits for another thread or process, which waits for the disk",
-        _disk,
-        _advise_disk,
-        level_of_chain,
-        culprit="end",
-        titled=_title_disk,
-        kind=DiagnosisKind.HOST,
-        family="K",
-        rank=131,
-    )
+DISK = Cause(
+    "C30",
+    "waits for another thread or process, which waits for the disk",
+    _disk,
+    _advise_disk,
+    level_of_chain,
+    culprit="end",
+    titled=_title_disk,
+    kind=DiagnosisKind.HOST,
+    family="K",
+    rank=131,
 )
-ASLEEP = register(
-    Cause(
-        "C31",
-        "waits for another thread or process, which sleeps",
-        _asleep,
-        _advise_asleep,
-        level_of_chain,
-        culprit="end",
-        titled=_title_asleep,
-        kind=DiagnosisKind.HOST,
-        family="H",
-        rank=133,
-    )
+ASLEEP = Cause(
+    "C31",
+    "waits for another thread or process, which sleeps",
+    _asleep,
+    _advise_asleep,
+    level_of_chain,
+    culprit="end",
+    titled=_title_asleep,
+    kind=DiagnosisKind.HOST,
+    family="H",
+    rank=133,
 )
 
 # C33 and C37: processes are started in the loop, and the GPU waits until they are ready or done.
@@ -283,44 +277,36 @@ def _started_processes_advise(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-def _advise_workers(_claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        "each epoch starts the workers again, which import and load before their first batch: "
-        "persistent_workers=True keeps them",
-        "or let one loader go through several epochs, by a sampler that repeats",
-    )
-
-
 def _started_processes_told(claim: CauseMatch) -> tuple[str, ...]:
     births = births_in_gaps(claim.scene)
     count = int(births.count[claim.gaps].sum())
     return (f"{count} processes were born in {len(claim.gaps)} gaps, {_at_a_time(claim)} at a time",)
 
 
-WORKERS = register(
-    Cause(
-        "C33",
-        "DataLoader workers are started anew every epoch",
-        _workers,
-        _advise_workers,
-        culprit="waiter",
-        told=_started_processes_told,
-        kind=DiagnosisKind.INPUT,
-        family="D",
-        rank=16,
-    )
+WORKERS = Cause(
+    "C33",
+    "DataLoader workers are started anew every epoch",
+    _workers,
+    lambda _claim: (
+        "each epoch starts the workers again, which import and load before their first batch: "
+        "persistent_workers=True keeps them",
+        "or let one loader go through several epochs, by a sampler that repeats",
+    ),
+    culprit="waiter",
+    told=_started_processes_told,
+    kind=DiagnosisKind.INPUT,
+    family="D",
+    rank=16,
 )
-STARTED = register(
-    Cause(
-        "C37",
-        "processes are started in the loop",
-        _starting,
-        _started_processes_advise,
-        culprit="waiter",
-        titled=_started_processes_title,
-        told=_started_processes_told,
-        kind=DiagnosisKind.HOST,
-        family="H",
-        rank=18,
-    )
+STARTED = Cause(
+    "C37",
+    "processes are started in the loop",
+    _starting,
+    _started_processes_advise,
+    culprit="waiter",
+    titled=_started_processes_title,
+    told=_started_processes_told,
+    kind=DiagnosisKind.HOST,
+    family="H",
+    rank=18,
 )

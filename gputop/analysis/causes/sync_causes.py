@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Level
-from gputop.analysis.causes.cause import Cause, CauseMatch, bursts, register
+from gputop.analysis.causes.cause import Cause, CauseMatch, bursts
 from gputop.analysis.causes.drains import (
     MANY_READS,
     Drain,
@@ -31,19 +31,17 @@ def _scalar(scene: AttributionContext, free: Mask) -> Mask:
     return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
 
 
-SCALAR = register(
-    Cause(
-        "C01",
-        "`.item()` every step",
-        _scalar,
-        advise_read,
-        overlaps=True,
-        calls_go=frozenset({"reads"}),
-        titled=title_of_read,
-        kind=DiagnosisKind.SYNC,
-        family="S",
-        rank=200,
-    )
+SCALAR = Cause(
+    "C01",
+    "`.item()` every step",
+    _scalar,
+    advise_read,
+    overlaps=True,
+    calls_go=frozenset({"reads"}),
+    titled=title_of_read,
+    kind=DiagnosisKind.SYNC,
+    family="S",
+    rank=200,
 )
 
 # C02: the host reads a tensor back, then works while the GPU is idle.
@@ -53,18 +51,16 @@ def _tensor(scene: AttributionContext, free: Mask) -> Mask:
     return free & own_work(scene) & (read_between(scene)[scene.segments.gap] > SCALAR_BYTES)
 
 
-TENSOR = register(
-    Cause(
-        "C02",
-        "device-to-host read every step (`.cpu()`, `.numpy()`)",
-        _tensor,
-        advise_read,
-        calls_go=frozenset({"reads", "sends"}),
-        titled=title_of_read,
-        kind=DiagnosisKind.SYNC,
-        family="S",
-        rank=210,
-    )
+TENSOR = Cause(
+    "C02",
+    "device-to-host read every step (`.cpu()`, `.numpy()`)",
+    _tensor,
+    advise_read,
+    calls_go=frozenset({"reads", "sends"}),
+    titled=title_of_read,
+    kind=DiagnosisKind.SYNC,
+    family="S",
+    rank=210,
 )
 
 # C03: the host waits for the GPU by an explicit call, then works while it is idle.
@@ -83,20 +79,18 @@ def _sync(claim: CauseMatch) -> tuple[Form, Pattern]:
     return form_of_sync(pattern), pattern
 
 
-EXPLICIT = register(
-    Cause(
-        "C03",
-        "explicit synchronisation every step",
-        _explicit,
-        lambda claim: advice_for(claim, *_sync(claim)),
-        overlaps=True,
-        between=False,  # who waits to time layers still runs them
-        calls_go=frozenset({"reads"}),
-        titled=lambda claim: title_for(claim, *_sync(claim)),
-        kind=DiagnosisKind.SYNC,
-        family="S",
-        rank=230,
-    )
+EXPLICIT = Cause(
+    "C03",
+    "explicit synchronisation every step",
+    _explicit,
+    lambda claim: advice_for(claim, *_sync(claim)),
+    overlaps=True,
+    between=False,  # who waits to time layers still runs them
+    calls_go=frozenset({"reads"}),
+    titled=lambda claim: title_for(claim, *_sync(claim)),
+    kind=DiagnosisKind.SYNC,
+    family="S",
+    rank=230,
 )
 
 # C07: a tensor is printed, or read element by element.
@@ -159,18 +153,16 @@ def _advise_print(claim: CauseMatch) -> tuple[str, ...]:
     return advice_of(form, size="", times=claim.per_step(), torch=claim.torch)
 
 
-PRINTS = register(
-    Cause(
-        "C07",
-        "tensor printed or read element by element",
-        _prints,
-        _advise_print,
-        calls_go=frozenset({"reads"}),
-        titled=_title_of_print,
-        kind=DiagnosisKind.SYNC,
-        family="S",
-        rank=160,
-    )
+PRINTS = Cause(
+    "C07",
+    "tensor printed or read element by element",
+    _prints,
+    _advise_print,
+    calls_go=frozenset({"reads"}),
+    titled=_title_of_print,
+    kind=DiagnosisKind.SYNC,
+    family="S",
+    rank=160,
 )
 
 # C36: autograd's anomaly mode checks every gradient, and the host waits for each answer.
@@ -282,20 +274,18 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-ANOMALY = register(
-    Cause(
-        "C36",
-        "autograd's anomaly mode checks each gradient",
-        _checks,
-        _advise,
-        lambda _claim: Level.PROVED,
-        overlaps=True,
-        works=_stacks,
-        calls_go=frozenset({"reads"}),
-        between=False,  # the backward pass itself
-        gone=_checking,
-        kind=DiagnosisKind.SYNC,
-        family="S",
-        rank=156,
-    )
+ANOMALY = Cause(
+    "C36",
+    "autograd's anomaly mode checks each gradient",
+    _checks,
+    _advise,
+    lambda _claim: Level.PROVED,
+    overlaps=True,
+    works=_stacks,
+    calls_go=frozenset({"reads"}),
+    between=False,  # the backward pass itself
+    gone=_checking,
+    kind=DiagnosisKind.SYNC,
+    family="S",
+    rank=156,
 )
