@@ -136,7 +136,13 @@ FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less
 
 
 class ExplainSchedule:
-    """Says when the next whole explanation is due."""
+    """Says when the next whole explanation is due.
+
+    Attributes:
+        slower: How many times less often than usual.
+    """
+
+    slower = 1
 
     def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:
         self._share, self._longest_s = share, longest_s
@@ -145,7 +151,7 @@ class ExplainSchedule:
     @property
     def due(self) -> bool:
         """Whether enough time has passed."""
-        return time.monotonic() >= self._began + self._wait_s
+        return time.monotonic() >= self._began + self.slower * self._wait_s
 
     @property
     def due_at_once(self) -> bool:
@@ -167,7 +173,13 @@ class ExplainSchedule:
 
 
 class Looks:
-    """Says when the next look at the newest time is due: as often as it can, and once a second at least."""
+    """Says when the next look at the newest time is due: as often as it can, and once a second at least.
+
+    Attributes:
+        slower: How many times less often than usual.
+    """
+
+    slower = 1
 
     def __init__(self) -> None:
         self._due = 0.0
@@ -181,5 +193,5 @@ class Looks:
         """Looks; the next is due the later, the more this one costs."""
         began, cpu = time.monotonic(), time.thread_time()
         verdict = fresh.look(window)
-        self._due = began + min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)
+        self._due = began + self.slower * min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)
         return verdict

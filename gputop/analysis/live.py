@@ -105,6 +105,15 @@ class LiveExplainer:
             self._wake.set()
 
     @property
+    def slower(self) -> int:
+        """How many times less often than usual it explains and looks."""
+        return self._pace.slower
+
+    @slower.setter
+    def slower(self, times: int) -> None:
+        self._pace.slower = self._looks.slower = times
+
+    @property
     def verdict(self) -> Verdict | None:
         """The newest explanation."""
         return self._verdict

@@ -92,6 +92,7 @@ class LiveFeed:
         self._anew_ns = 0
         self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
         self._explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
+        self._slower = 1
         self.recorder = recorder or Recorder(History(source.header))
         self._history = self.recorder.history
         self.transport = Rewind(
@@ -134,6 +135,10 @@ class LiveFeed:
         if isinstance(item, Sample) and marked:
             self._landmarks.take_mark(item)
 
+    def ease(self, slower: int) -> None:
+        """Has the explanation brought up to date so many times less often."""
+        self._slower = self._explainer.slower = slower
+
     def _explain_anew(self, now_ns: int) -> None:
         if now_ns - self._anew_ns < EXPLAINED_NS:
             return  # what made it stop may still be there; it says so meanwhile
@@ -141,6 +146,7 @@ class LiveFeed:
         self._explainer = begun_anew(
             self._explainer, self._source.header, self._history, self._landmarks.take_verdict
         )
+        self._explainer.slower = self._slower
 
     def _told(self, frame: Frame) -> Frame:
         """The frame, beside it what is wrong with the history and the explanation."""

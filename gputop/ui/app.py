@@ -86,6 +86,7 @@ class GputopApp(Host):
         *,
         native_log: NativeLog | None = None,
         seen: Callable[[], None] = lambda: None,
+        ease: Callable[[int], None] = lambda slower: None,
     ) -> None:
         """Make the program.
 
@@ -94,6 +95,7 @@ class GputopApp(Host):
             asked: What the screen is to be.
             native_log: What native libraries wrote to the terminal's descriptors.
             seen: Called once the first frame is on the screen.
+            ease: Has WHY brought up to date so many times less often.
         """
         self.preferences = asked.preferences
         self.color_system = color_system_of(os.environ)
@@ -121,7 +123,10 @@ class GputopApp(Host):
         self._native_log = native_log
         self._log_index = 0
         self._seen = seen
+        self._ease = ease
+        self._next_draw_s = 0.0
         self._shown_number: int | None = None
+        self._unseen = False  # there is something new that was not drawn
         self._chrome: tuple[Any, ...] = ()
         self._summarised = False
 
@@ -203,10 +208,21 @@ class GputopApp(Host):
             view.runs.take(*seen)
             self._summarise()
         self._alert(seen)
-        fresh = view.settle() or fresh
-        if fresh or chrome != self._chrome:
-            self._chrome = chrome
+        self._unseen = view.settle() or fresh or chrome != self._chrome or self._unseen
+        self._chrome = chrome
+        if view.own_cost.take(view.clock(), time.process_time()):
+            self._ease(view.own_cost.slower)
+        if self._unseen and self._draws_now():
             self.show()
+
+    def _draws_now(self) -> bool:
+        """Whether a frame is drawn: each one, but for a screen of the present that is over its budget."""
+        now_s, slower = self.view.clock(), self.view.own_cost.slower
+        if self.view.live and slower > 1 and now_s < self._next_draw_s:
+            return False
+        # half a frame early: the clock of frames is not this one
+        self._next_draw_s = now_s + (slower - 0.5) / self._rate_hz
+        return True
 
     def _summarise(self) -> None:
         """Open the summary once the started command has ended, unless another page is being read."""
@@ -290,6 +306,7 @@ class GputopApp(Host):
 
     def show(self) -> None:
         """All panes in sight look at the view again: those of the screen, and of those below a question."""
+        self._unseen = False
         for screen in reversed(self.screen_stack):
             if isinstance(screen, PaneScreen) and screen.is_mounted:
                 screen.show()

@@ -304,7 +304,8 @@ class ProblemsPage(Page):
     def lines(self, width: int) -> Sequence[Line]:
         """All of them in full."""
         view = self.view
-        return pages.problems_page(view.told, view.failure, width, view.glyphs)
+        reduced = view.own_cost.sentence(view.frame.rate_hz) if view.frame else ""
+        return pages.problems_page(view.told, view.failure, width, view.glyphs, reduced)
 
 
 class HelpPage(Page):

@@ -26,8 +26,6 @@ SHOWN_LINES = 20
 _LATER = (
     "gputop.ui.page_screens",
     "gputop.ui.model.process.reported",
-    "gputop.ui.model.process.reported",
-    "gputop.ui.model.process.reported",
     "gputop.ui.exports",
     "gputop.engine.frame_json",
     "gputop.analysis.answer.report_output",
@@ -36,13 +34,20 @@ _LATER = (
 )
 
 
-def run_app(feed: Feed, asked: Asked = USUAL, *, seen: Callable[[], None] = lambda: None) -> int:
+def run_app(
+    feed: Feed,
+    asked: Asked = USUAL,
+    *,
+    seen: Callable[[], None] = lambda: None,
+    ease: Callable[[int], None] = lambda slower: None,
+) -> int:
     """Show the screen until the user quits.
 
     Args:
         feed: Where frames come from.
         asked: What the screen is to be.
         seen: Called once the first frame is on the screen: what that does not need begins here.
+        ease: Has WHY brought up to date so many times less often: gputop is over its budget.
 
     Returns:
         The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
@@ -61,7 +66,7 @@ def run_app(feed: Feed, asked: Asked = USUAL, *, seen: Callable[[], None] = lamb
     thresholds = gc.get_threshold()
     before = {number: signal.getsignal(number) for number in ENDING}
     with TerminalGuard(), log:
-        app = GputopApp(feed, asked, native_log=log, seen=partial(_begin, seen))
+        app = GputopApp(feed, asked, native_log=log, seen=partial(_begin, seen), ease=ease)
         try:
             status = app.run()
         except KeyboardInterrupt:

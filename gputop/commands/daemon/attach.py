@@ -118,7 +118,7 @@ def _screen(options: argparse.Namespace) -> int:
                 filter=filter_text(options),
                 gpus=shown_gpus(options),
             )
-            return run_app(feed, asked)
+            return run_app(feed, asked, ease=feed.ease)
     except Interrupted as interrupt:
         return interrupt.status
     finally:

@@ -263,7 +263,7 @@ def _screen(options: argparse.Namespace) -> int:
                 filter=filter_text(options),
                 gpus=shown_gpus(options),
             )
-            status = run_app(feed, asked)
+            status = run_app(feed, asked, ease=feed.ease)
     except Interrupted as interrupt:
         status = interrupt.status
     finally:

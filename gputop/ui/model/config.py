@@ -16,6 +16,7 @@ from typing import Any
 
 from gputop.format import clip
 from gputop.playback.alerts import MOST_RULES, Rule, RuleError, parse
+from gputop.ui.model.own_cost import BUDGET_PERCENT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,7 +25,9 @@ else:
 
 MOST_BYTES = 65_536
 _MOST_SHOWN = 60  # characters of a value
+SETTINGS = ("rate", "theme", "glyphs", "hide", "tree", "group", "columns", "alerts", "budget")
 RATES_HZ = (0.5, 20.0)
+BUDGETS_PERCENT = (0.0, 1_000.0)
 THEMES = ("dark", "light", "contrast", "terminal", "mono")
 GLYPHS = ("unicode", "ascii")
 GROUPS = ("user", "container", "pod", "job", "rank", "gpu")  # what processes can be grouped by
@@ -43,6 +46,7 @@ class Preferences:
         group: What processes are grouped by at first, "" for nothing.
         columns: By table, the keys of its columns in their order.
         alerts: Rules, as ``--alert`` takes them.
+        budget_percent: Of one CPU, above which a live screen is drawn less often; 0: never.
         path: The file it comes from, or would come from.
         problems: What of the file was not understood, in sentences.
     """
@@ -55,6 +59,7 @@ class Preferences:
     group: str = ""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alerts: tuple[Rule, ...] = ()
+    budget_percent: float = BUDGET_PERCENT
     path: str = ""
     problems: tuple[str, ...] = ()
 
@@ -188,8 +193,9 @@ class _Reading:
         self._problems: list[str] = []
 
     def preferences(self, values: Mapping[str, Any]) -> Preferences:
+        budget = self._number("budget", values.get("budget"), BUDGETS_PERCENT)
         made = Preferences(
-            rate_hz=self._rate(values.get("rate")),
+            rate_hz=self._number("rate", values.get("rate"), RATES_HZ),
             theme=self._one_of("theme", values.get("theme"), THEMES),
             glyphs=self._one_of("glyphs", values.get("glyphs"), GLYPHS),
             hide=self._some_of("hide", values.get("hide"), self._panes),
@@ -197,10 +203,11 @@ class _Reading:
             group=self._one_of("group", values.get("group"), GROUPS),
             columns=self._columns(values.get("columns")),
             alerts=self._rules(values.get("alerts")),
+            budget_percent=BUDGET_PERCENT if budget is None else budget,
             path=str(self._path),
         )
         for key in values:
-            if key not in ("rate", "theme", "glyphs", "hide", "tree", "group", "columns", "alerts"):
+            if key not in SETTINGS:
                 self._say(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
             self._say("hide: at least one pane must stay")
@@ -210,13 +217,13 @@ class _Reading:
     def _say(self, text: str) -> None:
         self._problems.append(f"{self._path}: {text} (docs/screen.md)")
 
-    def _rate(self, value: Any) -> float | None:
-        low, high = RATES_HZ
+    def _number(self, key: str, value: Any, bounds: tuple[float, float]) -> float | None:
+        low, high = bounds
         if value is None:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
-        self._say(f"rate = {_shown(value)}: it must be a number from {low:g} to {high:g}")
+        self._say(f"{key} = {_shown(value)}: it must be a number from {low:g} to {high:g}")
         return None
 
     def _flag(self, key: str, value: Any) -> bool:

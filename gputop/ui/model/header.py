@@ -37,6 +37,7 @@ class Status:
     native_lines: int = 0
     frozen: bool = False
     hidden: int = 0  # panes
+    reduced: str = ""  # what is left out to keep gputop's own cost within its budget
 
 
 def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
@@ -74,6 +75,8 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
         [(f"{frame.rate_hz:g}Hz", "dim")],
         [("gputop ", "dim"), (f"{frame.own_cpu_percent:.1f}%", "")],
     ]
+    if status.reduced:
+        facts.append([(f"{glyphs.warning} {status.reduced}", "warn")])
     if status.frozen:
         facts.append([("order frozen [o]", "chrome")])
     if status.hidden:

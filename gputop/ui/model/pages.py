@@ -97,7 +97,9 @@ def _entry(name: str, text: str, column: int, width: int, token: str) -> list[Li
     return [first, *(((" " * (column + 3) + line, ""),) for line in lines[1:])]
 
 
-def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs) -> list[Line]:
+def problems_page(
+    frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs, reduced: str = ""
+) -> list[Line]:
     """Every problem in full, the reasons of figures that are not there, and what happened to the tracing."""
     out: list[Line] = []
     if failure:
@@ -106,6 +108,8 @@ def problems_page(frame: Frame | None, failure: str | None, width: int, glyphs: 
         return out or [((" nothing has been observed yet", "dim"),)]
     problems = list(frame.problems) or ["nothing: all probes work"]
     out += _paragraphs("Not observed", problems, width, "warn" if frame.problems else "dim", glyphs)
+    if reduced:
+        out += _paragraphs("Left out", [reduced], width, "warn", glyphs)
     if frame.lost.events:
         kinds = [f"{count} {kind}" for kind, count in frame.lost.by_kind] or [f"{frame.lost.events} events"]
         out += _paragraphs("Lost since the start", kinds, width, "alert", glyphs)

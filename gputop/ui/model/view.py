@@ -22,6 +22,7 @@ from gputop.ui.model.listing.filter import parse_filter
 from gputop.ui.model.listing.listing import Listing
 from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
 from gputop.ui.model.look import ASCII, UNICODE
+from gputop.ui.model.own_cost import OwnCost
 from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Table
 from gputop.ui.model.time.timebar import TransportView
@@ -49,6 +50,7 @@ class View:
         self.glyphs = ASCII if asked.ascii else UNICODE
         self.mode = asked.mode
         self.title = asked.title
+        self.own_cost = OwnCost(asked.preferences.budget_percent if asked.mode == "live" else 0)
         self.frame: Frame | None = None
         self.hidden: set[str] = set()
         self.timeline_hidden = False
@@ -233,6 +235,7 @@ class View:
             native_lines=self.native_lines,
             frozen=self.processes.frozen,
             hidden=len(self.hidden) + self.timeline_hidden,
+            reduced=self.own_cost.short(self.frame.rate_hz) if self.frame else "",
         )
 
     @property

@@ -1,0 +1,77 @@
+"""What this process takes of a CPU, and how much less often the screen is drawn above its budget."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUDGET_PERCENT: Final = 6.0  # of one CPU
+PERIOD_S: Final = 5.0  # what the cost is that of
+FIRST_S: Final = 10.0  # libraries are loaded and probes attached until then
+SLOWEST: Final = 4  # times less often
+CHEAP: Final = 0.4  # of the budget: below it twice as much is affordable
+UP_S, MOST_UP_S = 30.0, 1_800.0  # so long it has to stay there, the longer the more often that was in vain
+
+
+class OwnCost:
+    """Compares CPU time with a budget. Knows no clock but the one it is given.
+
+    Attributes:
+        slower: How many times less often the screen is drawn and WHY brought up to date: 1, 2 or 4.
+    """
+
+    def __init__(self, budget_percent: float = BUDGET_PERCENT) -> None:
+        """Start with everything as often as usual.
+
+        Args:
+            budget_percent: Of one CPU; 0 for no limit.
+        """
+        self.slower = 1
+        self._budget = budget_percent
+        self._from: tuple[float, float] | None = None
+        self._cheap_s = 0.0
+        self._up_s = UP_S
+        self._went_up_s = float("-inf")
+
+    def take(self, now_s: float, cpu_s: float) -> bool:
+        """Takes the CPU time since the start; True when ``slower`` has changed.
+
+        Args:
+            now_s: A clock that only grows.
+            cpu_s: CPU time of the process.
+        """
+        if self._from is None:
+            self._from = now_s + FIRST_S - PERIOD_S, -1.0
+        began_s, before_s = self._from
+        if now_s < began_s or not self._budget:
+            return False
+        if before_s < 0:
+            self._from = now_s, cpu_s
+            return False
+        if now_s - began_s < PERIOD_S:
+            return False
+        percent = 100 * (cpu_s - before_s) / (now_s - began_s)
+        self._from = now_s, cpu_s
+        if percent > self._budget and self.slower < SLOWEST:
+            if now_s - self._went_up_s < UP_S:  # drawing more often was too much
+                self._up_s = min(2 * self._up_s, MOST_UP_S)
+            self.slower, self._cheap_s = 2 * self.slower, 0.0
+            return True
+        self._cheap_s = self._cheap_s + PERIOD_S if percent < CHEAP * self._budget else 0.0
+        if self.slower > 1 and self._cheap_s >= self._up_s:
+            self.slower, self._cheap_s, self._went_up_s = self.slower // 2, 0.0, now_s
+            return True
+        return False
+
+    def short(self, rate_hz: float) -> str:
+        """What is left out, in a few words for the first line; "" where nothing is."""
+        return f"over {self._budget:g}%: drawn at {rate_hz / self.slower:g}Hz" if self.slower > 1 else ""
+
+    def sentence(self, rate_hz: float) -> str:
+        """The same in full, "" where nothing is left out."""
+        if self.slower == 1:
+            return ""
+        return (
+            f"gputop took over {self._budget:g} % of a CPU: the screen is drawn {rate_hz / self.slower:g} "
+            f"instead of {rate_hz:g} times a second, and WHY is updated {self.slower} times less often. "
+            "Counts, histories and recordings are complete. The limit is budget in the preferences"
+        )

@@ -1,0 +1,117 @@
+"""Above its budget the screen is drawn less often, says so, and goes back when it can."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gputop.analysis import incremental
+from gputop.ui.model.own_cost import FIRST_S, PERIOD_S, SLOWEST, OwnCost
+from tests import fake_frames as fake
+from tests.screen_support import feed_frame, running, text_of
+
+
+def after(cost: OwnCost, seconds: float, percents: dict[int, float], start: tuple[float, float]) -> list[int]:
+    """How much slower it was each second, where the cost depends on that, in percent."""
+    now, cpu = start
+    found = []
+    for _ in range(int(seconds)):
+        now, cpu = now + 1.0, cpu + percents[cost.slower] / 100
+        cost.take(now, cpu)
+        found.append(cost.slower)
+    return found
+
+
+def test_what_is_within_the_budget_is_drawn_as_often_as_usual() -> None:
+    assert set(after(OwnCost(), 600, {1: 5.9}, (0.0, 2.0))) == {1}
+
+
+def test_no_budget_is_no_limit() -> None:
+    assert set(after(OwnCost(0), 600, {1: 90.0}, (0.0, 2.0))) == {1}
+
+
+def test_above_the_budget_it_is_drawn_less_often_until_that_suffices() -> None:
+    steps = after(OwnCost(), 120, {1: 11.0, 2: 7.0, 4: 4.0}, (0.0, 2.0))
+    assert set(steps[: int(FIRST_S)]) == {1}, "what starting costs does not count"
+    assert steps[int(FIRST_S + 3 * PERIOD_S) + 1 :] == [SLOWEST] * (120 - int(FIRST_S + 3 * PERIOD_S) - 1)
+
+
+def test_it_goes_back_when_there_is_room_and_tries_in_vain_ever_more_seldom() -> None:
+    cost = OwnCost()
+    steps = after(cost, 60, {1: 11.0, 2: 5.0}, (0.0, 2.0))
+    assert steps[-1] == 2
+    steps = after(cost, 120, {1: 2.0, 2: 1.0}, (60.0, 5.8))
+    assert steps[-1] == 1
+    swings = after(OwnCost(), 3_600, {1: 11.0, 2: 1.0}, (0.0, 2.0))
+    ups = sum(before > then for before, then in itertools.pairwise(swings))
+    assert 3 <= ups <= 12
+
+
+@pytest.mark.slow
+async def test_the_screen_says_what_it_leaves_out_and_shows_the_newest_frame_in_the_end() -> None:
+    now = [time.monotonic() + 1e6]  # a frame comes every 1,000 s
+    async with running(fake.frame(), (120, 40)) as screen:
+        app, _, pilot = screen
+        app.view.clock = lambda: now[0]  # type: ignore[method-assign]
+        app.view.own_cost.slower = SLOWEST
+        first = replace(fake.frame(), number=90, own_cpu_percent=61.5)
+        await feed_frame(screen, first)
+        assert "over 6%: drawn at 1Hz" in text_of(app)
+        assert "gputop 61.5%" in text_of(app)
+        now[0] += 2_000.0
+        await feed_frame(screen, replace(first, number=91, own_cpu_percent=62.5))
+        assert "gputop 61.5%" in text_of(app), "before its time nothing is drawn"
+        await pilot.press("down")
+        now[0] += 2_000.0
+        app.poll()
+        await pilot.pause()
+        assert "gputop 62.5%" in text_of(app), "no frame is needed for what was not drawn"
+        await pilot.press("exclamation_mark")
+        await pilot.pause()
+        assert "WHY is updated 4 times less often" in " ".join(text_of(app).split())
+
+
+class _Clock:
+    """Time of which each look takes 10 ms of CPU."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def thread_time(self) -> float:
+        """Seconds of CPU."""
+        return self.now
+
+
+@pytest.mark.parametrize("slower", [1, 2, 4])
+def test_looks_and_explanations_that_are_eased_come_less_often(
+    slower: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock()
+    monkeypatch.setattr(incremental, "time", clock)
+
+    def spend(*_: object) -> Any:
+        clock.now += 0.04
+        return made
+
+    made = SimpleNamespace(look=spend, verdict=SimpleNamespace(report=SimpleNamespace(span_ns=10 << 33)))
+    looks, pace = incremental.Looks(), incremental.ExplainSchedule()
+    looks.slower = pace.slower = slower
+    for due, take, usual_s in (
+        (lambda: looks.due, lambda: looks.look(made, made), incremental.LONGEST_S),  # type: ignore[arg-type]
+        (lambda: pace.due, lambda: pace.explain(spend), 0.04 / incremental.SHARE),
+    ):
+        began = clock.now
+        take()
+        clock.now = began + slower * usual_s * 0.99
+        assert not due()
+        clock.now = began + slower * usual_s * 1.01
+        assert due()
