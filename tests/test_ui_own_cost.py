@@ -16,38 +16,43 @@ from tests import fake_frames as fake
 from tests.screen_support import feed_frame, running, text_of
 
 
-def after(cost: OwnCost, seconds: float, percents: dict[int, float], start: tuple[float, float]) -> list[int]:
-    """How much slower it was each second, where the cost depends on that, in percent."""
-    now, cpu = start
-    found = []
-    for _ in range(int(seconds)):
-        now, cpu = now + 1.0, cpu + percents[cost.slower] / 100
-        cost.take(now, cpu)
-        found.append(cost.slower)
-    return found
+class _Spent:
+    """A clock, and the CPU time that a program has taken by it."""
+
+    def __init__(self) -> None:
+        self.now, self.cpu = 0.0, 2.0
+
+    def after(self, cost: OwnCost, seconds: int, percents: dict[int, float]) -> list[int]:
+        """How much slower it was each second, where it takes so many percent at each of them."""
+        found = []
+        for _ in range(seconds):
+            self.now, self.cpu = self.now + 1.0, self.cpu + percents[cost.slower] / 100
+            cost.take(self.now, self.cpu)
+            found.append(cost.slower)
+        return found
 
 
 def test_what_is_within_the_budget_is_drawn_as_often_as_usual() -> None:
-    assert set(after(OwnCost(), 600, {1: 5.9}, (0.0, 2.0))) == {1}
+    assert set(_Spent().after(OwnCost(), 600, {1: 5.9})) == {1}
 
 
 def test_no_budget_is_no_limit() -> None:
-    assert set(after(OwnCost(0), 600, {1: 90.0}, (0.0, 2.0))) == {1}
+    assert set(_Spent().after(OwnCost(0), 600, {1: 90.0})) == {1}
 
 
 def test_above_the_budget_it_is_drawn_less_often_until_that_suffices() -> None:
-    steps = after(OwnCost(), 120, {1: 11.0, 2: 7.0, 4: 4.0}, (0.0, 2.0))
+    steps = _Spent().after(OwnCost(), 120, {1: 11.0, 2: 7.0, 4: 4.0})
     assert set(steps[: int(FIRST_S)]) == {1}, "what starting costs does not count"
     assert steps[int(FIRST_S + 3 * PERIOD_S) + 1 :] == [SLOWEST] * (120 - int(FIRST_S + 3 * PERIOD_S) - 1)
 
 
 def test_it_goes_back_when_there_is_room_and_tries_in_vain_ever_more_seldom() -> None:
-    cost = OwnCost()
-    steps = after(cost, 60, {1: 11.0, 2: 5.0}, (0.0, 2.0))
+    cost, spent = OwnCost(), _Spent()
+    steps = spent.after(cost, 60, {1: 11.0, 2: 5.0})
     assert steps[-1] == 2
-    steps = after(cost, 120, {1: 2.0, 2: 1.0}, (60.0, 5.8))
+    steps = spent.after(cost, 120, {1: 2.0, 2: 1.0})
     assert steps[-1] == 1
-    swings = after(OwnCost(), 3_600, {1: 11.0, 2: 1.0}, (0.0, 2.0))
+    swings = _Spent().after(OwnCost(), 3_600, {1: 11.0, 2: 1.0})
     ups = sum(before > then for before, then in itertools.pairwise(swings))
     assert 3 <= ups <= 12
 
