@@ -111,7 +111,13 @@ class Replays:
             return None
         if (device, pid) not in self._loops:
             self._loops[device, pid] = Loop(
-                scene.evidence, scene.analysis.gpu, estimate, pid, _stretch(scene, device, pid), self._waits
+                scene.evidence,
+                scene.analysis.gpu,
+                estimate,
+                pid,
+                _stretch(scene, device, pid),
+                self._waits,
+                lambda low, high: _most_work(scene, device, low, high),
             )
         loop = self._loops[device, pid]
         return loop if loop.worth else None
@@ -123,13 +129,14 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
-            gone, whole_ns = replays.removal(place), _whole_length(scene, claim)
-            gain = min(int(_most_won(scene, claim, loop, [gone]) * whole_ns), _span_ns(scene, claim))
+            gone, length_ns = replays.removal(place), _length(scene, claim)
+            won = _most_won(scene, claim, loop, [gone])
+            gain = int(won * length_ns) + _beside(scene, claim, won)
             if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
                 # what its advice is about: all of that function goes, with its kernels
-                most = int(where.host_ns * (1 + MARGIN)), _span_ns(scene, claim)
-                gain = min(max(gain, int(where.host_ns * (1 + EXCEEDS))), *most)
-            work = loop.done_for([gone]) * whole_ns / max(loop.high - loop.low, 1)
+                gain = int(where.host_ns * (1 + MARGIN))
+            gain = min(gain, _span_ns(scene, claim))
+            work = loop.done_for([gone]) * length_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
             finding = replace(finding, max_gain_ns=gain, gain_because=why)
         else:
@@ -163,11 +170,7 @@ def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
 def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Sequence[Removal]) -> float:
     """The share of the time that can be won at most without what goes."""
     length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
-    without, counted = loop.without(gone), loop.busy_without(gone)
-    # where threads work side by side, or steps differ, kernels may count for longer than the GPU worked
-    busy = int(counted * min(1.0, _most_work(scene, claim, loop) / max(loop.busy_ns, 1)))
-    if without - counted <= GPU_BOUND * without:
-        without -= counted - busy
+    without, busy = loop.without(gone), loop.busy_without(gone)
     queued = int(loop.queued_without(gone) * _not_others(scene, claim.pid))
     left = without, busy, queued
     stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
@@ -194,14 +197,13 @@ def _not_others(scene: AttributionContext, pid: int) -> float:
     return scene.once(f"not others {pid}", found)
 
 
-def _most_work(scene: AttributionContext, claim: CauseMatch, loop: Loop) -> int:
-    """How long a claim's GPU may have worked in what is run again, ns: what is not estimated to be idle."""
-    device = int(scene.gaps.device[claim.gaps[0]])
+def _most_work(scene: AttributionContext, device: int, begin: int, end: int) -> int:
+    """How long a GPU may have worked between two times, ns: what is not estimated to be idle."""
     mine = scene.gaps.device == device
     parts = [(scene.gaps.begin[mine], scene.gaps.end[mine])]
     parts += [(one.small.begin, one.small.end) for one in scene.analysis.estimates if one.device == device]
     idle = union(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    low, high = np.array([loop.low]), np.array([loop.high])
+    low, high = np.array([begin]), np.array([end])
     return int((high - low - covered(idle, low, high))[0])
 
 
@@ -269,11 +271,14 @@ def _length(scene: AttributionContext, claim: CauseMatch) -> int:
     return max(high - low, 1)
 
 
-def _whole_length(scene: AttributionContext, claim: CauseMatch) -> int:
-    """The same with the steps of the warm-up, of which a change wins what it wins of a usual one."""
+def _beside(scene: AttributionContext, claim: CauseMatch, won: float) -> int:
+    """What goes beside the steps that are run again: of the warm-up as of a usual one, and what is lost."""
     steps = scene.steps_of(claim.pid)
     warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
-    return _length(scene, claim) + warm
+    low, high = _stretch(scene, int(scene.gaps.device[claim.gaps[0]]), claim.pid)
+    segments = scene.segments
+    within = claim.segments & (segments.end > low) & (segments.begin < high)
+    return max(int(won * warm), claim.ns - int(scene.ns[within].sum()))
 
 
 def removal(cause: Cause, claim: CauseMatch) -> Removal:
@@ -287,11 +292,12 @@ def removal(cause: Cause, claim: CauseMatch) -> Removal:
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
     freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
     pieces = _pieces(cause, claim)
+    queued = _behind_own(claim) if cause.frees_cpu else (pieces[0][:0], pieces[0][:0])
     short = _short(cause, claim)
     loop = _loop_of_reads(claim, reads if cause.between else reads[:0])
     return Removal(
-        np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0]]),
-        np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1]]),
+        np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0], queued[0]]),
+        np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1], queued[1]]),
         np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch; the wait behind it by nothing
         calls["begin"][copies if cause.relaunched else copies[:0]],
@@ -307,6 +313,16 @@ def _pieces(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
         return whole_pieces(claim)
     rows = np.flatnonzero(claim.segments)
     return claim.scene.segments.begin[rows], claim.scene.segments.end[rows]
+
+
+def _behind_own(claim: CauseMatch) -> tuple[Ints, Ints]:
+    """(begin, end) of its submitters' waits for a CPU in gaps, as far as threads of their process had it."""
+    scene = claim.scene
+    submitter = scene.evidence.threads.pid[scene.gaps.thread[scene.segments.gap]]
+    waits = scene.own & (scene.segments.state == State.QUEUED) & (submitter == claim.pid)
+    share = sum(part for (pid, _tid), part in scene.thread_shares(waits).items() if pid == claim.pid)
+    begin = scene.segments.begin[waits]
+    return begin, begin + (scene.ns[waits] * min(share, 1.0)).astype(np.int64)
 
 
 def _launch_ns(claim: CauseMatch) -> int:

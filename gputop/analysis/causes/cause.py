@@ -150,6 +150,8 @@ class Cause:
         late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
             counts for it, and not once more beside it. It is told beside the kernels of a trace, too.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
+        frees_cpu: Whether the change takes work from threads of the process that the submitter shares its
+            CPUs with: its waits for a CPU behind these go, too.
     """
 
     number: str
@@ -167,6 +169,7 @@ class Cause:
     at: Callable[[CauseMatch], Line | None] = lambda _claim: None
     beside: frozenset[str] = frozenset()
     crowded: bool = False
+    frees_cpu: bool = False
     short: Literal["launch", "copy", ""] = ""
     relaunched: bool = False
     late_rank: bool = False

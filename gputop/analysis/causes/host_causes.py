@@ -341,6 +341,7 @@ LOCK = Cause(
     # by its address and its 5 ms, or by who waits for it in turn: a pair of events may look the same
     lambda _claim: Level.STRONG,
     culprit="end",
+    frees_cpu=True,
     titled=_lock_title,
     told=_told,
     kind=DiagnosisKind.HOST,

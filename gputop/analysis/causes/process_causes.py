@@ -216,8 +216,15 @@ LEAST_GAPS = 3  # processes are started in at least so many: fewer are start-up
 MOSTLY_STARTED = 0.5  # of a gap that a start takes: then the rest of it belongs to it, too
 
 
-def _starting(scene: AttributionContext, free: Mask) -> Mask:
-    """From the first birth of a gap until its last child was done or gave what was waited for."""
+def _starting(scene: AttributionContext, free: Mask, wanted: Mask) -> Mask:
+    """From the first birth of a gap until its last child was done or gave what was waited for.
+
+    Args:
+        scene: Everything.
+        free: What no other cause took.
+        wanted: Pieces of the gaps that count. A child that has ended, or whose first instants nobody saw,
+            is in no state that other causes take.
+    """
     births = births_in_gaps(scene)
     if np.count_nonzero(births.count) < LEAST_GAPS:
         return scene.mask()
@@ -227,7 +234,7 @@ def _starting(scene: AttributionContext, free: Mask) -> Mask:
     last = np.zeros(len(gaps), np.int64)
     np.maximum.at(last, gap[child], segments.end[child])
     first = np.where(births.count > 0, births.first, gaps.end)
-    first[gap[child]] = np.minimum(first[gap[child]], segments.begin[child])  # those of before end
+    np.minimum.at(first, gap[child], segments.begin[child])  # those of before end
     last = np.maximum(last, births.last)
     waits = (births.count > 0) & (last > births.first)
     whole = waits & (last - first >= MOSTLY_STARTED * (gaps.end - gaps.begin))
@@ -236,7 +243,7 @@ def _starting(scene: AttributionContext, free: Mask) -> Mask:
     within = (segments.begin >= births.first[gap]) & (segments.end <= last[gap])
     chosen = whole[gap] | (waits[gap] & (within | child))
     starved = scene.own & scene.does(State.QUEUED)
-    return free & chosen & ~starved
+    return wanted & (free | (child & scene.does(State.UNKNOWN))) & chosen & ~starved
 
 
 def _of_loader(scene: AttributionContext) -> Mask:
@@ -256,7 +263,11 @@ def _of_loader(scene: AttributionContext) -> Mask:
 
 
 def _workers(scene: AttributionContext, free: Mask) -> Mask:
-    return _starting(scene, free & _of_loader(scene))
+    return _starting(scene, free, _of_loader(scene))
+
+
+def _processes(scene: AttributionContext, free: Mask) -> Mask:
+    return _starting(scene, free, ~_of_loader(scene))
 
 
 def _started_processes_title(claim: CauseMatch) -> str:
@@ -301,7 +312,7 @@ WORKERS = Cause(
 STARTED = Cause(
     "C37",
     "processes are started in the loop",
-    _starting,
+    _processes,
     _started_processes_advise,
     culprit="waiter",
     titled=_started_processes_title,

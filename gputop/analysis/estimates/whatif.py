@@ -9,7 +9,7 @@ where the main thread waits while autograd's works.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,8 +57,17 @@ class Loop:
         pid: int,
         stretch: tuple[int, int],
         waits: int,
+        working: Callable[[int, int], int],
     ) -> None:
-        """Looks at what the process gave its GPU and waited for between two times; at most so many waits."""
+        """Looks at what the process gave its GPU and waited for.
+
+        Args:
+            evidence, gpu, estimate: What is known of the GPU.
+            pid: The process.
+            stretch: From when to when.
+            waits: At most so many are run again.
+            working: For how long the GPU may have worked between two times, ns.
+        """
         calls, queue = evidence.calls, estimate.queue
         own = np.flatnonzero(evidence.threads.pid[queue.thread] == pid)
         order = own[np.argsort(queue.ready[own], kind="stable")]
@@ -73,6 +82,9 @@ class Loop:
         self._row: Ints = queue.row[order]
         self._ready: Ints = queue.ready[order]
         self._duration: Ints = np.rint(estimate.duration_ns[order]).astype(np.int64)
+        # kernels of several streams run side by side: in one queue they would take longer than the GPU did
+        if (counted := int(self._duration.sum())) > (most := working(low, high)):
+            self._duration = self._duration * most // counted
         self._begin, self._end = calls["begin"][rows], calls["end"][rows]
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
 WIDTH = 1024
+SMALL = 2048  # rows of a batch whose work the GPU does while the host prepares the next one
 
 
 def perceptron(layers: int = 6) -> nn.Module:
@@ -112,7 +113,7 @@ def workers_slow() -> None:
 
 
 def index_table() -> None:
-    model, optimizer, x = parts()
+    model, optimizer, x = parts(SMALL)
     table = torch.arange(1000.0) if BEFORE else torch.arange(1000.0, device="cuda")
     where = torch.zeros((), dtype=torch.long, device="cuda")
 
@@ -125,7 +126,7 @@ def index_table() -> None:
 
 
 def index_list() -> None:
-    model, optimizer, x = parts()
+    model, optimizer, x = parts(SMALL)
     names = list(range(1000))
     where = torch.zeros((), dtype=torch.long, device="cuda")
 
@@ -138,7 +139,7 @@ def index_list() -> None:
 
 
 def index_mask() -> None:
-    model, optimizer, x = parts()
+    model, optimizer, x = parts(SMALL)
 
     def step() -> None:
         train(model, optimizer, x)
@@ -177,7 +178,7 @@ def save_list() -> None:
 
 
 def cache_each_step() -> None:
-    model, optimizer, x = parts()
+    model, optimizer, x = parts(SMALL)
 
     def step() -> None:
         train(model, optimizer, x)
