@@ -55,6 +55,26 @@ def test_a_process_that_is_not_waited_for_takes_nothing(awaited_us: int, *, told
     assert ("C37" in causes(unawaited(awaited_us))) == told
 
 
+def test_the_end_of_the_processes_before_belongs_to_the_start_of_new_ones() -> None:
+    """A thread first waits for those of the step before, which end meanwhile, and then starts the next."""
+    program = started()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 1000)
+        child = 1000 + begin // STEP_US
+        if begin:
+            program.off(begin + 1100, begin + 5000, op=0, waker_pid=child - 1, waker_tid=child - 1)
+            program.ends(begin + 2000, child - 1)
+        program.starts(child, begin + 5100, maker=MAIN)
+        program.off(begin + 5200, begin + 11_900, op=0, waker_pid=child, waker_tid=child)
+    program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    report = program.report()
+    (found,) = (one for one in report.findings if one.kind == "idle")
+    assert found.cause == "C37"
+    assert found.loss.lower > 0.98 * (STEPS - 1) * (STEP_US - 1000) * 1000
+    assert report.unexplained_ns < 0.01 * found.loss.lower
+
+
 @pytest.mark.parametrize(
     ("file", "name"),
     [

@@ -95,6 +95,25 @@ def test_what_a_step_of_the_warm_up_wins_is_part_of_the_gain() -> None:
     assert finding.max_gain_ns / 1e3 == pytest.approx(61 * saved[0] / 1e3, rel=0.001)
 
 
+def test_what_a_cause_costs_beside_the_steps_goes_too() -> None:
+    """The same input is prepared for another loop, which is too short to have steps of its own."""
+    slow = [Deed("host", 6_000, cause="input"), Deed("send", size=1 << 20)]
+    step = [*slow, *launches([300] * 12)]
+    deeds = [*step * STEPS, *[*slow, Deed("launch", 300, 50)] * (STEPS // 2)]
+    machine, report = told(deeds)
+    won = machine.length - run(deeds, "input").length
+    assert won <= first(report, "C12").max_gain_ns / 1e3 <= 1.5 * won
+
+
+def test_kernels_that_run_side_by_side_take_the_gpu_once() -> None:
+    """Two streams of 4 ms each leave of 11.5 ms a step 5.5, not 9.5."""
+    step = [Deed("host", 6_000, cause="input"), Deed("send", size=1 << 20), Deed("beside", 4_000, 9)]
+    step += [*launches([1_000] * 4), Deed("read"), Deed("host", 1_500)]
+    machine, report = told(step * STEPS)
+    won = machine.length - run(step * STEPS, "input").length
+    assert won <= report.findings[0].max_gain_ns / 1e3 <= 1.5 * won
+
+
 def test_copies_from_pageable_memory_win_what_the_cpu_staged() -> None:
     step = [Deed("host", 500), Deed("send", size=32 << 20, cause="send"), *launches([300] * 3)]
     machine, report = told(step * STEPS)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.analysis.build import examine
+from gputop.analysis.evidence.columns import length, union
+from gputop.analysis.gains import removal
+from probes.schema import Kind
 from probes.source import FRAMES, Sample
 from tests import items
-from tests.cause_stories import CODE, HOLDER, IRQ, loop
+from tests.cause_stories import BUSY_US, CODE, HOLDER, IRQ, STEP_US, STEPS, STRANGER, loop
 from tests.items import START
-from tests.programs import MAIN, Program
+from tests.programs import MAIN, US, Program
 
 SIGNALS, MUTEX = 0x1028, 0x1030  # of glibc's condition variable, and the mutex behind it
 OTHER = CODE + 1  # a stack of the same file at another line
@@ -86,3 +90,23 @@ def test_waits_that_end_by_their_time_are_for_the_gil_too() -> None:
     assert next(iter(causes)) == "C16"
     assert "C32" not in causes  # "sleeps in the loop"
     assert causes["C16"].loss.lower > 40 * 6_900_000
+
+
+def test_without_those_who_hold_it_nobody_waits_for_their_cpu() -> None:
+    """In half of the gaps the thread waits for a CPU that the holder has: that goes with the lock."""
+
+    def gone(tid: int) -> int:
+        program = short_turns()
+        for begin in range(STEP_US, STEPS * STEP_US, STEP_US):
+            at = begin + BUSY_US + 7_010
+            program.preempted(at, at + 900, cpu=0)
+            running = {"pid": tid, "tid": tid, "duration": 900 * US, "cpu": 0}
+            if tid == HOLDER:
+                running["pid"] = MAIN
+            program.records.append(items.event(Kind.OCCUPANT, START + (at + 900) * US, **running))
+        _report, _scene, outcome = examine(program.evidence())
+        cause, claim = next(one for one in outcome.claims if one[0].number == "C16")
+        taken = removal(cause, claim)
+        return length(*union(taken.begin, taken.end))
+
+    assert gone(HOLDER) - gone(STRANGER) == pytest.approx(0.9e6 * (STEPS - 1), rel=0.02)

@@ -7,7 +7,9 @@ from itertools import cycle
 import pytest
 
 from gputop.analysis.answer.report import Finding
+from gputop.analysis.build import examine
 from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.causes.drains import launch_place
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.findings.findings import owners
 from gputop.analysis.findings.gap_findings import short_gaps
@@ -66,6 +68,34 @@ def test_of_parts_that_samples_cannot_tell_apart_the_function_that_launches_by_i
     found = launching([one, *[other, one] * 8])
     assert found.line is not None
     assert found.line.function == "update_ema"
+
+
+def test_how_long_a_function_takes_is_known_by_its_part_of_the_step() -> None:
+    """Half of a step's calls are ``update_ema``'s, and three of four samples meet the other half."""
+    machine = Machine()
+    step = [*(one for number in range(40) for one in (Deed("host", 30), Deed("launch", 8, number)))]
+    begins = []
+    while machine.length < 3 * SECOND:
+        begins.append(machine.now)
+        machine.run([*step, Deed("sync")])
+    machine.utilization(SECOND // 6)
+    program = machine.finished()
+    frames = [[MODULE, at(47, "train_step")], [at(39, "update_ema"), at(51, "train_step")]]
+    whole = begins[1] - begins[0]
+    times, stacks = [], []
+    for number, begin in enumerate(begins[20:-20:8]):
+        late = number % 4 == 0
+        times.append(START + (begin + whole * (11 + 3 * (number % 8) + 25 * late) // 60) * US)
+        stacks.append(1 + late)
+    program.samples += [
+        Sample(FRAMES, START, {"pid": [MAIN] * 2, "stack": [1, 2], "frames": frames}),
+        Sample(PLACES, START, {"time": times, "tid": [MAIN] * len(times), "stack": stacks}),
+    ]
+    _report, _scene, outcome = examine(program.evidence())
+    claim = next(claim for cause, claim in outcome.claims if cause.number == "C06")
+    place = launch_place(claim)
+    assert place is not None
+    assert place.host_ns / 3e9 == pytest.approx(0.5, abs=0.15)
 
 
 def test_launches_too_short_to_follow_within_a_loop_of_reads_are_the_reads() -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
 WIDTH = 1024
-SMALL = 2048  # rows of a batch whose work the GPU does while the host prepares the next one
+SMALL = 512  # rows of a batch whose work the GPU does while the host prepares the next one
 
 
 def perceptron(layers: int = 6) -> nn.Module:
