@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
-WIDTH = 1024
-SMALL = 512  # rows of a batch whose work the GPU does while the host prepares the next one
+WIDTH, SMALL = 1024, 512  # SMALL: rows of a batch that the GPU is done with before the host has the next
 
 
 def perceptron(layers: int = 6) -> nn.Module:
