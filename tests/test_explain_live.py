@@ -102,7 +102,8 @@ def costing(clock: dict[str, float], cpu_s: float) -> Callable[[], Whole]:
 
     def explain() -> Whole:
         clock["cpu"] += cpu_s
-        return Whole(Verdict(fake_reports.report(), 2, 1, fake_reports.lanes()), NOTHING, Counted(0, 0, {}))
+        verdict = Verdict(fake_reports.report(), 2, 1, fake_reports.lanes(), counted=Counted(0, 0, {}))
+        return Whole(verdict, NOTHING)
 
     return explain
 

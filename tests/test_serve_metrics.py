@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.analysis.answer.picture import COLUMN_NS
 from gputop.commands.daemon.serve import LOOPBACK
 from gputop.serve.metrics.daemon_totals import CLASSES, GRACE_NS, OTHER, DaemonTotals
 from gputop.serve.metrics.idle import Idle
@@ -320,3 +321,28 @@ def test_idle_time_of_windows_that_overlap_is_counted_once() -> None:
         idle.take(Verdict(report, START + end * SECOND, START, reports.lanes()))
     assert sum(row.idle for row in idle.gpus.values()) == pytest.approx(whole * (1 + 0.4 + 0.4 + 1))
     assert np.isclose(sum(idle.causes.values()), report.findings[0].loss.lower * 2.8)
+
+
+def test_idle_time_counts_where_it_was_in_a_window() -> None:
+    """All of it is in the first half of each window: what overlaps the one before holds none that is new."""
+    from dataclasses import replace
+
+    from gputop.analysis.report_update import Counted, OfGpu, Row
+    from gputop.analysis.window import Verdict
+    from tests import fake_reports as reports
+
+    idle, columns = Idle(), 200
+    report = replace(reports.report(), duration_ns=10 * SECOND)
+    (gpu,) = report.gpus
+    half = np.repeat([1, 0], columns // 2)
+    for end, proved in ((10, half), (15, half), (20, half[::-1])):
+        first = (START + (end - 10) * SECOND) // COLUMN_NS
+        figures = {
+            OfGpu(gpu.label, Row.PROVED): proved,
+            OfGpu(gpu.label, Row.SPAN): np.ones(columns, np.int64),
+        }
+        counted = Counted(first, columns, figures)
+        idle.take(Verdict(report, START + end * SECOND, START, reports.lanes(), counted=counted))
+    (row,) = idle.gpus.values()
+    assert row.idle == pytest.approx(2 * gpu.idle.lower, rel=0.02)
+    assert row.observed == pytest.approx(2 * gpu.span_ns, rel=0.02)

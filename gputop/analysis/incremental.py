@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputop.analysis.answer.picture import COLUMN_NS, Lanes
 from gputop.analysis.chains.analysis import Analysis, walk
@@ -39,13 +39,18 @@ class Whole:
 
     verdict: Verdict
     ledger: Ledger
-    counted: Counted
+
+    @property
+    def counted(self) -> Counted:
+        """What the verdict's report sums up, by columns."""
+        assert self.verdict.counted is not None
+        return self.verdict.counted
 
 
 def explained(window: Window, effort: Effort = LIVE) -> Whole:
     """All of the window, at length."""
     verdict, ledger, scene, outcome = window.examined(effort)
-    return Whole(verdict, ledger, count(scene, outcome.cause, light=False))
+    return Whole(replace(verdict, counted=count(scene, outcome.cause, light=False)), ledger)
 
 
 class Fresh:

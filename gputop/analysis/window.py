@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.lanes import lanes_of, typical_steps
 from gputop.analysis.ledger import Ledger, report_of
 from gputop.analysis.proofs.retention import carried
+from gputop.analysis.report_update import Counted
 from gputop.engine.calls.failed_calls import between
 from gputop.engine.fork_state import apart
 from gputop.engine.threads.switches import OpenThreads
@@ -60,6 +61,7 @@ class Verdict:
         first_look: Whether it is about less than an explanation is, and another of this moment follows.
         ended: The end of the last process that made CUDA calls, where none lives.
         called_ns: About when the newest CUDA call ended; 0: there was none so far.
+        counted: The figures that the report sums up, by columns of time, of a live explanation.
     """
 
     report: Report
@@ -71,6 +73,7 @@ class Verdict:
     first_look: bool = False
     ended: End | None = None
     called_ns: int = 0
+    counted: Counted | None = field(default=None, compare=False)
 
 
 class Window:

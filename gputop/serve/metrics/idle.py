@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from gputop.analysis.answer.picture import COLUMN_NS
+from gputop.analysis.causes import CATALOGUE
+from gputop.analysis.report_update import Key, OfCause, OfGpu, Row
 from gputop.analysis.window import Verdict
 from gputop.engine.calls.histogram import Ints
 
+_CATALOGUE = {cause.number: row for row, cause in enumerate(CATALOGUE)}
 # a step's length, ns: from 1 ms to a minute
 STEP_BOUNDS = tuple(1 << power for power in range(20, 37, 2))
 
@@ -23,6 +28,27 @@ class GpuIdleTime:
     idle_upper: int = 0
 
 
+class _New:
+    """Which part of a window's figures came after a moment."""
+
+    def __init__(self, verdict: Verdict, since_ns: int) -> None:
+        self._counted = verdict.counted
+        self._even = (verdict.end_ns - since_ns) / verdict.report.duration_ns
+        self._since_ns = since_ns
+
+    def part(self, whole_ns: int, *keys: Key) -> int:
+        """Of a figure what is new, by when its keys were counted; evenly where none was."""
+        counted = self._counted
+        columns = [counted.figures[key] for key in keys if key in counted.figures] if counted else []
+        total = sum(int(column.sum()) for column in columns)
+        if counted is None or not total:
+            return round(whole_ns * self._even)
+        # of the column in which the window before ended a part is new
+        edges = (counted.first + np.arange(counted.columns)) * COLUMN_NS
+        fresh = np.clip((edges + COLUMN_NS - self._since_ns) / COLUMN_NS, 0, 1)
+        return round(whole_ns * sum(float(column @ fresh) for column in columns) / total)
+
+
 @dataclass(slots=True)
 class StepHistogram:
     """The steps of a process: how many up to each bound, and beyond all; all their ns together."""
@@ -34,12 +60,11 @@ class StepHistogram:
 class Idle:
     """Takes verdicts in, in the thread that makes them; ``held`` lets others look.
 
-    A window is ten seconds, and the next one begins before it ends: of each the share of its time that is new
-    counts, as if what it tells were spread over it evenly.
+    A window is ten seconds, and the next one begins before it ends: of each what is new counts, by the
+    columns of time that its report sums up.
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.held = threading.Lock()
         self.gpus: dict[str, GpuIdleTime] = {}  # by label: "GPU 0"
         self.causes: dict[tuple[int, str, str], int] = {}  # (process, cause, level) -> ns at least
@@ -50,21 +75,23 @@ class Idle:
         """Takes an explanation in."""
         report = verdict.report
         begin_ns = verdict.end_ns - report.duration_ns
-        fresh = verdict.end_ns - max(self._end_ns, begin_ns)
-        if report.duration_ns <= 0 or fresh <= 0:
+        if report.duration_ns <= 0 or verdict.end_ns <= max(self._end_ns, begin_ns):
             return
+        new = _New(verdict, max(self._end_ns, begin_ns))
         self._end_ns = verdict.end_ns
-        share = fresh / report.duration_ns
         with self.held:
             for gpu in report.gpus:
-                row = self.gpus.setdefault(gpu.label, GpuIdleTime())
-                row.observed += round(gpu.span_ns * share)
-                row.idle += round(gpu.idle.lower * share)
-                row.idle_upper += round(gpu.idle.upper * share)
+                row, of = self.gpus.setdefault(gpu.label, GpuIdleTime()), partial(OfGpu, gpu.label)
+                row.observed += new.part(gpu.span_ns, of(Row.SPAN))
+                row.idle += new.part(gpu.idle.lower, of(Row.PROVED))
+                maybe = (of(one) for one in (Row.PROVED, Row.ASSUMED, Row.ESTIMATED, Row.OPEN))
+                row.idle_upper += new.part(gpu.idle.upper, *maybe)
             for finding in report.findings:
                 if finding.kind == "idle":
+                    of_cause = partial(OfCause, _CATALOGUE.get(finding.cause, -1), finding.pid)
                     key = finding.pid, finding.cause, str(finding.level)
-                    self.causes[key] = self.causes.get(key, 0) + round(finding.loss.lower * share)
+                    ns = new.part(finding.loss.lower, of_cause(Row.PROVED), of_cause(Row.ASSUMED))
+                    self.causes[key] = self.causes.get(key, 0) + ns
 
     def take_step(self, pid: int, ns: int) -> None:
         """Takes a step in."""
