@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gputop.analysis.answer.report import Report
 from gputop.analysis.build import explain
+from probes.source import Sample
+from tests.items import MS, START
 from tests.programs import MAIN, Program
 from tests.traced_programs import COPY, Traced
 
 
-def own(traced: Traced) -> Report:
+def own(traced: Traced, *more: Sample) -> Report:
     """The report of such a program as gputop itself would have recorded it: states of threads are known."""
     made = traced.made()
     for key in ("source", "states"):
@@ -17,7 +19,7 @@ def own(traced: Traced) -> Report:
     seen = Program(header=made.header, length_us=made.length_us)
     seen.starts()
     seen.records += made.records
-    seen.samples += made.samples
+    seen.samples += [*made.samples, *more]
     return explain(seen.evidence())
 
 
@@ -56,3 +58,61 @@ def test_kernels_that_were_queued_in_time_are_still_the_gpus_own_gaps() -> None:
         traced.gives(2 * number, 2 * number + 1, (1_000 + 30 * number, 1_020 + 30 * number), name="queued")
     traced.call("cudaDeviceSynchronize", 801, 13_100, tid=MAIN)
     assert set(idle_of(own(traced))) <= {"C50"}
+
+
+def test_where_a_process_that_is_not_watched_uses_the_gpu_no_idle_time_is_proved() -> None:
+    """Its kernels are missing: what looks idle may be its time on the GPU."""
+    traced = Traced()
+    for step in range(300):
+        at = 10_000 * step
+        traced.gives(at, at + 20, (at + 35, at + 5_000), name="mine")
+        traced.call("cudaDeviceSynchronize", at + 30, at + 5_010, tid=MAIN)
+    stranger = 99
+    for busy, exact in ((0, True), (60, False)):
+        seen = [
+            Sample("gpus", START + at * 200 * MS, {"gpus": [
+                {"index": 0, "utilization_percent": 50, "processes": [[MAIN, 1 << 30], [stranger, 1 << 30]],
+                 "process_utilization": {"pid": [MAIN, stranger], "sm_percent": [40, busy]}},
+            ]})
+            for at in range(1, 14)
+        ]  # fmt: skip
+        report = own(traced, *seen)
+        assert (report.exact is not None) is exact
+        assert (report.gpus[0].account.proved_ns > 0) is exact
+        assert any("nothing is called proved" in note for note in report.notes) is not exact
+
+
+def test_what_happened_once_is_no_class_of_a_loop_that_keeps_the_gpu_at_work() -> None:
+    """A step that imports modules for most of a second, then a loop that is healthy."""
+    traced = Traced()
+    traced.gives(0, 5, (20, 900), name="sm90_xmma_gemm")
+    for step in range(200):
+        at = 800_000 + 10_000 * step
+        for part, name in enumerate(("sm90_xmma_gemm", "vectorized_elementwise_kernel")):
+            traced.gives(
+                at + 10 * part,
+                at + 10 * part + 5,
+                (at + 40 + 5_000 * part, at + 4_990 + 5_000 * part),
+                name=name,
+            )
+    report = own(traced)
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "compute"
+    assert report.findings == ()
+    (once,) = report.events
+    assert once.ns > 790 * MS
+    said = " ".join(report.diagnosis.evidence)
+    assert "in the loop a kernel ran for about 99 % of the time" in said
+    assert "by their names the kernels' time is 50 % matrix products" in said
+
+
+def test_of_names_that_tell_nothing_one_short_sentence_says_so() -> None:
+    traced = Traced()
+    for step in range(200):
+        traced.gives(
+            10_000 * step, 10_000 * step + 5, (10_000 * step + 40, 10_000 * step + 9_990), name="mine"
+        )
+    report = own(traced)
+    assert report.diagnosis is not None
+    (said,) = report.diagnosis.evidence
+    assert said.endswith("; the names of its kernels do not tell whether they compute or move memory")

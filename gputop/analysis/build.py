@@ -30,10 +30,9 @@ from gputop.analysis.findings.step_findings import loops_of
 from gputop.analysis.gains import Replays, what_if, with_gains
 from gputop.analysis.ledger import Entry, Key, Ledger, entry_of, ranked, report_of
 from gputop.analysis.proofs.gaps import GpuTime, KernelTime, held_kernels
-from gputop.analysis.proofs.nvml_witness import contradictions, others_at_work, strangers
+from gputop.analysis.proofs.nvml_witness import contradictions, shared_gpus, strangers
 from gputop.engine.calls.failed_calls import between
 
-OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
 
 
@@ -88,7 +87,7 @@ def ledger_of(
     refuted = against >= MANY_AGAINST and against > PART_AGAINST * asked
     # a short recording holds one sample or two: then all of them must contradict
     coverage = not (refuted or against == asked > 0)
-    shared = {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
+    shared = shared_gpus(evidence, gpu)
     alone = {one.device for one in gpu.spans} - shared if coverage else frozenset[int]()
     outcome = find(scene, scale, coverage=coverage and not shared, part=part)
     replays = Replays(scene, outcome, effort.waits)

@@ -17,6 +17,7 @@ from gputop.analysis.evidence.call_context import AROUND, Intervals, Nesting
 from gputop.analysis.evidence.columns import WHOLE, Effort, Ints, Mask, covered, length, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import Gaps, GpuTime, KernelTime, held_kernels, join
+from gputop.analysis.proofs.nvml_witness import shared_gpus
 from gputop.engine.malloc_tuning import give_back
 from gputop.engine.threads.occupancy import expand
 from gputop.errors import AccountingError
@@ -159,6 +160,9 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
     """
     exact = held_kernels(evidence)
     gpu = KernelTime(evidence, stretch) if exact else GpuTime(evidence, stretch)
+    if exact and evidence.header.get("inside") and shared_gpus(evidence, gpu):
+        # kernels of processes that are not watched are missing
+        exact, gpu = False, GpuTime(evidence, stretch)
     if len(evidence.calls) > _MANY:
         give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
     estimated = () if exact else tuple(estimates(evidence, gpu, effort))

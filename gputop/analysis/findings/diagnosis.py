@@ -68,7 +68,8 @@ def class_of_traced(
         or taken[kind] < working * LEAST
         or _barely(taken[kind], working, busy, span)
     ):
-        return _of_busy(busy, span, titles)
+        share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
+        return _of_busy(busy, share, titles)
     if kind is None:
         return _untold(taken[None], span)
     share = f"{format_percent(100 * taken[kind] / span)} % of the time goes to this"
@@ -151,17 +152,17 @@ def _untold(ns: int, span: int) -> Diagnosis:
     return Diagnosis(None, "why is not in the file", Level.PROVED, (said,), ())
 
 
-def _of_busy(busy: BusyTime, span: int, titles: dict[DiagnosisKind, str]) -> Diagnosis:
-    """Compute or memory, by what kinds of kernels run longest."""
-    share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
+def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Diagnosis:
+    """Compute or memory, by what kinds of kernels run longest; ``share`` says for how long the GPU worked."""
     kernels = {name: busy.ran[name] for name in ("compute", "memory", "other")}
     for name, kind, words in (
         ("communication", DiagnosisKind.COMMUNICATION, "collectives"),
         ("copies", DiagnosisKind.COPY, "copies and fills"),
     ):
         if busy.alone[name] > 0.5 * busy.busy:
-            alone = _alone(busy, name, words, span)
-            return Diagnosis(kind, titles[kind], Level.STRONG, (alone, share), _ADVICE[kind])
+            part = format_percent(100 * busy.alone[name] / busy.busy)
+            alone = f"for {part} % of that time nothing but {words} ran"
+            return Diagnosis(kind, titles[kind], Level.STRONG, (share, alone), _ADVICE[kind])
     whole = max(sum(kernels.values()), 1)
     kind = (
         DiagnosisKind.COMPUTE
@@ -173,13 +174,15 @@ def _of_busy(busy: BusyTime, span: int, titles: dict[DiagnosisKind, str]) -> Dia
         for words, ns in (
             ("matrix products, convolutions and attention", kernels["compute"]),
             ("kernels that go over each element once", kernels["memory"]),
-            ("others, whose names tell neither", kernels["other"]),
+            ("other kernels", kernels["other"]),
         )
         if ns > TOLD * whole
     ]
-    told = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
-    if said:
-        told += f"; of the kernels' time are {', '.join(said)}, by their names"
+    told = share
+    if max(kernels["compute"], kernels["memory"]) > TOLD * whole:
+        told += f"; by their names the kernels' time is {', '.join(said)}"
+    elif said:
+        told += "; the names of its kernels do not tell whether they compute or move memory"
     if busy.ran["communication"] > LEAST * sum(busy.ran.values()):
         part = format_percent(100 * busy.ran["communication"] / sum(busy.ran.values()))
         told += f"; beside them {part} % of all work is collectives"
@@ -266,12 +269,16 @@ def ground_of(
     found, idle = class_of_rows(findings, kinds, unasked_of(scene, outcome), once, accounts)
     if found is not None:
         return _where_unasked(scene, outcome, found)
+    if idle is not None:
+        apart = (once + outside) / sum(one.span_ns for one in accounts)
+        busy = _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+        if busy.kind is not None or not isinstance(gpu, KernelTime):
+            return busy
+        # NVML does not tell, the kernels' names may
+        return _of_busy(busy_time(gpu, scene.evidence.activities.texts), busy.evidence[0], TITLES)
     if isinstance(gpu, KernelTime):
         return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
-    if idle is None:
-        return None
-    apart = (once + outside) / sum(one.span_ns for one in accounts)
-    return _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+    return None
 
 
 def class_of_rows(

@@ -19,6 +19,7 @@ SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest 
 AGES_NS = (100_000_000, 350_000_000, 800_000_000)
 _USUAL = 1
 WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
+OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY = 6  # readings by which a window is found
 ROUNDED = 0.005  # NVML tells whole percents
 GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
@@ -244,6 +245,11 @@ def others_at_work(evidence: Evidence, gpu: GpuTime, device: int) -> float:
                 used = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
                 shares.append(max((int(part or 0) for pid, part in used if pid in unknown), default=0))
     return float(np.mean(shares)) / 100 if shares else 0.0
+
+
+def shared_gpus(evidence: Evidence, gpu: GpuTime) -> set[int]:
+    """The GPUs of which processes that are not watched use so much that nothing is proved."""
+    return {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
 
 
 def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
