@@ -12,7 +12,7 @@ import pytest
 from probes import api
 from probes.code import cookies
 from probes.ebpf import loader
-from probes.ebpf.build import btf, compiled, registers
+from probes.ebpf.build import btf, compiled, registers, structures
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc not found: apt-get install gcc")
 
@@ -316,6 +316,20 @@ def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
     assert layout.offsets == {"task.flags": 32}
     assert layout.tracepoints == ({} if arguments is None else {"sched_switch": 4})
     assert loader.typed(layout, as_old=False) == {}, "one of them alone is not worth a way of its own"
+
+
+def test_the_cpu_of_a_task_is_found_where_each_kernel_has_it() -> None:
+    """Since Linux 5.16 in its thread_info, before in the task itself."""
+    offsets = dict(btf.read_layout().offsets)
+    for name in ("thread_info.cpu", "task_struct.cpu"):
+        offsets.pop(name, None)
+    told = {"task_struct.thread_info": 64, "thread_info.cpu": 96}
+    newer = btf.KernelLayout(offsets | told, switch_tells_state=True)
+    older = btf.KernelLayout(offsets | {"task_struct.cpu": 512}, switch_tells_state=False)
+    assert structures.task(newer)["TASK_CPU"] == 160
+    assert structures.task(older)["TASK_CPU"] == 512
+    with pytest.raises(btf.BtfError, match=r"neither thread_info\.cpu nor task_struct\.cpu"):
+        structures.task(btf.KernelLayout(offsets, switch_tells_state=True))
 
 
 def interrupt_macros(layout: btf.KernelLayout) -> set[str]:

@@ -274,7 +274,7 @@ static __always_inline void woken(u64 task)
 	u32 number = 0;
 	if (!t || !t->off_since)
 		return; /* it had not left its CPU yet */
-	bpf_probe_read_kernel(&number, 4, (void *)task + (TASK_THREAD_INFO + THREAD_INFO_CPU) / 8);
+	bpf_probe_read_kernel(&number, 4, (void *)task + TASK_CPU / 8);
 	enqueue(t, bpf_ktime_get_ns(), number);
 }
 

@@ -29,19 +29,18 @@ WANTED: dict[str, tuple[str, ...]] = {
         "thread_info", "flags", "pid", "tgid", "comm", "nvcsw", "nivcsw", "min_flt",
         "maj_flt", "sched_info", "in_iowait", "exit_code", "signal", "__state",
     ),
-    "thread_info": ("cpu",),
     "sched_info": ("run_delay",),
     "signal_struct": ("live",),
 }  # fmt: skip
 
 # the same, where a kernel may lack them: some architectures, versions and configurations do
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "task_struct": ("se", "throttled", "thread"),
+    "task_struct": ("se", "throttled", "thread", "cpu"),  # its CPU before Linux 5.16
     "thread_struct": ("fsbase",),  # x86-64
     "sched_entity": ("cfs_rq", "sum_exec_runtime"),
     "cfs_rq": ("rq", "throttled_clock_self", "throttled_clock_self_time"),
     "rq": ("cpu", "clock"),
-    "thread_info": ("preempt_count",),  # arm64
+    "thread_info": ("cpu", "preempt_count"),  # its CPU since Linux 5.16; the other one on arm64
     "pcpu_hot": ("preempt_count",),  # x86-64, Linux 6.2 to 6.14
 }
 _PER_CPU = ".data..percpu"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from probes.ebpf.build import btf
 
 
 def task(layout: btf.KernelLayout) -> dict[str, int]:
-    """Where a task and what it points to hold what every kernel has, and what some lack."""
+    """Where a task and what it points to hold what every kernel has, and what some lack.
+
+    Raises:
+        BtfError: The kernel does not say where a task has the number of its CPU.
+    """
     offsets = layout.offsets
     of_task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
     defines = {
@@ -21,8 +27,7 @@ def task(layout: btf.KernelLayout) -> dict[str, int]:
         "TASK_IN_IOWAIT": of_task["in_iowait"],
         "TASK_EXIT_CODE": of_task["exit_code"],
         "TASK_SIGNAL": of_task["signal"],
-        "TASK_THREAD_INFO": of_task["thread_info"],
-        "THREAD_INFO_CPU": offsets["thread_info.cpu"],
+        "TASK_CPU": _cpu(of_task, offsets),
         "SIGNAL_LIVE": offsets["signal_struct.live"],
     }
     if "thread" in of_task and "thread_struct.fsbase" in offsets:
@@ -30,6 +35,14 @@ def task(layout: btf.KernelLayout) -> dict[str, int]:
     if "se" in of_task and "sched_entity.sum_exec_runtime" in offsets:
         defines["TASK_RAN"] = of_task["se"] + offsets["sched_entity.sum_exec_runtime"]
     return defines
+
+
+def _cpu(of_task: Mapping[str, int], offsets: Mapping[str, int]) -> int:
+    if "thread_info.cpu" in offsets:
+        return of_task["thread_info"] + offsets["thread_info.cpu"]
+    if "cpu" in of_task:
+        return of_task["cpu"]
+    raise btf.BtfError("the kernel's type information has neither thread_info.cpu nor task_struct.cpu")
 
 
 def interrupts(layout: btf.KernelLayout) -> dict[str, int]:
