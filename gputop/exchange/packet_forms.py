@@ -17,9 +17,10 @@ ARGUMENTS = (
     "line",
     "kernel",
     "shape",
+    "range",
 )  # of calls; their places are their interned names, from 1 on
 
-TEXTS = frozenset({"line", "kernel", "shape"})  # those that are interned texts
+TEXTS = frozenset({"line", "kernel", "shape", "range"})  # those that are interned texts
 
 Ask = Callable[[str], int]
 

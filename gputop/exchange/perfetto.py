@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,6 +19,7 @@ from gputop.exchange.launches import kernel_names, shapes_of
 from gputop.exchange.packet_forms import ARGUMENTS, NEEDS_STATE, SEQUENCE, Forms
 from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
+from gputop.exchange.recorded_ranges import RecordedRanges
 from gputop.format import escape_text
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import listed_gpus, told
@@ -56,8 +57,8 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None =
         progress.goes_on("writing")
     reader = reader_of(session)
     with understood(session.path):
-        trace = _Trace(session, proto, file)
-        trace.begin(known)
+        trace = _Trace(session, proto, file, RecordedRanges(reader))
+        trace.begin(known, reader.facts())
         items = reader.items()
         for item in progress.through(items, len(reader.marks)) if progress else items:
             trace.feed(item)
@@ -67,7 +68,8 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None =
 class _Trace:
     """Takes the items of a recording, and writes a tick's packets when it is closed."""
 
-    def __init__(self, session: Session, proto: Any, file: BinaryIO) -> None:
+    def __init__(self, session: Session, proto: Any, file: BinaryIO, ranges: RecordedRanges) -> None:
+        self._ranges = ranges
         self._session, self._proto, self._file = session, proto, file
         self._forms = Forms(proto)
         self._tracks = Tracks(session, proto)
@@ -87,9 +89,19 @@ class _Trace:
             str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
         )
 
-    def begin(self, known: ExplainedRecording) -> None:
-        """What does not come in the order of time: clocks, tracks, what the explanation says."""
+    def begin(self, known: ExplainedRecording, facts: Iterable[Sample]) -> None:
+        """What does not come in the order of time: clocks, tracks, ranges, what the explanation says.
+
+        Args:
+            known: The explanation.
+            facts: Of the whole recording: who the threads are that were in ranges.
+        """
         self._write(self._tracks.head(ARGUMENTS))
+        if self._ranges.any:
+            who = Facts()
+            for fact in facts:
+                who.take(fact)
+            self._write(self._tracks.ranges(self._ranges, who))
         self._write(self._tracks.explanation(known))
 
     def feed(self, item: Any) -> None:
@@ -143,6 +155,9 @@ class _Trace:
             "returned": calls["ret"].astype(np.int64) & 0x7FFFFFFF,
             "line": self._named(calls["stack"], self._line, empty=True),
             "kernel": self._texts([name or "" for name in kernel_names(calls, self._facts)]),
+            "range": self._texts(
+                [path or "" for path in self._ranges.paths(calls["pid"], calls["tid"], begin)]
+            ),
             "shape": self._texts(
                 ["" if one is None else shape_text(one) for one in shapes_of(calls, self._facts)]
             ),

@@ -9,17 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.answer.wording import loss_text
-from gputop.analysis.evidence.api_classes import ON_GPU
+from gputop.analysis.evidence.api_classes import ON_GPU, RANGE, SPAN
 from gputop.api.session import Session
 from gputop.engine.facts import Facts
 from gputop.exchange.explained import ExplainedRecording
 from gputop.exchange.packet_forms import NEEDS_STATE, SEQUENCE
+from gputop.exchange.recorded_ranges import RecordedRanges
 from gputop.format import escape_text
 from probes.activities import activity_rows
 
 _CLEARED = 1  # TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 _REALTIME, _MONOTONIC, _BOOTTIME = 1, 3, 6  # builtin clocks
 _LONGEST = 1000  # characters of a name
+_MOST_NUMBER = 1 << 31  # of a process or thread: Perfetto's are 32 bits wide
 
 Column = npt.NDArray[Any]
 
@@ -108,11 +110,12 @@ class Tracks:
             track.thread.thread_name = escape_text(facts.thread_name(tid))[:_LONGEST]
         return thread if not kind else self.track(kind, thread)
 
-    def _process(self, pid: int, facts: Facts) -> None:
+    def _process(self, pid: int, facts: Facts) -> int:
         if ("process", pid) not in self._uuids:
             _, track = self._new(("process", pid), "")
             track.process.pid = pid
             track.process.process_name = escape_text(facts.process_name(pid))[:_LONGEST]
+        return self._uuids["process", pid]
 
     def track(self, name: str, parent: int = 0) -> int:
         """A track of its own."""
@@ -173,12 +176,44 @@ class Tracks:
             self._event(self.track("lost records"), begin, "records are missing", {}, end)
         return self.news()
 
+    def ranges(self, known: RecordedRanges, facts: Facts) -> Any:
+        """What the program names: a track of each thread, below it, and of each process.
+
+        Ranges of a thread lie within each other. Those of a process may overlap: each that begins while
+        another one is open has a track of its own.
+        """
+        open_until: dict[tuple[int, int], list[int]] = {}
+        columns = ["begin", "end", "pid", "tid", "what", "name", "detail"]
+        rows = known.rows[np.lexsort((-known.rows["end"], known.rows["begin"]))]
+        nested: dict[int, list[int]] = {}  # track -> ends of the ranges that are open on it
+        for begin, end, pid, tid, what, name, detail in rows[columns].tolist():
+            told = {"kind": known.texts[what], "detail": known.texts[detail]}
+            if not 0 <= pid < _MOST_NUMBER or tid >= _MOST_NUMBER:
+                continue  # of a damaged file: it would be no trace any more
+            if known.texts[what] == RANGE:
+                track = self._of_thread(pid, max(tid, 0), facts, "ranges")
+                around = nested.setdefault(track, [])
+                while around and around[-1] <= begin:
+                    around.pop()
+                end = min([end, *around[-1:]])  # what overlaps ends with what it lies in
+                around.append(end)
+            else:
+                lanes = open_until.setdefault((pid, tid), [])
+                lane = next((place for place, until in enumerate(lanes) if until <= begin), len(lanes))
+                lanes[lane:] = [end, *lanes[lane + 1 :]]
+                parent = self._of_thread(pid, tid, facts, "") if tid >= 0 else self._process(pid, facts)
+                track = self.track("spans" if not lane else f"spans {lane + 1}", parent)
+            self._event(track, begin, known.texts[name], told, end if end > begin else None)
+        return self.news()
+
     def activities(self, data: Mapping[str, Any]) -> Any:
-        """What another tool measured: kernels and copies by GPU and stream, operators by thread."""
+        """Kernels and copies by GPU and stream; operators and what else another tool measured, by thread."""
         rows, texts = activity_rows(data)
         columns = ("begin", "end", "tid", "device", "stream", "what", "name", "detail")
         for begin, end, tid, device, stream, what, name, detail in rows[list(columns)].tolist():
             kind = texts[what]
+            if kind in (RANGE, SPAN):
+                continue
             where = f"GPU {device} stream {stream}" if device >= 0 else f"{kind} of {tid}"
             track = self.track("on the GPU" if kind in ON_GPU else "measured by another tool")
             told = {"kind": kind, "detail": texts[detail]}

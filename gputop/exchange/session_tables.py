@@ -21,8 +21,9 @@ from gputop.engine.gpus.gpu_processes import use_by_pid
 from gputop.engine.host_figures import SIZES as HOST_SIZES
 from gputop.engine.host_figures import host_row
 from gputop.engine.session_totals import Stats, ThreadTotals
-from gputop.exchange.explained import explained
+from gputop.exchange.explained import IdlePieces, explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
+from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import TEXTS, activity_rows
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import ActivityData, FramesData, listed_gpus, told
@@ -50,12 +51,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "depth": INT, "nested": BOOL, "within": BOOL, "abandoned": BOOL, "direction": INT, "ret": INT,
         "bytes": INT, "stream": TEXT, "run_delay_ns": INT, "nvcsw": INT, "nivcsw": INT, "stack_id": INT,
         "kernel": TEXT, "grid_x": INT, "grid_y": INT, "grid_z": INT, "block_x": INT, "block_y": INT,
-        "block_z": INT, "shared_bytes": INT,
+        "block_z": INT, "shared_bytes": INT, "range": TEXT,
     },
     "slices": {
         "start_ns": INT, "duration_ns": INT, "runnable_ns": INT, "pid": INT, "tid": INT, "cpu": INT,
         "state": INT, "involuntary": BOOL, "syscall": TEXT, "waker_pid": INT, "waker_tid": INT,
-        "next_pid": INT, "next_tid": INT, "stack_id": INT,
+        "next_pid": INT, "next_tid": INT, "stack_id": INT, "range": TEXT,
     },
     "stacks": {"stack_id": INT, "pid": INT, "depth": INT, "file": TEXT, "line": INT, "function": TEXT},
     "gpu_samples": {
@@ -73,12 +74,12 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "gaps": {
         "gpu": TEXT, "start_ns": INT, "end_ns": INT, "cause": TEXT, "title": TEXT, "level": TEXT, "pid": INT,
-        "tid": INT,
+        "tid": INT, "range": TEXT,
     },
     "activities": {
         "what": TEXT, "name": TEXT, "start_ns": INT, "end_ns": INT, "pid": INT, "tid": INT, "device": INT,
         "stream": INT, "bytes": INT, "detail": TEXT, "direction": INT, "memory": INT, "graph": INT,
-        "call_tid": INT, "call_start_ns": INT, "queue_ns": INT,
+        "call_tid": INT, "call_start_ns": INT, "queue_ns": INT, "range": TEXT,
     },
     "findings": {"number": INT, **columns(Finding)},
 }  # fmt: skip
@@ -106,10 +107,12 @@ def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]
     """
     totals = session.totals(progress)
     report = None
+    with understood(session.path):
+        ranges = RecordedRanges(reader_of(session))
     if session.calls_observed:
         known = explained(session, progress)
         report = known.report
-        yield _gaps(session, known.idle)
+        yield _gaps(session, known.idle, ranges)
         yield _findings(report)
     yield _session(session, totals, report)
     yield _threads(totals)
@@ -118,7 +121,7 @@ def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]
     reader = reader_of(session)
     with understood(session.path):
         items = reader.items()
-        made = _Items(session)
+        made = _Items(session, ranges)
         yield from made.through(progress.through(items, len(reader.marks)) if progress else items)
     yield _processes(session, totals, made.facts)
 
@@ -176,7 +179,7 @@ def _threads(totals: Stats) -> Rows:
     return _rows("threads", rows)
 
 
-def _gaps(session: Session, idle: Any) -> Rows:
+def _gaps(session: Session, idle: IdlePieces, ranges: RecordedRanges) -> Rows:
     columns = {
         "gpu": idle.gpu,
         "start_ns": idle.begin - session.start_ns,
@@ -186,6 +189,7 @@ def _gaps(session: Session, idle: Any) -> Rows:
         "level": idle.level,
         "pid": idle.pid,
         "tid": idle.tid,
+        "range": ranges.paths(idle.pid, idle.tid, idle.begin),
     }
     return Rows("gaps", columns)
 
@@ -198,8 +202,9 @@ def _findings(report: Report) -> Rows:
 class _Items:
     """Turns items into rows, a tick at a time."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, ranges: RecordedRanges) -> None:
         self._start = session.start_ns
+        self._ranges = ranges
         self.facts = Facts()
         self._held: list[Records] = []
         self._told: set[int] = set()
@@ -243,6 +248,11 @@ class _Items:
         duration = np.minimum(records["duration"], np.uint64(1 << 62)).astype(np.int64)
         return {"start_ns": end - duration - self._start, "duration_ns": duration}
 
+    def _range(self, records: Any) -> list[str | None]:
+        """The ranges in which each began."""
+        began = self._times(records)["start_ns"] + self._start
+        return self._ranges.paths(records["pid"], records["tid"], began)
+
     def _calls(self, calls: Records) -> Rows:
         flags = calls["flags"]
         names = _each(calls["op"], lambda op: self.facts.api(op))
@@ -261,6 +271,7 @@ class _Items:
             "stack_id": calls["stack"].view(np.int64),
             "kernel": kernel_names(calls, self.facts),
             **size_columns(shapes_of(calls, self.facts)),
+            "range": self._range(calls),
         }
         return Rows("calls", columns)
 
@@ -273,6 +284,7 @@ class _Items:
             "involuntary": (rows["flags"] & OffFlag.INVOLUNTARY) != 0,
             "syscall": _each(rows["op"], self._syscall),
             "stack_id": np.ascontiguousarray(rows["stack"]).view(np.int64),
+            "range": self._range(rows),
         }
         return Rows("slices", columns)
 
@@ -300,6 +312,12 @@ class _Items:
             **{key: _known(rows[key].tolist()) for key in _ACTIVITY_NUMBERS},
             "call_start_ns": _where(linked, rows["call_begin"] - self._start),
             "queue_ns": _where(linked, rows["begin"] - rows["call_begin"]),
+            # of what ran on a GPU the ranges around the call that gave it
+            "range": self._ranges.paths(
+                rows["pid"],
+                np.where(linked, rows["call_tid"], rows["tid"]),
+                np.where(linked, rows["call_begin"], rows["begin"]),
+            ),
         }
         return Rows("activities", columns)
 

@@ -51,7 +51,14 @@ class _Frames:
 
     def profile(self, name: str, rows: Sequence[StackTime]) -> dict[str, Any]:
         """A profile of stacks with their time."""
-        samples = [[*map(self._line, reversed(row.frames)), self._number(row.what, "", 0)] for row in rows]
+        samples = [
+            [
+                *(self._number(f"range {row.ranges}", "", 0) for _ in row.ranges[:1]),
+                *map(self._line, reversed(row.frames)),
+                self._number(row.what, "", 0),
+            ]
+            for row in rows
+        ]
         return {
             "type": "sampled",
             "name": escape_text(name),

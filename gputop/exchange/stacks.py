@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from gputop.engine.calls.linesums import Sums, add, sums_of, waits_of
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
 from gputop.engine.tally import told_sums
+from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import GRAPH, KERNEL, activity_rows
 from probes.samples import told
 from probes.schema import Kind, Records, select
@@ -36,6 +38,7 @@ class StackTime:
         frames: From the innermost on; none where they are not known.
         count: Calls or waits.
         ns: Their time.
+        ranges: Those that the program names around it, outer to inner, as one path; "" for none.
     """
 
     pid: int
@@ -43,6 +46,7 @@ class StackTime:
     frames: tuple[Line, ...]
     count: int
     ns: int
+    ranges: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +70,27 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
     """
     reader = reader_of(session)
     facts = Facts()
-    calls: Sums = {}
-    waits: Sums = {}
-    kernels = _Launched()
+    calls: dict[str, Sums] = {}  # by range
+    waits: dict[str, Sums] = {}
     with understood(session.path):
+        ranges = RecordedRanges(reader)
+        kernels = _Launched(ranges)
         items = reader.items()
         for item in progress.through(items, len(reader.marks)) if progress else items:
             if isinstance(item, Sample):
                 facts.take(item)
                 kernels.take(item)
                 if item.kind == SUMS:  # of records that were not kept
-                    add(calls, told_sums(item.data, "lines"))
-                    add(waits, told_sums(item.data, "waits"))
+                    add(calls.setdefault("", {}), told_sums(item.data, "lines"))
+                    add(waits.setdefault("", {}), told_sums(item.data, "waits"))
                 continue
             made = select(item, item["kind"] == Kind.CALL)
             kernels.notice(made)
-            add(calls, sums_of(made))
-            add(waits, waits_of(item))
-        pids = {origin[0] for origin in (*calls, *waits)}
+            for path, part in _by_range(made, ranges):
+                add(calls.setdefault(path, {}), sums_of(part))
+            for path, part in _by_range(item, ranges):
+                add(waits.setdefault(path, {}), waits_of(part))
+        pids = {origin[0] for sums in (*calls.values(), *waits.values()) for origin in sums}
         return StackTimes(
             _rows(calls, facts, of_calls=True),
             _rows(waits, facts, of_calls=False),
@@ -92,16 +99,29 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
         )
 
 
+def _by_range(records: Records, ranges: RecordedRanges) -> Iterator[tuple[str, Records]]:
+    """Records by the range in which they began."""
+    if not ranges.any:
+        yield "", records
+        return
+    end, lasted = (
+        np.minimum(records[name], np.uint64(1 << 62)).astype(np.int64) for name in ("t_end", "duration")
+    )
+    for path, rows in ranges.groups(records["pid"], records["tid"], end - lasted):
+        yield path, records[rows]
+
+
 class _Launched:
     """GPU time of kernels and graphs by the stack of the call that launched them.
 
     Calls are kept for a while only: a kernel comes within seconds of its launch, unless the queue is long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: RecordedRanges) -> None:
+        self._ranges = ranges
         self._calls: list[npt.NDArray[np.void]] = []
         self._waiting: list[npt.NDArray[np.void]] = []
-        self._sums: dict[tuple[int, str, int], tuple[int, int]] = {}
+        self._sums: dict[tuple[int, str, int, str], tuple[int, int]] = {}
         self._inside = False  # nothing is kept of recordings without kernels
 
     def notice(self, calls: Records) -> None:
@@ -138,27 +158,34 @@ class _Launched:
         work, self._waiting = np.concatenate(self._waiting), []
         low = np.searchsorted(calls["tid"], work["call_tid"], side="left")
         high = np.searchsorted(calls["tid"], work["call_tid"], side="right")
-        for row, first, last in zip(work, low.tolist(), high.tolist(), strict=True):
+        paths = np.full(len(work), "", object)
+        for path, rows in self._ranges.groups(work["pid"], work["call_tid"], work["call_begin"]):
+            paths[rows] = path
+        for row, path, first, last in zip(work, paths.tolist(), low.tolist(), high.tolist(), strict=True):
             place = first + int(np.searchsorted(calls["begin"][first:last], row["call_begin"]))
             if place < last and calls["begin"][place] == row["call_begin"]:
-                key = int(row["pid"]), str(row["name"]), int(calls["stack"][place])
+                key = int(row["pid"]), str(row["name"]), int(calls["stack"][place]), path
                 count, ns = self._sums.get(key, (0, 0))
                 self._sums[key] = count + 1, ns + int(row["ns"])
 
     def rows(self, facts: Facts) -> tuple[StackTime, ...]:
         """By stack; a kernel is the leaf."""
         found = [
-            StackTime(pid, name, facts.stacks.frames(int(np.int64(stack).view(np.uint64))), count, ns)
-            for (pid, name, stack), (count, ns) in self._sums.items()
+            StackTime(pid, name, facts.stacks.frames(int(np.int64(stack).view(np.uint64))), count, ns, path)
+            for (pid, name, stack, path), (count, ns) in self._sums.items()
         ]
-        return tuple(sorted(found, key=lambda row: (-row.ns, row.pid, row.what, row.frames)))
+        return _in_order(found)
 
 
-def _rows(sums: Sums, facts: Facts, *, of_calls: bool) -> tuple[StackTime, ...]:
-    found: dict[tuple[int, str, tuple[Line, ...]], tuple[int, int]] = {}
-    for (pid, second, stack), (count, ns) in sums.items():
-        key = pid, facts.api(second)[0] if of_calls else OFF_CPU, facts.stacks.frames(stack)
-        before = found.get(key, (0, 0))
-        found[key] = before[0] + count, before[1] + ns
-    rows = [StackTime(*key, count, ns) for key, (count, ns) in found.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.ns, row.pid, row.what, row.frames)))
+def _rows(by_range: dict[str, Sums], facts: Facts, *, of_calls: bool) -> tuple[StackTime, ...]:
+    found: dict[tuple[int, str, tuple[Line, ...], str], tuple[int, int]] = {}
+    for path, sums in by_range.items():
+        for (pid, second, stack), (count, ns) in sums.items():
+            key = pid, facts.api(second)[0] if of_calls else OFF_CPU, facts.stacks.frames(stack), path
+            before = found.get(key, (0, 0))
+            found[key] = before[0] + count, before[1] + ns
+    return _in_order([StackTime(*key[:3], count, ns, key[3]) for key, (count, ns) in found.items()])
+
+
+def _in_order(rows: list[StackTime]) -> tuple[StackTime, ...]:
+    return tuple(sorted(rows, key=lambda row: (-row.ns, row.pid, row.what, row.frames, row.ranges)))

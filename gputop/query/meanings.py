@@ -41,6 +41,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "stack_id": "below 4: no line was looked for, or found",
         "kernel": "that is launched",
         "shared_bytes": "grid, block and dynamic shared memory of a launch, null: not known",
+        "range": "that its thread was in when it began: epoch 1/step 2/forward",
     },
     "slices": {
         "runnable_ns": "its end, spent in a run queue",
@@ -65,6 +66,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cause": "empty: not explained",
         "level": "proved, strong, estimated",
         "tid": "the thread at the end of its chain",
+        "range": "that this thread was in at its begin",
     },
     "activities": {
         "what": "kernel, copy, fill, graph (on the GPU); operator, range, python, span; GPU range; wait; "
@@ -75,6 +77,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "graph": "CUDA graph that ran it",
         "call_start_ns": "of the call that gave it to the GPU, on thread call_tid: start_ns in calls",
         "queue_ns": "from there to its own begin",
+        "range": "around that call; of what a thread did, around its begin and itself",
     },
 }
 

@@ -50,6 +50,7 @@ def _tree(rows: Sequence[StackTime], names: Mapping[int, str]) -> _Box:
         frames = [frame.text() for frame in reversed(row.frames) if frame.file]
         path = [
             f"{names.get(row.pid, '')} ({row.pid})",
+            *([f"range {row.ranges}"] if row.ranges else ()),
             *(frames[-_DEEPEST:] or ["line not known"]),
             row.what,
         ]

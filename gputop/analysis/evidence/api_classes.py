@@ -112,13 +112,17 @@ class ActivityGatherer:
         self._parts: list[Table] = []
         self._texts: dict[str, int] = {}
 
-    def take(self, data: Mapping[str, Any]) -> int:
-        """Takes one in; returns how many rows it has.
+    def take(self, data: Mapping[str, Any], *only: str) -> int:
+        """Takes one in, or what of it is of some kinds; returns how many rows that are.
 
         Raises:
             ValueError: It is damaged.
         """
         rows, told = activity_rows(data)
+        if only:
+            rows = rows[np.isin(rows["what"], [place for place, text in enumerate(told) if text in only])]
+            used = set(np.concatenate([rows[name] for name in TEXTS]).tolist())
+            told = [text if place in used else "" for place, text in enumerate(told)]
         texts = np.array([self._number(text) for text in told], np.int32)
         for name in TEXTS:
             rows[name] = texts[rows[name]]
