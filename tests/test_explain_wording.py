@@ -22,9 +22,10 @@ from gputop.report_page.findings_html import rest as page_rest
 from gputop.ui.model.answer.chain_page import ChainPage
 from gputop.ui.model.answer.why import _cause, why_of
 from gputop.ui.model.answer.whylines import range_text
-from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.time.blocklanes import idle_range
+from gputop.ui.model.look import ASCII, UNICODE, plain
+from gputop.ui.model.time.blocklanes import Look, idle_range
 from gputop.ui.model.time.lanehistory import LaneHistory
+from gputop.ui.model.time.timeblocks import TimeBlocks
 from replay.reader import SessionReader
 from tests import fake_frames, fake_reports
 from tests.fake_reports import MS, S
@@ -140,6 +141,19 @@ def test_the_timeline_has_the_idle_range_of_the_why_panel(name: str) -> None:
             assert found == pytest.approx((panel.proved, panel.high), abs=0.015), (label, verdict.end_ns)
             told += 1
     assert told
+
+
+@pytest.mark.parametrize("name", ["storm", "numpy-sync", "dataloader", "dataloader-workers"])
+def test_where_the_timeline_shows_the_panels_window_it_has_its_very_figure(name: str) -> None:
+    verdict = verdicts(RECORDINGS[0].with_name(f"{name}.msgpack"))[-1]
+    told = Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
+    frame = replace(fake_frames.frame(), time_ns=verdict.end_ns)
+    blocks = TimeBlocks()
+    blocks.take(told)
+    lines = blocks.picture(160, 8, (), verdict.end_ns, Look(UNICODE, letters=False)).lines
+    (gpu,) = why_of(told, frame).gpus
+    panel = f"idle {range_text(gpu.proved, gpu.high, UNICODE)}"
+    assert any(panel in plain(line) for line in lines), panel
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.stem)

@@ -56,7 +56,7 @@ EVERY = (COLOURS, LETTERS, PLAIN)
 
 def blocks(lanes: Lanes) -> TimeBlocks:
     made = TimeBlocks()
-    made.take(Explained(why.report(), END, why.S, lanes=lanes))
+    made.take(Explained(None, END, why.S, lanes=lanes))
     return made
 
 

@@ -194,7 +194,8 @@ def test_a_process_that_repeats_nothing_has_no_step_and_says_so() -> None:
 
 
 def test_the_title_says_which_step_it_is() -> None:
-    assert title(step(), None) == "step: median 10.2ms of 548"
+    assert title(step(), None) == "step: median 10.0ms of 548"
+    assert title(replace(step(), median_ns=2 * MS), None) == "step of 10.2ms: median 2.0ms of 548"
 
 
 @pytest.mark.parametrize(("mean_ms", "said"), [(10.5, ""), (37.1, ", mean 37.1ms")])
@@ -203,9 +204,9 @@ def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
 ) -> None:
     steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)
     told = title(step(), why.report(why.finding(), steps=steps))
-    assert told == f"step: median 10.2ms of 548{said}"
+    assert told == f"step: median 10.0ms of 548{said}"
     other = replace(steps, pid=step().pid + 1)
-    assert title(step(), why.report(why.finding(), steps=other)) == "step: median 10.2ms of 548"
+    assert title(step(), why.report(why.finding(), steps=other)) == "step: median 10.0ms of 548"
 
 
 @pytest.mark.slow

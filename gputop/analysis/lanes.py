@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -344,23 +344,31 @@ def _range_lane(pid: int, tid: int, rows: Mapping[str, Shares]) -> RangeLane:
 MOST_STEPS, MOST_HOSTS = 4, 4  # processes, and threads of each: those that make most calls
 
 
-def typical_steps(scene: AttributionContext, outcome: Outcome, *, proved: bool) -> tuple[OneStep, ...]:
-    """A step of each process that repeats something, the one that gives the GPU most work first."""
+def typical_steps(scene: AttributionContext, outcome: Outcome, report: Report) -> tuple[OneStep, ...]:
+    """A step of each process that repeats something, the one that gives the GPU most work first.
+
+    It is one in which the first cause that the report names takes most of the idle time, where there is one.
+    """
     threads = scene.evidence.threads
     first = [int(threads.pid[scene.steps.thread])] if scene.steps is not None else []
     pids = dict.fromkeys([*first, *(claim.pid for _cause, claim in outcome.claims)])
     found = [scene.steps_of(pid) for pid in list(pids)[:MOST_STEPS]]
-    return tuple(_one(scene, outcome, steps, proved=proved) for steps in found if steps is not None)
+    return tuple(_one(scene, outcome, steps, report) for steps in found if steps is not None)
 
 
-def _one(scene: AttributionContext, outcome: Outcome, steps: Steps, *, proved: bool) -> OneStep:
+def _one(scene: AttributionContext, outcome: Outcome, steps: Steps, report: Report) -> OneStep:
     pid = int(scene.evidence.threads.pid[steps.thread])
     rows = _of_the_loop(steps)
-    begin, end = _typical(scene, steps, rows)
-    edges = begin + np.arange(COLUMNS + 1) * (end - begin) // COLUMNS
+    lead = report.diagnosis.lead if report.diagnosis is not None else None
+    named = [*(report.findings[lead : lead + 1] if lead is not None else ()), *report.findings]
+    first = next((one.cause for one in named if one.pid == pid and one.kind == "idle"), "")
     gpu = scene.analysis.gpu
     used = set(np.unique(gpu.streams.device[gpu.streams.pid == pid]).tolist())
     devices = [span.device for span in gpu.spans if span.device in used]
+    parts = {one: gpu_parts(scene, outcome, one, proved=report.coverage) for one in devices}
+    shown = _led_by(first, parts.values(), steps, rows)
+    begin, end = _typical(scene, steps, shown if len(shown) else rows)
+    edges = begin + np.arange(COLUMNS + 1) * (end - begin) // COLUMNS
     return OneStep(
         pid,
         int(scene.evidence.threads.tid[steps.thread]),
@@ -369,7 +377,7 @@ def _one(scene: AttributionContext, outcome: Outcome, steps: Steps, *, proved: b
         steps.count,
         steps.median_ns,
         _hosts(scene.evidence, steps.thread, pid, edges),
-        tuple(_gpu(scene, outcome, device, edges, proved=proved) for device in devices),
+        tuple(_gpu(scene, device, parts[device], edges) for device in devices),
         np.stack([steps.begin[rows[:-1]], steps.until[rows[:-1]]], axis=1),
     )
 
@@ -379,6 +387,19 @@ def _of_the_loop(steps: Steps) -> Ints:
     spent = np.bincount(steps.loop, weights=steps.until - steps.begin)
     main = steps.loop == int(np.argmax(spent))
     return np.flatnonzero(main & steps.whole if (main & steps.whole).any() else main)
+
+
+def _led_by(cause: str, parts: Iterable[GpuParts], steps: Steps, rows: Ints) -> Ints:
+    """Those of some steps in which a cause takes most of the idle time; none where there is no such cause."""
+    number = next((row for row, one in enumerate(CATALOGUE) if one.number == cause), -1)
+    ns = np.zeros((len(CATALOGUE) + 1, len(rows)), np.int64)
+    for part in parts:
+        for row in np.unique(part.cause).tolist():
+            mine = part.cause == row
+            pieces = union(part.begin[mine], part.end[mine])
+            ns[row] += covered(pieces, steps.begin[rows], steps.until[rows])
+    led: Ints = rows[(ns[number] > 0) & (ns[number] == ns.max(axis=0))] if number >= 0 else rows[:0]
+    return led
 
 
 def _typical(scene: AttributionContext, steps: Steps, rows: Ints) -> tuple[int, int]:
@@ -446,8 +467,8 @@ def _onestep_states(evidence: Evidence, thread: int, edges: Ints) -> Ints:
     return states
 
 
-def _gpu(scene: AttributionContext, outcome: Outcome, device: int, edges: Ints, *, proved: bool) -> GpuTimes:
-    parts, families = gpu_parts(scene, outcome, device, proved=proved), family_table()
+def _gpu(scene: AttributionContext, device: int, parts: GpuParts, edges: Ints) -> GpuTimes:
+    families = family_table()
     near = (parts.end > edges[0]) & (parts.begin < edges[-1])
     idle = []
     for cause, sure in sorted(set(zip(parts.cause[near].tolist(), parts.sure[near].tolist(), strict=True))):

@@ -174,7 +174,7 @@ class Window:
             ledger = replace(ledger, notes=(LATE, *ledger.notes))
         report = report_of(ledger)
         lanes = lanes_of(scene, outcome, report, self._start_ns)
-        steps = typical_steps(scene, outcome, proved=report.coverage)
+        steps = typical_steps(scene, outcome, report)
         verdict = Verdict(
             report,
             self.told_ns,

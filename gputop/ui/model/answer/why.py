@@ -153,7 +153,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     age_ns = frame.time_ns - explained.end_ns
     diagnosis = report.diagnosis
     kind = diagnosis.title.partition(" (")[0] if diagnosis is not None and diagnosis.kind is not None else ""
-    findings = _in_order(report)
+    findings = in_order(report)
     shown = findings[:MOST_CAUSES]
     return Why(
         when=ended_text(explained.ended, frame.time_ns)
@@ -162,7 +162,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
         old=explained.first_look or (explained.ended is None and abs(age_ns) >= OLD_NS),
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
-        gpus=tuple(_gpu(gpu, told=bool(shown)) for gpu in report.gpus),
+        gpus=tuple(idle_of(gpu, told=bool(shown)) for gpu in report.gpus),
         causes=tuple(_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
@@ -226,7 +226,7 @@ def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
     return f"{last.name} {last.pid} ended {ago} ago; no process makes CUDA calls now"
 
 
-def _in_order(report: Report) -> list[Finding]:
+def in_order(report: Report) -> list[Finding]:
     """That of the class, then the others by what they cost."""
     lead = report.diagnosis.lead if report.diagnosis is not None else None
     if lead is None:
@@ -235,7 +235,8 @@ def _in_order(report: Report) -> list[Finding]:
     return first + [one for place, one in enumerate(report.findings) if place != lead]
 
 
-def _gpu(gpu: GpuSpan, *, told: bool) -> GpuIdle:
+def idle_of(gpu: GpuSpan, *, told: bool = True) -> GpuIdle:
+    """How long a GPU was idle; ``told``: a finding tells of it."""
     account, span = gpu.account, max(gpu.span_ns, 1)
     most = account.bounds.upper - account.proved_ns - account.unknown_ns
     estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))

@@ -75,16 +75,19 @@ def step_of(explained: Explained, pid: int) -> OneStep | None:
 
 
 def title(step: OneStep | None, report: Report | None) -> str:
-    """``step: median 9.8ms of 548``; with the mean, which the verdict tells, where it is another."""
+    """``step: median 9.8ms of 548``; with its own length and the mean where they are others."""
     if step is None:
         return "one step"
     steps = report.steps if report is not None else None
-    mean_ns = steps.usual_ns if steps is not None and steps.pid == step.pid else step.length_ns
-    mean = f", mean {format_ns(mean_ns)}" if abs(mean_ns - step.length_ns) > _UNLIKE * step.length_ns else ""
+    mean_ns = steps.usual_ns if steps is not None and steps.pid == step.pid else step.median_ns
+    median_ns = step.median_ns
+    mean = f", mean {format_ns(mean_ns)}" if abs(mean_ns - median_ns) > _UNLIKE * median_ns else ""
+    unlike = abs(step.length_ns - median_ns) > _UNLIKE * median_ns
+    own = f" of {format_ns(step.length_ns)}" if unlike else ""
     known = report is not None and steps is not None and steps.pid == step.pid
     joules = step_joules(report) if known and report is not None else None
     energy = f", {format_joules(joules)}" if joules is not None else ""
-    return f"step: median {format_ns(step.length_ns)} of {format_count(step.count)}{mean}{energy}"
+    return f"step{own}: median {format_ns(median_ns)} of {format_count(step.count)}{mean}{energy}"
 
 
 def waterfall_lines(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from gputop.analysis.answer.picture import COLUMN_NS, WHOLE
 from gputop.format import NS_PER_S, escape_text, fit, format_percent
 from gputop.playback.feed import Explained
+from gputop.ui.model.answer.why import idle_of
 from gputop.ui.model.answer.whylines import range_text
 from gputop.ui.model.look import Line, Span, fit_line, line_width
 from gputop.ui.model.time import blocklanes
@@ -117,6 +118,7 @@ class TimeBlocks:
         self._history = LaneHistory()
         self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
         self._taken: object = None
+        self._panel: tuple[int, dict[str, tuple[float, float]]] = 0, {}  # of so many columns: idle by GPU
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
         self.marked_ns: tuple[int, ...] = ()
@@ -131,6 +133,8 @@ class TimeBlocks:
             return
         self._taken = lanes
         self._history.take(lanes)
+        spans = explained.report.gpus if explained.report is not None else ()
+        self._panel = lanes.columns, {one.label: (one.proved, one.high) for one in map(idle_of, spans)}
         self._begin = min(self._begin or lanes.first, lanes.first)
         self._end = max(self._end, lanes.first + lanes.columns)
 
@@ -221,7 +225,10 @@ class TimeBlocks:
         ascii_only = look.glyphs.ascii
         for place, (label, _index) in enumerate(gpus):
             shares, known = self._cells(("gpu", label), view)
+            columns, panel = self._panel
             ends = blocklanes.idle_range(shares, known, self._history.errors[place])
+            if int(known.sum()) == columns:  # no other time is in sight than that of the panel
+                ends = panel.get(label, ends)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)[:told]
             name = escape_text(label, ascii_only=ascii_only)
