@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gputop.errors import GputopError
@@ -92,6 +93,8 @@ class ProcessPool:
                     raise PartError(result)
                 yield result
         except (OSError, EOFError, pickle.UnpicklingError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)  # it closes its output before it has a status
             raise ProcessEndedError(
                 f"a process has ended ({process.poll()}); was it killed, or is there too little memory?"
             ) from error
