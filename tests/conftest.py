@@ -52,6 +52,7 @@ _MARKERS = {
     "bpftrace": "compares with bpftrace: needs it and tracefs",
     "timed": "measures times: it and what it starts go before all others, one such test at a time",
     "slow": "takes over 0.25 s of CPU, or waits for a second, in this process: make check leaves it out",
+    "dear": "takes ten seconds or more: of those that come at its turn, it begins first",
     variants.MARKER: "its variants with these identifiers; the others are long",
     "drains": "waits until the kernel has detached the perf-event probes that tests left behind before it",
 }

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-TIMED = "timed"
+TIMED, DEAR = "timed", "dear"
+_DEAR = 1000  # counts as so many tests
 OBSERVE = ("ebpf", "bpftrace")  # what such tests do is met by all programs of the machine
 TIMES = "GPUTOP_TEST_TIMES"  # a file that is there while another process measures times (scripts/test.sh)
 _RESET_ON_FORK = getattr(os, "SCHED_RESET_ON_FORK", 0)
@@ -108,13 +109,14 @@ class Sharing:
 
     @pytest.hookimpl(trylast=True)  # what is not chosen counts in no group
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Puts them in the order in which workers take them: turns, and in each the largest groups first."""
+        """Puts them in the order in which workers take them: turns, and in each what takes longest first."""
         if not hasattr(config, "workerinput"):
             return
         groups = {item: group_of(item) or item.nodeid for item in items}
         sizes, turns = Counter(groups.values()), dict.fromkeys(groups.values(), 2)
         for item, group in groups.items():
             turns[group] = min(turns[group], turn_of(item))
+            sizes[group] += _DEAR if item.get_closest_marker(DEAR) else 0
         places = {item: (turns[group], -sizes[group]) for item, group in groups.items()}
         items.sort(key=places.__getitem__)
 

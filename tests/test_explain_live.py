@@ -80,6 +80,7 @@ def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp
     assert any(names(verdict, "C02", "proved") for verdict in after[:2])
 
 
+@pytest.mark.dear
 @pytest.mark.ebpf
 def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"

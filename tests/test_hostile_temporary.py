@@ -96,6 +96,7 @@ def assert_untouched(program: str, words: list[str], folder: Path, *named: Path)
     assert strange == []
 
 
+@pytest.mark.dear
 @pytest.mark.mainly("workers", "dask", "mcp")
 @pytest.mark.parametrize("command", READING)
 def test_a_command_touches_no_name_that_others_could_have_laid(
@@ -151,6 +152,7 @@ def home(folder: Path) -> dict[str, str]:
     return {"HOME": str(made), "XDG_CONFIG_HOME": f"{made}/.config", "XDG_STATE_HOME": f"{made}/.state"}
 
 
+@pytest.mark.dear
 @pytest.mark.ebpf
 def test_observing_touches_no_name_that_others_could_have_laid(
     program: str, everybodys: Path, tmp_path: Path

@@ -114,6 +114,7 @@ def test_root_may_where_it_says_so() -> None:
     assert re.search(r"http://127\.[\d.]+:\d+/#token=\S{40,}", said), said
 
 
+@pytest.mark.dear
 @pytest.mark.ebpf
 def test_root_in_a_container_shows_calls_to_several_browsers_by_one_set_of_probes() -> None:
     library_build.ensure_built()

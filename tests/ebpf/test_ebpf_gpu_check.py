@@ -16,6 +16,8 @@ from tests.stories.shim import build
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.dear
+@pytest.mark.slow
 def test_the_check_runs_whole_over_the_simulated_gpu(tmp_path: Path):
     torch = installed.cpu_build()
     if torch is None:

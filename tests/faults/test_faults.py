@@ -23,7 +23,7 @@ from tests.faults.robust import ROBUST
 from tests.faults.scenario import MS, SCENARIOS
 from tests.faults.suite import damaged, direct, drawn, robust, verdicts
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.xdist_group("faults")]
+pytestmark = [pytest.mark.dear, pytest.mark.ebpf, pytest.mark.xdist_group("faults")]
 SEEDS = (1, 2, 3)
 SIZES = re.compile(r"C\d\d: (at most|at least|only) |.* ms unexplained$")
 MISSIZED = 3  # of the scenarios of one part
