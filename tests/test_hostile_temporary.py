@@ -164,8 +164,8 @@ def test_observing_touches_no_name_that_others_could_have_laid(
     daemon = (
         f"{program} serve {at} --keep-dir {own}/kept & "
         f"while ! {program} snap {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
-        f"{' '.join(by_hand('terminal', program, 'attach'))} {at} && "
-        f"{program} serve --stop {at}; wait"
+        f"{' '.join(by_hand('terminal', program, 'attach'))} {at}; "
+        f"shown=$?; {program} serve --stop {at}; wait; exit $shown"
     )
     (own / "run").mkdir()
     for words in (
