@@ -32,9 +32,9 @@ def test_copies_and_communication_are_exposed_where_nothing_else_runs() -> None:
         traced.gives(at, at + 5, (at + 10, at + 300), name="gemm")
         traced.gives(at + 6, at + 8, (at + 200, at + 400), what=COPY, name="Memcpy HtoD", on=8)
         traced.gives(at + 9, at + 12, (at + 380, at + 600), name=NCCL, on=9)
-    (gpu,) = exact_of(traced).gpus.values()
+    (gpu,) = exact_of(traced).gpus
     # the copy is alone from 300 to 380, the collective from 400 on
-    assert gpu == ExactGpu(*(30 * US * one for one in (590, 200, 80, 220, 200)))
+    assert gpu == ExactGpu(gpu.label, *(30 * US * one for one in (590, 200, 80, 220, 200)))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_the_lines_of_a_kernel_come_with_their_launches_and_what_is_at_none_is_t
     add, nameless, mul = report_of(loop(names())).rows
     assert [(line.line, count) for line, count in add.first_lines] == [(12, STEPS * A_STEP)]
     assert [(line.line, count) for line, count in mul.first_lines] == [(12, STEPS // 2), (20, STEPS // 2)]
-    assert (nameless.first_lines, nameless.unplaced, mul.unplaced) == ((), STEPS, 0)
+    assert (nameless.first_lines, nameless.unplaced, mul.unplaced) == ([], STEPS, 0)
 
 
 def test_without_names_nothing_is_said_of_kernels() -> None:

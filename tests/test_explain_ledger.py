@@ -285,7 +285,7 @@ def test_rows_of_steps_stay_bounded() -> None:
     one: Loops = next(iter(found.values()))
     many = one
     for _ in range(400):
-        many = many.plus(one)
+        many = many.joined(one)
     assert len(many.rows) <= 1 << 16
     assert many.rows["count"].sum() == 401 * one.rows["count"].sum()
     assert many.rows["ns"].sum() == 401 * one.rows["ns"].sum()

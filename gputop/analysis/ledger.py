@@ -13,14 +13,15 @@ the part that lost most to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import numpy as np
 
 from gputop.analysis.answer.exact_report import ExactReport
 from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
-from gputop.analysis.answer.memory_report import MemoryReport, added, counted
+from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport
 from gputop.analysis.answer.report import (
     Account,
@@ -45,6 +46,19 @@ from gputop.analysis.findings.diagnosis import Ground, Rows, class_of, class_of_
 from gputop.analysis.findings.findings import Least, least_of
 from gputop.analysis.findings.gap_findings import LEAST_GAPS, NO_SIZES, Sizes, gathered, lonely, of_lateness
 from gputop.analysis.findings.step_findings import Loops, step_facts
+from gputop.documents.additive import (
+    ALL,
+    COUNTED,
+    EITHER,
+    JOINED,
+    LATER,
+    ROWS,
+    SUM,
+    Adds,
+    added_up,
+    by_key,
+    counted,
+)
 from gputop.engine.calls.failed_calls import Failure
 from gputop.format import format_ns
 
@@ -79,44 +93,29 @@ class Entry:
 
     example: Finding | None
     at: tuple[int, int]
-    loss: Range
-    sure_ns: int
-    total_ns: int
-    gain_ns: int
-    gaps: int
-    levels: Levels
-    names: Levels
-    kinds: Mapping[DiagnosisKind | None, float]
-    usual: Sizes = field(default_factory=lambda: NO_SIZES)
-    alone: Sizes = field(default_factory=lambda: NO_SIZES)
-    parts: int = 1
-    settled: bool = False
+    loss: Annotated[Range, SUM]
+    sure_ns: Annotated[int, SUM]
+    total_ns: Annotated[int, SUM]
+    gain_ns: Annotated[int, SUM]
+    gaps: Annotated[int, SUM]
+    levels: Annotated[Levels, COUNTED]
+    names: Annotated[Levels, COUNTED]
+    kinds: Annotated[Mapping[DiagnosisKind | None, float], COUNTED]
+    usual: Annotated[Sizes, Adds(gathered)] = field(default_factory=lambda: NO_SIZES)
+    alone: Annotated[Sizes, Adds(gathered)] = field(default_factory=lambda: NO_SIZES)
+    parts: Annotated[int, SUM] = 1
+    settled: Annotated[bool, EITHER] = False
 
     @property
     def kind(self) -> DiagnosisKind | None:
         """The class of most of it."""
         return max(self.kinds, key=lambda one: self.kinds[one], default=None)
 
-    def plus(self, other: Entry) -> Entry:
+    def joined(self, other: Entry) -> Entry:
         """This and another one together."""
         mine, its = (one.example.loss.middle if one.example else -1.0 for one in (self, other))
         first = self if mine >= its else other
-        return Entry(
-            first.example,
-            first.at,
-            self.loss.plus(other.loss),
-            self.sure_ns + other.sure_ns,
-            self.total_ns + other.total_ns,
-            self.gain_ns + other.gain_ns,
-            self.gaps + other.gaps,
-            counted(self.levels, other.levels),
-            counted(self.names, other.names),
-            counted(self.kinds, other.kinds),
-            gathered(self.usual, other.usual),
-            gathered(self.alone, other.alone),
-            self.parts + other.parts,
-            self.settled or other.settled,
-        )
+        return replace(added_up(self, other), example=first.example, at=first.at)
 
     def rejudged(self) -> tuple[Entry, set[int]]:
         """(this with the gaps that stood alone in their parts only, when those began that still do)."""
@@ -130,7 +129,7 @@ class Entry:
         level, name = (example.idle_level, example.name_level) if example else (Level.STRONG, Level.STRONG)
         entry = replace(
             self,
-            loss=self.loss.plus(Range(sure, ns, None if self.loss.estimate is None else ns)),
+            loss=self.loss + Range(sure, ns, None if self.loss.estimate is None else ns),
             sure_ns=self.sure_ns + ns,
             total_ns=self.total_ns + ns,
             gain_ns=self.gain_ns + ns,
@@ -197,6 +196,37 @@ def _weakest(levels: Levels, otherwise: Level) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Storm:
+    """A thread that is switched very often."""
+
+    name: str
+    switches: Annotated[int, SUM]
+    seconds: Annotated[float, SUM]
+    gpu_ns: Annotated[int, SUM]
+
+    @property
+    def rate(self) -> float:
+        """Switches a second."""
+        return self.switches / max(self.seconds, 1e-9)
+
+
+def _by_key(both: Callable[[Any, Any], Any]) -> Adds:
+    return Adds(lambda one, later: by_key(one, later, both))
+
+
+def _longest(one: Sequence[Event], later: Sequence[Event]) -> tuple[Event, ...]:
+    return tuple(sorted((*one, *later), key=lambda event: -event.ns)[:MOST_EVENTS])
+
+
+def _of_longest(one: Ground, later: Ground) -> Ground:
+    return later if later.span_ns > one.span_ns else one
+
+
+def _noted(one: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *later)))[:MOST_NOTES]
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """What some time comes to.
 
@@ -213,99 +243,48 @@ class Ledger:
         grounds: The words of each class, of the part with the longest span.
         spans: The class of each part, by the span of those that have it.
         what_if: By causes: steps, then before, after and least of each, times the steps.
-        storms: By (process, thread): name, switches, seconds, GPU time.
+        storms: By (process, thread).
         nothing: What is said where no GPU was given work.
         failures, memory: Of the end.
     """
 
     start_ns: int
     begin_ns: int
-    end_ns: int
-    accounts: Mapping[str, Account]
-    seen: Mapping[str, int]
-    outside_ns: int
-    short_ns: int
-    unexplained_ns: int
-    unknown_ns: int
-    lost_events: int
-    exact: bool
-    entries: Mapping[Key, Entry]
-    events: tuple[Event, ...]
-    once: Rows
-    unasked_ns: float
-    grounds: Mapping[DiagnosisKind | None, Ground]
-    spans: Mapping[DiagnosisKind | None, int]
-    loops: Mapping[tuple[int, int], Loops]
-    what_if: Mapping[tuple[str, ...], tuple[int, ...]]
-    storms: Mapping[tuple[int, int], tuple[str, int, float, int]]
-    cpu_waits: Mapping[int, int]
-    coverage: bool
-    notes: tuple[str, ...]
+    end_ns: Annotated[int, LATER]
+    accounts: Annotated[Mapping[str, Account], _by_key(joined)]
+    seen: Annotated[Mapping[str, int], COUNTED]
+    outside_ns: Annotated[int, SUM]
+    short_ns: Annotated[int, SUM]
+    unexplained_ns: Annotated[int, SUM]
+    unknown_ns: Annotated[int, SUM]
+    lost_events: Annotated[int, SUM]
+    exact: Annotated[bool, ALL]
+    entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]
+    events: Annotated[tuple[Event, ...], Adds(_longest)]
+    once: Annotated[Rows, ROWS]
+    unasked_ns: Annotated[float, SUM]
+    grounds: Annotated[Mapping[DiagnosisKind | None, Ground], _by_key(_of_longest)]
+    spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
+    loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
+    what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
+    storms: Annotated[Mapping[tuple[int, int], Storm], _by_key(added_up)]
+    cpu_waits: Annotated[Mapping[int, int], COUNTED]
+    coverage: Annotated[bool, ALL]
+    notes: Annotated[tuple[str, ...], Adds(_noted)]
     nothing: str
-    failures: tuple[Failure, ...]
-    memory: MemoryReport | None
-    kernels: KernelReport
-    exact_work: ExactReport
-    graphs: GraphReport
-    ranks: RankReport
-    energy: Energy
-    parts: int = 1
+    failures: Annotated[tuple[Failure, ...], LATER]
+    memory: Annotated[MemoryReport | None, LATER]
+    kernels: Annotated[KernelReport, JOINED]
+    exact_work: Annotated[ExactReport, JOINED]
+    graphs: Annotated[GraphReport, JOINED]
+    ranks: Annotated[RankReport, JOINED]
+    energy: Annotated[Energy, JOINED]
+    parts: Annotated[int, SUM] = 1
 
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
     """The ledger of two parts that follow each other."""
-    entries = dict(earlier.entries)
-    for key, one in later.entries.items():
-        entries[key] = entries[key].plus(one) if key in entries else one
-    accounts = dict(earlier.accounts)
-    for label, account in later.accounts.items():
-        accounts[label] = joined(accounts[label], account) if label in accounts else account
-    loops = dict(earlier.loops)
-    for thread, loop in later.loops.items():
-        loops[thread] = loops[thread].plus(loop) if thread in loops else loop
-    grounds = dict(earlier.grounds)
-    for kind, ground in later.grounds.items():
-        if kind not in grounds or ground.span_ns > grounds[kind].span_ns:
-            grounds[kind] = ground
-    storms = dict(earlier.storms)
-    for thread, (name, switches, seconds, ns) in later.storms.items():
-        _, before, time, gpu = storms.get(thread, (name, 0, 0.0, 0))
-        storms[thread] = name, before + switches, time + seconds, gpu + ns
-    events = sorted((*earlier.events, *later.events), key=lambda event: -event.ns)
-    return Ledger(
-        earlier.start_ns,
-        earlier.begin_ns,
-        later.end_ns,
-        accounts,
-        counted(earlier.seen, later.seen),
-        earlier.outside_ns + later.outside_ns,
-        earlier.short_ns + later.short_ns,
-        earlier.unexplained_ns + later.unexplained_ns,
-        earlier.unknown_ns + later.unknown_ns,
-        earlier.lost_events + later.lost_events,
-        earlier.exact and later.exact,
-        entries,
-        tuple(events[:MOST_EVENTS]),
-        added(earlier.once, later.once),
-        earlier.unasked_ns + later.unasked_ns,
-        grounds,
-        counted(earlier.spans, later.spans),
-        loops,
-        added(earlier.what_if, later.what_if),
-        storms,
-        counted(earlier.cpu_waits, later.cpu_waits),
-        earlier.coverage and later.coverage,
-        tuple(dict.fromkeys((*earlier.notes, *later.notes)))[:MOST_NOTES],
-        later.nothing if later.accounts else earlier.nothing,
-        later.failures,
-        later.memory,
-        earlier.kernels.joined(later.kernels),
-        earlier.exact_work.joined(later.exact_work),
-        earlier.graphs.joined(later.graphs),
-        earlier.ranks.joined(later.ranks),
-        earlier.energy.joined(later.energy),
-        earlier.parts + later.parts,
-    )
+    return replace(added_up(earlier, later), nothing=later.nothing if later.accounts else earlier.nothing)
 
 
 def ranked(findings: Sequence[Finding]) -> list[int]:
@@ -387,10 +366,8 @@ def report_of(
         findings=tuple(findings),
         what_if=_what_if(ledger, findings),
         storms=tuple(
-            StormCost(pid, tid, name, switches, switches / max(seconds, 1e-9), ns)
-            for (pid, tid), (name, switches, seconds, ns) in sorted(
-                ledger.storms.items(), key=lambda row: -row[1][1] / max(row[1][2], 1e-9)
-            )
+            StormCost(*thread, one.name, one.switches, one.rate, one.gpu_ns)
+            for thread, one in sorted(ledger.storms.items(), key=lambda row: -row[1].rate)
         ),
         cpu_waits=tuple(sorted(ledger.cpu_waits.items())),
         small_ns=small_ns,

@@ -16,6 +16,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
+from gputop.documents.additive import Adds
+
 _SIMPLE = (int, str, bool, types.NoneType)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -103,6 +105,8 @@ def _unmarked(hint: Any) -> tuple[Any, Mark]:
         for mark in marks:
             if isinstance(mark, Mark):
                 return mark.schema or (plain | None if mark.nullable else plain), mark
+        if any(isinstance(mark, Adds) for mark in marks):
+            return plain, Mark()
     return hint, Mark()
 
 

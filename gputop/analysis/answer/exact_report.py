@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from gputop.analysis.answer.memory_report import counted
-from gputop.documents.explain_schema import ExactJson
+from gputop.documents.additive import COUNTED, MOST, SUM, merged
+from gputop.documents.fields import FLAT, Mark
 from gputop.engine.calls.launch_counts import folded
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_count, format_ns, format_percent
@@ -14,6 +15,22 @@ from gputop.format import format_count, format_ns, format_percent
 _SHOWN, _SHOWN_LINES, _LINES = 8, 2, 8
 _FEWEST = 20  # kernels, of whose launches something is said
 _AHEAD, _BEHIND = 0.8, 0.2  # of them that met a busy GPU: the host is ahead, or does not get ahead
+
+
+@dataclass(frozen=True, slots=True)
+class ExactLine:
+    """A line, and the GPU time of what it launched."""
+
+    line: Annotated[Line, FLAT]
+    ns: int
+
+
+def _lines_of(lines: Mapping[Line, int]) -> list[ExactLine]:
+    return [ExactLine(*row) for row in _longest(lines)[:_LINES]]
+
+
+def _longest(lines: Mapping[Line, int]) -> list[tuple[Line, int]]:
+    return sorted(lines.items(), key=lambda row: (-row[1], row[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,74 +46,56 @@ class ExactKernel:
 
     pid: int
     name: str
-    runs: int
-    ns: int
-    longest_ns: int
-    linked: int
-    delay_ns: int
-    longest_delay_ns: int
-    ahead: int
-    lines: Mapping[Line, int]
+    runs: Annotated[int, SUM]
+    ns: Annotated[int, SUM]
+    longest_ns: Annotated[int, MOST]
+    linked: Annotated[int, SUM]
+    delay_ns: Annotated[int, SUM]
+    longest_delay_ns: Annotated[int, MOST]
+    ahead: Annotated[int, SUM]
+    lines: Annotated[Mapping[Line, int], COUNTED, Mark(schema=list[ExactLine], make=_lines_of)]
 
     @property
-    def first_lines(self) -> tuple[tuple[Line, int], ...]:
+    def first_lines(self) -> list[tuple[Line, int]]:
         """The lines, most time first."""
-        return tuple(sorted(self.lines.items(), key=lambda row: (-row[1], row[0])))
+        return _longest(self.lines)
 
     @property
     def usual_delay_ns(self) -> int | None:
         """The mean; None where no launch is known."""
         return self.delay_ns // self.linked if self.linked else None
 
-    def joined(self, later: ExactKernel) -> ExactKernel:
-        """These, and those that came next."""
-        return replace(
-            self,
-            runs=self.runs + later.runs,
-            ns=self.ns + later.ns,
-            longest_ns=max(self.longest_ns, later.longest_ns),
-            linked=self.linked + later.linked,
-            delay_ns=self.delay_ns + later.delay_ns,
-            longest_delay_ns=max(self.longest_delay_ns, later.longest_delay_ns),
-            ahead=self.ahead + later.ahead,
-            lines=counted(self.lines, later.lines),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ExactGpu:
     """One GPU, ns; what is exposed ran while nothing else did."""
 
-    busy_ns: int
-    copies_ns: int
-    exposed_copies_ns: int
-    communication_ns: int
-    exposed_communication_ns: int
-
-    def joined(self, later: ExactGpu) -> ExactGpu:
-        """This, and what came next."""
-        return ExactGpu(*(getattr(self, name) + getattr(later, name) for name in self.__slots__))
+    label: str
+    busy_ns: Annotated[int, SUM]
+    copies_ns: Annotated[int, SUM]
+    exposed_copies_ns: Annotated[int, SUM]
+    communication_ns: Annotated[int, SUM]
+    exposed_communication_ns: Annotated[int, SUM]
 
 
 @dataclass(frozen=True, slots=True)
 class ExactReport:
-    """By GPU, by kernel; ``error_ns``: how far the GPU's times may be off the host's, None: not known."""
+    """What GPUs did by their own clock.
 
-    gpus: Mapping[str, ExactGpu] = field(default_factory=dict)
+    Attributes:
+        error_ns: How far the GPU's times may be off the host's; None: not known.
+    """
+
+    gpus: tuple[ExactGpu, ...] = ()
     kernels: tuple[ExactKernel, ...] = ()
     error_ns: int | None = None
 
     def joined(self, later: ExactReport) -> ExactReport:
         """This, and what came next."""
-        gpus = dict(self.gpus)
-        for label, one in later.gpus.items():
-            gpus[label] = gpus[label].joined(one) if label in gpus else one
-        kernels = {(one.pid, one.name): one for one in self.kernels}
-        for kernel in later.kernels:
-            key = kernel.pid, kernel.name
-            kernels[key] = kernels[key].joined(kernel) if key in kernels else kernel
+        gpus = merged(self.gpus, later.gpus, lambda one: one.label)
+        kernels = merged(self.kernels, later.kernels, lambda one: (one.pid, one.name))
         errors = [one for one in (self.error_ns, later.error_ns) if one is not None]
-        return ExactReport(gpus, longest_first(kernels.values()), max(errors, default=None))
+        return ExactReport(tuple(gpus), longest_first(kernels), max(errors, default=None))
 
     def of(self, pids: frozenset[int] | None) -> ExactReport | None:
         """Kernels of these processes, or of all; None where no GPU's own times are known."""
@@ -109,51 +108,14 @@ def longest_first(kernels: Iterable[ExactKernel]) -> tuple[ExactKernel, ...]:
     return tuple(sorted(kernels, key=lambda one: (-one.ns, one.pid, one.name)))
 
 
-def exact_json(report: ExactReport) -> ExactJson:
-    """The key ``exact``."""
-    return {
-        "error_ns": report.error_ns,
-        "gpus": [
-            {
-                "label": label,
-                "busy_ns": one.busy_ns,
-                "copies_ns": one.copies_ns,
-                "exposed_copies_ns": one.exposed_copies_ns,
-                "communication_ns": one.communication_ns,
-                "exposed_communication_ns": one.exposed_communication_ns,
-            }
-            for label, one in report.gpus.items()
-        ],
-        "kernels": [
-            {
-                "pid": one.pid,
-                "name": one.name,
-                "runs": one.runs,
-                "ns": one.ns,
-                "longest_ns": one.longest_ns,
-                "linked": one.linked,
-                "delay_ns": one.delay_ns,
-                "longest_delay_ns": one.longest_delay_ns,
-                "ahead": one.ahead,
-                "lines": [{**line.to_json(), "ns": ns} for line, ns in one.first_lines[:_LINES]],
-            }
-            for one in report.kernels
-        ],
-    }
-
-
 def exact_texts(report: ExactReport) -> list[str]:
     """A heading, a line for each GPU, the queue delay, and one for each kernel, indented."""
     error = "" if report.error_ns is None else f", within {format_ns(report.error_ns)} of the host's"
     texts = [f"By the GPU's own clock{error}:"]
-    texts += [f"  {_gpu_text(label, one)}" for label, one in report.gpus.items()]
+    texts += [f"  {_gpu_text(one)}" for one in report.gpus]
     if said := delay_text(report.kernels):
         texts.append(f"  {said}")
-    alike: dict[tuple[int, str], ExactKernel] = {}
-    for one in report.kernels:
-        key = one.pid, folded(one.name)
-        alike[key] = alike[key].joined(one) if key in alike else one
-    rows = longest_first(alike.values())
+    rows = longest_first(merged((), report.kernels, lambda one: (one.pid, folded(one.name))))
     several = len({one.pid for one in rows}) > 1
     texts += [f"  {_kernel_text(one, several=several)}" for one in rows[:_SHOWN]]
     if rest := rows[_SHOWN:]:
@@ -161,8 +123,8 @@ def exact_texts(report: ExactReport) -> list[str]:
     return texts
 
 
-def _gpu_text(label: str, one: ExactGpu) -> str:
-    parts = [f"{label} was busy for {format_ns(one.busy_ns)}"]
+def _gpu_text(one: ExactGpu) -> str:
+    parts = [f"{one.label} was busy for {format_ns(one.busy_ns)}"]
     for name, ns, alone in (
         ("copies and fills", one.copies_ns, one.exposed_copies_ns),
         ("communication", one.communication_ns, one.exposed_communication_ns),

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from gputop.analysis.answer.memory_report import counted
 from gputop.analysis.estimates.estimate import GpuTimeOf
-from gputop.documents.explain_schema import LaunchedKernelJson
-from gputop.documents.fields import HIDDEN, Mark, marked
+from gputop.documents.additive import COUNTED, MOST, SUM, Adds, added_up, by_key, counted, merged
+from gputop.documents.fields import FLAT, HIDDEN, Mark, marked
+from gputop.documents.shared_schema import ShapeJson
 from gputop.engine.calls.launch_counts import (
     NAMELESS,
+    ByShape,
     folded,
     library_of,
     most_first,
@@ -24,7 +25,35 @@ from gputop.engine.calls.launch_counts import (
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.gpus.nvml_rows import smaller
 from gputop.format import format_count, format_ns
-from probes.shapes import Shape
+
+_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLine:
+    """A line, and the launches of a kernel that were made there."""
+
+    line: Annotated[Line, FLAT]
+    launches: int
+
+
+def _lines_of(lines: Mapping[Line, int]) -> list[KernelLine]:
+    return [KernelLine(*row) for row in _most(lines)[:_LINES]]
+
+
+def _most(lines: Mapping[Line, int]) -> list[tuple[Line, int]]:
+    return sorted(lines.items(), key=lambda row: (-row[1], row[0]))
+
+
+def _shapes_of(shapes: ByShape) -> list[ShapeJson]:
+    return shapes_json(most_first(shapes))
+
+
+def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
+    """The time of two parts together; their errors may have one reason, so they add up."""
+    if one is None or other is None:
+        return None
+    return GpuTimeOf(one.ns + other.ns, one.error_ns + other.error_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +73,13 @@ class KernelLaunches:
     pid: int
     name: str
     file: str
-    handles: int
-    launches: int
-    stepped: int
-    lines: Mapping[Line, int]
-    shapes: Mapping[Shape, int]
-    captured: int
-    gpu: GpuTimeOf | None
+    handles: Annotated[int, MOST]
+    launches: Annotated[int, SUM]
+    stepped: Annotated[int, SUM, HIDDEN]
+    lines: Annotated[Mapping[Line, int], COUNTED, Mark(schema=tuple[KernelLine, ...], make=_lines_of)]
+    shapes: Annotated[ByShape, COUNTED, Mark(schema=list[ShapeJson], make=_shapes_of)]
+    captured: Annotated[int, SUM]
+    gpu: Annotated[GpuTimeOf | None, Adds(_both), Mark("gpu_ns")]
 
     @property
     def key(self) -> tuple[int, str, str]:
@@ -58,39 +87,37 @@ class KernelLaunches:
         return self.pid, self.name, self.file
 
     @property
+    @marked(Mark())
     def library(self) -> str:
         """Whose kernel it is; "" where that is not known."""
         return library_of(self.file)
 
     @property
-    def first_lines(self) -> tuple[tuple[Line, int], ...]:
+    def first_lines(self) -> list[tuple[Line, int]]:
         """The lines, most launches first."""
-        return tuple(sorted(self.lines.items(), key=lambda row: (-row[1], row[0])))
+        return _most(self.lines)
 
     @property
+    @marked(Mark())
+    def unshaped(self) -> int:
+        """Launches whose shape is not known."""
+        return self.launches - sum(self.shapes.values())
+
+    @property
+    @marked(Mark())
     def unplaced(self) -> int:
         """Launches whose line is not known."""
         return self.launches - sum(self.lines.values())
 
-    def joined(self, later: KernelLaunches) -> KernelLaunches:
-        """This, and what came next; ``handles`` is that of the part with more of them."""
-        return replace(
-            self,
-            handles=max(self.handles, later.handles),
-            launches=self.launches + later.launches,
-            stepped=self.stepped + later.stepped,
-            lines=counted(self.lines, later.lines),
-            shapes=counted(self.shapes, later.shapes),
-            captured=self.captured + later.captured,
-            gpu=_both(self.gpu, later.gpu),
-        )
 
+@dataclass(frozen=True, slots=True)
+class LaunchedKernel:
+    """The launches of one process that have one name, beside what they are of the time and of its steps."""
 
-def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
-    """The time of two parts together; their errors may have one reason, so they add up."""
-    if one is None or other is None:
-        return None
-    return GpuTimeOf(one.ns + other.ns, one.error_ns + other.error_ns)
+    row: Annotated[KernelLaunches, FLAT]
+    per_second: float
+    per_step: float | None
+    small: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +146,25 @@ class KernelReport:
         steps = self.steps.get(row.pid, 0)
         return row.stepped / steps if steps else None
 
+    def launched(self) -> tuple[LaunchedKernel, ...]:
+        """The rows as the document has them."""
+        return tuple(
+            LaunchedKernel(
+                row,
+                round(self.per_second(row), 3),
+                None if (times := self.per_step(row)) is None else round(times, 3),
+                self.small(row),
+            )
+            for row in self.rows
+        )
+
     def joined(self, later: KernelReport) -> KernelReport:
         """This, and what came next."""
-        rows = {row.key: row for row in self.rows}
-        for row in later.rows:
-            rows[row.key] = rows[row.key].joined(row) if row.key in rows else row
+        rows = merged(self.rows, later.rows, lambda row: row.key)
         return KernelReport(
             self.over_ns + later.over_ns,
             counted(self.steps, later.steps),
-            in_order(rows.values()),
+            in_order(rows),
             smaller(self.fill, later.fill),
         )
 
@@ -142,36 +179,9 @@ def in_order(rows: Iterable[KernelLaunches]) -> tuple[KernelLaunches, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.launches, row.key)))
 
 
-# Launches by kernel as JSON (docs/json.md) and as lines of text.
+# Launches by kernel as lines of text.
 
-_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
 _SHOWN, _SHOWN_LINES = 8, 2  # kernels of which a text tells, and lines of each
-
-
-def kernels_json(report: KernelReport) -> list[LaunchedKernelJson]:
-    """The key ``kernels``."""
-    return [
-        {
-            "pid": row.pid,
-            "name": row.name,
-            "file": row.file,
-            "library": row.library,
-            "handles": row.handles,
-            "launches": row.launches,
-            "per_second": round(report.per_second(row), 3),
-            "per_step": None if (times := report.per_step(row)) is None else round(times, 3),
-            "lines": [{**line.to_json(), "launches": count} for line, count in row.first_lines[:_LINES]],
-            "unplaced": row.unplaced,
-            "shapes": shapes_json(most_first(row.shapes)),
-            "unshaped": row.launches - sum(row.shapes.values()),
-            "small": report.small(row),
-            "captured": row.captured,
-            "gpu_ns": None
-            if row.gpu is None
-            else {"estimate": round(row.gpu.ns), "error": round(row.gpu.error_ns)},
-        }
-        for row in report.rows
-    ]
 
 
 def kernel_texts(report: KernelReport) -> list[str]:
@@ -186,11 +196,8 @@ def kernel_texts(report: KernelReport) -> list[str]:
 
 def _by_shown_name(rows: Sequence[KernelLaunches]) -> list[KernelLaunches]:
     """One for all whose names look the same once their templates are folded, most launches first."""
-    alike: dict[tuple[int, str, str], KernelLaunches] = {}
-    for row in rows:
-        key = row.pid, folded(row.name), row.library
-        alike[key] = alike[key].joined(row) if key in alike else row
-    return sorted(alike.values(), key=lambda row: -row.launches)
+    alike = merged((), rows, lambda row: (row.pid, folded(row.name), row.library))
+    return sorted(alike, key=lambda row: -row.launches)
 
 
 def _text(report: KernelReport, row: KernelLaunches) -> str:
@@ -242,9 +249,9 @@ class MadeGraphs:
 
     pid: int
     line: Line | None
-    instantiated: int
-    updated: int
-    launches: int
+    instantiated: Annotated[int, SUM]
+    updated: Annotated[int, SUM]
+    launches: Annotated[int, SUM]
     kernels: Annotated[tuple[int, int] | None, HIDDEN]
 
     @property
@@ -269,13 +276,8 @@ class MadeGraphs:
         known = [one.kernels for one in (self, later) if one.instantiated]
         spans = [one for one in known if one is not None]
         whole = len(spans) == len(known) > 0
-        return replace(
-            self,
-            instantiated=self.instantiated + later.instantiated,
-            updated=self.updated + later.updated,
-            launches=self.launches + later.launches,
-            kernels=(min(one[0] for one in spans), max(one[1] for one in spans)) if whole else None,
-        )
+        kernels = (min(one[0] for one in spans), max(one[1] for one in spans)) if whole else None
+        return replace(added_up(self, later), kernels=kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,10 +323,8 @@ class GraphReport:
 
     def joined(self, later: GraphReport) -> GraphReport:
         """This, and what came next; of launches that would fit one those of the part with more steps."""
-        made = {(one.pid, one.line): one for one in self.made}
-        for one in later.made:
-            key = one.pid, one.line
-            made[key] = made[key].joined(one) if key in made else one
+        earlier, others = ({(one.pid, one.line): one for one in part.made} for part in (self, later))
+        made = by_key(earlier, others, MadeGraphs.joined)
         steps = [sum(one.of_steps for one in part.fitting) for part in (self, later)]
         return GraphReport(
             graphs_in_order(made.values()),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from gputop.documents.fields import HIDDEN, Mark, marked
 from gputop.engine.calls.stack_table import Line
@@ -229,27 +228,3 @@ def leak_line(leak: Leak) -> str:
 
 def _at(line: Line | None) -> str:
     return f" at {line.text()}" if line is not None else ""
-
-
-# Sums by key, added up.
-
-Key = TypeVar("Key")
-Value = TypeVar("Value", int, float)
-
-
-def counted(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
-    """Both together, key by key."""
-    sums = dict(one)
-    for key, value in other.items():
-        sums[key] = sums[key] + value if key in sums else value
-    return sums
-
-
-def added(
-    one: Mapping[Key, tuple[int, ...]], other: Mapping[Key, tuple[int, ...]]
-) -> dict[Key, tuple[int, ...]]:
-    """The same of rows of sums, which are equally long."""
-    sums = dict(one)
-    for key, row in other.items():
-        sums[key] = tuple(map(sum, zip(sums[key], row, strict=True))) if key in sums else row
-    return sums

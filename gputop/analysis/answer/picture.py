@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.columns import Ints
+from gputop.documents.additive import EITHER, SUM, merged
 from gputop.documents.fields import Mark
 from gputop.format import format_count, format_ns, format_percent
 
@@ -253,27 +254,16 @@ class RankTimes:
 
     pid: int
     tid: int
-    gpu: Annotated[str, Mark(schema=str | None, make=lambda label: label or None)]
-    collectives: int
-    last: int
-    late_ns: int
-    ahead_ns: int
+    gpu: Annotated[str, EITHER, Mark(schema=str | None, make=lambda label: label or None)]
+    collectives: Annotated[int, SUM]
+    last: Annotated[int, SUM]
+    late_ns: Annotated[int, SUM]
+    ahead_ns: Annotated[int, SUM]
 
     @property
     def brief_gpu(self) -> str:
         """``GPU 1``, or ``device 1`` where a process alone knows it."""
         return self.gpu.partition(" of ")[0]
-
-    def joined(self, later: RankTimes) -> RankTimes:
-        """These, and what came next."""
-        return replace(
-            self,
-            gpu=self.gpu or later.gpu,
-            collectives=self.collectives + later.collectives,
-            last=self.last + later.last,
-            late_ns=self.late_ns + later.late_ns,
-            ahead_ns=self.ahead_ns + later.ahead_ns,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +274,7 @@ class RankReport:
 
     def joined(self, later: RankReport) -> RankReport:
         """This, and what came next."""
-        ranks = {(one.pid, one.tid): one for one in self.ranks}
-        for one in later.ranks:
-            key = one.pid, one.tid
-            ranks[key] = ranks[key].joined(one) if key in ranks else one
-        return RankReport(in_order(ranks.values()))
+        return RankReport(in_order(merged(self.ranks, later.ranks, lambda one: (one.pid, one.tid))))
 
     def of(self, pids: frozenset[int] | None) -> RankReport | None:
         """Of these processes, or of all; None where nothing is left."""

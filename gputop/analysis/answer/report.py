@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Final, Literal
 
-from gputop.analysis.answer.exact_report import ExactReport, exact_json
-from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, kernels_json
+from gputop.analysis.answer.exact_report import ExactReport
+from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, LaunchedKernel
 from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport, RankTimes
 from gputop.analysis.chains.analysis import Analysis
 from gputop.analysis.evidence.power import Energy
 from gputop.analysis.proofs.gaps import DeviceTime
-from gputop.documents.explain_schema import ExactJson, LaunchedKernelJson
+from gputop.documents.additive import ALL, SUM, added_up
 from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
 from gputop.documents.shared_schema import LostEventsJson, one_of
 from gputop.engine.calls.failed_calls import Failure
@@ -53,7 +53,7 @@ class Range:
         """What findings are ranked by."""
         return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
 
-    def plus(self, other: Range) -> Range:
+    def __add__(self, other: Range) -> Range:
         """Both together; an estimate where one of them has it, of which the other's middle is a part."""
         lower, upper = self.lower + other.lower, self.upper + other.upper
         if self.estimate is None and other.estimate is None:
@@ -207,17 +207,17 @@ class Account:
         bounds: What is proved: the idle time lies between.
     """
 
-    span_ns: Annotated[int, HIDDEN]
-    proved_ns: Annotated[int, Mark("proved_idle")]
-    estimated_ns: Annotated[int, Mark("estimated_idle")]
-    busy_ns: Annotated[int, Mark("busy")]
-    unknown_ns: Annotated[int, Mark("unknown")]
-    outside_ns: Annotated[int, HIDDEN]
+    span_ns: Annotated[int, SUM, HIDDEN]
+    proved_ns: Annotated[int, SUM, Mark("proved_idle")]
+    estimated_ns: Annotated[int, SUM, Mark("estimated_idle")]
+    busy_ns: Annotated[int, SUM, Mark("busy")]
+    unknown_ns: Annotated[int, SUM, Mark("unknown")]
+    outside_ns: Annotated[int, SUM, HIDDEN]
     error_ns: Annotated[int | None, HIDDEN]
     source: Annotated[Source | None, HIDDEN]
-    agrees: Annotated[bool, HIDDEN]
+    agrees: Annotated[bool, ALL, HIDDEN]
     seen_busy: Annotated[float | None, HIDDEN]
-    bounds: Annotated[Range, HIDDEN]
+    bounds: Annotated[Range, SUM, HIDDEN]
 
     @property
     def idle(self) -> Range:
@@ -440,7 +440,7 @@ class Report:
     failures: Annotated[tuple[Failure, ...], RARE] = ()
     memory: Annotated[MemoryReport | None, RARE] = None
     kernels: Annotated[KernelReport | None, HIDDEN] = None
-    exact: Annotated[ExactReport | None, HIDDEN] = None
+    exact: Annotated[ExactReport | None, RARE] = None
     graphs: Annotated[GraphReport | None, RARE] = None
     ranks: Annotated[RankReport | None, HIDDEN] = None
     energy: Annotated[Energy | None, HIDDEN] = None
@@ -486,15 +486,9 @@ class Report:
 
     @property
     @marked(Mark("kernels", rare=True))
-    def launched_kernels(self) -> list[LaunchedKernelJson] | None:
+    def launched_kernels(self) -> tuple[LaunchedKernel, ...] | None:
         """What was launched, by kernel."""
-        return kernels_json(self.kernels) if self.kernels is not None else None
-
-    @property
-    @marked(Mark("exact", rare=True))
-    def exact_figures(self) -> ExactJson | None:
-        """What GPUs did by their own clock."""
-        return exact_json(self.exact) if self.exact is not None else None
+        return self.kernels.launched() if self.kernels is not None else None
 
 
 # One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown.
@@ -564,18 +558,11 @@ def joined(one: Account, other: Account) -> Account:
     weight = sum(ns for _share, ns in seen)
     errors = [part.error_ns for part in (one, other) if part.error_ns is not None]
     first, second = (one, other) if one.span_ns >= other.span_ns else (other, one)
-    return Account(
-        span_ns=one.span_ns + other.span_ns,
-        proved_ns=one.proved_ns + other.proved_ns,
-        estimated_ns=one.estimated_ns + other.estimated_ns,
-        busy_ns=one.busy_ns + other.busy_ns,
-        unknown_ns=one.unknown_ns + other.unknown_ns,
-        outside_ns=one.outside_ns + other.outside_ns,
+    return replace(
+        added_up(one, other),
         error_ns=sum(errors) if errors else None,
         source=first.source or second.source,
-        agrees=one.agrees and other.agrees,
         seen_busy=sum((share or 0.0) * ns for share, ns in seen) / weight if weight else None,
-        bounds=Range(one.bounds.lower + other.bounds.lower, one.bounds.upper + other.bounds.upper),
     )
 
 

@@ -9,7 +9,7 @@ proved ones, and go down the same chain. Nothing of it is ever called proved.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from gputop.analysis.proofs.gaps import DeviceTime, Gaps, GpuTime
 from gputop.analysis.proofs.nvml_witness import Witness, misfit, witness
 from gputop.analysis.proofs.streams import PER_THREAD
 from gputop.analysis.proofs.work_queue import Queue, paced, queue_of
+from gputop.documents.fields import Mark
 from gputop.engine.threads.occupancy import expand
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
@@ -234,11 +235,12 @@ _ALIKE = 1e-9  # of the largest: an eigenvalue below it is none
 _OUTSIDE = 1e-6  # of its length: what a combination of the equations may miss
 
 
-class GpuTimeOf(NamedTuple):
-    """Estimated GPU time, ns, and by how much it may be off."""
+@dataclass(frozen=True, slots=True)
+class GpuTimeOf:
+    """GPU time, estimated by regression, and by how much that may be off, ns."""
 
-    ns: float
-    error_ns: float
+    ns: Annotated[float, Mark("estimate", schema=int, make=round)]
+    error_ns: Annotated[float, Mark("error", schema=int, make=round)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from gputop.documents.additive import SUM, added_up, by_key, counted
 from gputop.format import NS_PER_S
 from probes.samples import listed_gpus
 from probes.source import Sample
@@ -20,8 +21,8 @@ FAR_NS = 5 * NS_PER_S  # between two samples: beyond, nothing is known of the po
 class GpuEnergy:
     """One GPU: for how long its power is known, and what it took meanwhile."""
 
-    measured_ns: int
-    joules: float
+    measured_ns: Annotated[int, SUM]
+    joules: Annotated[float, SUM]
 
     @property
     def watts(self) -> float:
@@ -58,14 +59,7 @@ class Energy:
 
     def joined(self, later: Energy) -> Energy:
         """This and what follows it."""
-        gpus = dict(self.gpus)
-        for index, one in later.gpus.items():
-            before = gpus.get(index, GpuEnergy(0, 0.0))
-            gpus[index] = GpuEnergy(before.measured_ns + one.measured_ns, before.joules + one.joules)
-        processes = dict(self.processes)
-        for pid, joules in later.processes.items():
-            processes[pid] = processes.get(pid, 0.0) + joules
-        return Energy(gpus, processes)
+        return Energy(by_key(self.gpus, later.gpus, added_up), counted(self.processes, later.processes))
 
 
 def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:

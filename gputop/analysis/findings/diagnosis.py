@@ -378,7 +378,7 @@ def _taken(
     taken = {DiagnosisKind.UNASKED: Range(int(unasked_ns), int(unasked_ns))}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
-            taken[kind] = taken.get(kind, Range(0, 0)).plus(finding.loss).plus(Range(int(moved), int(moved)))
+            taken[kind] = taken.get(kind, Range(0, 0)) + finding.loss + Range(int(moved), int(moved))
     return {kind: loss for kind, loss in taken.items() if loss.middle}
 
 

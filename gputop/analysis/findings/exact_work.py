@@ -26,7 +26,7 @@ def exact_work(scene: AttributionContext, pids: frozenset[int] | None = None) ->
     if not isinstance(gpu, KernelTime):
         return ExactReport()
     errors = [one["inside_error_ns"] for one in facts.values() if "inside_error_ns" in one]
-    busy = {gpu.devices.labels[span.device]: _of_gpu(scene, gpu, span.device) for span in gpu.spans}
+    busy = tuple(_of_gpu(scene, gpu, span.device) for span in gpu.spans)
     kernels = (one for one in _kernels(scene, gpu) if pids is None or one.pid in pids)
     return ExactReport(busy, longest_first(kernels), max(errors, default=None))
 
@@ -35,6 +35,7 @@ def _of_gpu(scene: AttributionContext, gpu: KernelTime, device: int) -> ExactGpu
     one = _busy(gpu, scene.evidence.activities.texts, device)
     # by what ran, not by how much of it ran side by side
     return ExactGpu(
+        gpu.devices.labels[device],
         one.busy,
         one.some["copies"],
         one.alone["copies"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from gputop.analysis.evidence.columns import Floats, Ints, Mask, covered, inters
 from gputop.analysis.evidence.repetition import WorkSequence, heads_of
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import LEAST_GAPS, LONELY
+from gputop.documents.additive import SUM, Adds, added_up
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_count
 from probes.schema import OffFlag
@@ -383,31 +384,21 @@ class Loops:
 
     pid: int
     tid: int
-    count: int
-    median_ns: int
-    usual_ns: int
-    rows: FoundSteps
+    count: Annotated[int, SUM]
+    median_ns: Annotated[int, SUM]
+    usual_ns: Annotated[int, SUM]
+    rows: Annotated[FoundSteps, Adds(np.append)]
     causes: Mapping[str, Ints]
     hot: Mapping[str, Line]
 
-    def plus(self, later: Loops) -> Loops:
+    def joined(self, later: Loops) -> Loops:
         """These, and those of a later part."""
-        rows = np.concatenate([self.rows, later.rows])
-        none = [np.zeros(len(one.rows), np.int64) for one in (self, later)]
-        causes = {
-            number: np.append(self.causes.get(number, none[0]), later.causes.get(number, none[1]))
-            for number in {**self.causes, **later.causes}
-        }
         made = replace(
-            self,
-            count=self.count + later.count,
-            median_ns=self.median_ns + later.median_ns,
-            usual_ns=self.usual_ns + later.usual_ns,
-            rows=rows,
-            causes=causes,
+            added_up(self, later),
+            causes=one_after_the_other(self.causes, later.causes, (len(self.rows), len(later.rows))),
             hot={**self.hot, **later.hot},
         )
-        return made._thinned() if len(rows) > MOST_ROWS else made
+        return made._thinned() if len(made.rows) > MOST_ROWS else made
 
     def _thinned(self) -> Loops:
         """Two ordinary steps that follow each other in one row; a long one keeps its own."""

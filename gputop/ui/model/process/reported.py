@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from gputop.analysis.answer.exact_report import ExactKernel, exact_texts, longest_first
+from gputop.analysis.answer.exact_report import exact_texts, longest_first
 from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, per_step_text
-from gputop.analysis.answer.memory_report import BEFORE, KINDS, counted, leak_line, shortage_lines
+from gputop.analysis.answer.memory_report import BEFORE, KINDS, leak_line, shortage_lines
 from gputop.analysis.answer.picture import RankTimes
 from gputop.analysis.answer.report import Report
+from gputop.documents.additive import counted, merged
 from gputop.engine.calls.failed_calls import failure_line, launch_line
 from gputop.engine.calls.launch_counts import NAMELESS, by_folded_name, folded, shape_text
 from gputop.engine.calls.stack_table import Line as SourceLine
@@ -80,11 +81,7 @@ def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> 
         return []
     head = f" {'RUNS':>8} {'GPU%':>6} {'LONGEST':>8} {'DELAY':>8} {'AHEAD%':>6}  KERNEL, BY THE GPU'S CLOCK"
     lines: list[Line] = [((head, "head"),)]
-    alike: dict[str, ExactKernel] = {}
-    for one in rows:
-        name = folded(one.name)
-        alike[name] = alike[name].joined(one) if name in alike else one
-    for one in longest_first(alike.values()):
+    for one in longest_first(merged((), rows, lambda one: folded(one.name))):
         delay, ahead = "-", "-"
         if (usual := one.usual_delay_ns) is not None:
             delay, ahead = format_ns(usual), format_percent(100 * one.ahead / one.linked)

@@ -1,0 +1,75 @@
+"""How rows add up: the rule of a field stands beside its type; what has none is the earlier row's.
+
+A ledger of two parts that follow each other, and each of its rows, is made field by field by these rules.
+"""
+
+from __future__ import annotations
+
+import operator
+import typing
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Adds(NamedTuple):
+    """The rule: (earlier value, later value) -> that of both."""
+
+    both: Callable[[Any, Any], Any]
+
+
+def added_up(one: Value, later: Value) -> Value:
+    """A row (a data class), and what came next."""
+    kind: Any = type(one)
+    changed = {name: both(getattr(one, name), getattr(later, name)) for name, both in _rules(kind)}
+    made: Value = replace(one, **changed)  # type: ignore[type-var]
+    return made
+
+
+@cache
+def _rules(kind: type) -> tuple[tuple[str, Callable[[Any, Any], Any]], ...]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
+    return tuple((name, mark.both) for name, mark in marks if isinstance(mark, Adds))
+
+
+def by_key(
+    one: Mapping[Key, Value], later: Mapping[Key, Value], both: Callable[[Value, Value], Value]
+) -> dict[Key, Value]:
+    """Rows by key; those that both have joined."""
+    rows = dict(one)
+    for key, row in later.items():
+        rows[key] = both(rows[key], row) if key in rows else row
+    return rows
+
+
+def merged(one: Iterable[Value], later: Iterable[Value], key: Callable[[Value], Hashable]) -> list[Value]:
+    """The same of rows that know their key."""
+    earlier, others = ({key(row): row for row in rows} for rows in (one, later))
+    return list(by_key(earlier, others, added_up).values())
+
+
+def counted(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
+    """Sums by key."""
+    return by_key(one, other, operator.add)
+
+
+def added(
+    one: Mapping[Key, tuple[int, ...]], other: Mapping[Key, tuple[int, ...]]
+) -> dict[Key, tuple[int, ...]]:
+    """Rows of sums by key, which are equally long."""
+    return by_key(one, other, lambda row, more: tuple(map(operator.add, row, more)))
+
+
+SUM: Final = Adds(operator.add)
+MOST: Final = Adds(max)
+ALL: Final = Adds(lambda one, later: one and later)
+EITHER: Final = Adds(lambda one, later: one or later)
+LATER: Final = Adds(lambda _one, later: later)
+COUNTED: Final = Adds(counted)
+ROWS: Final = Adds(added)
+JOINED: Final = Adds(lambda one, later: one.joined(later))
