@@ -365,3 +365,23 @@ def test_the_end_of_a_loop_belongs_to_its_steps() -> None:
     assert times_as_fast(found) == pytest.approx(real(before, after, (10, 10)), rel=0.1)
     assert found.measure("duration_ns").before is not None
     assert before.now * US > 40_000_000
+
+
+def test_threads_that_take_turns_make_some_steps_of_the_work_of_two() -> None:
+    """Now and then two requests begin before the first one's layers: one step by its work, of two requests."""
+
+    def serve(host_us: int, together: int) -> tuple[Loop, int]:
+        loop, requests = Loop(), 0
+        while requests < 600:
+            many = 2 if together and requests % together == 0 else 1
+            for kernel in (100, *range(200, 206)):
+                for _ in range(many):
+                    loop.kernels(kernel, 1)
+            loop.host(host_us * many)
+            loop.call(SYNC, 30)
+            requests += many
+        return loop, requests
+
+    (before, many), (after, fewer) = serve(3_000, 4), serve(1_000, 0)
+    found = diff(before, after)
+    assert times_as_fast(found) == pytest.approx(real(before, after, (many, fewer)), rel=0.05)

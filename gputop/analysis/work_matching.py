@@ -38,6 +38,7 @@ _FAR = 10  # times as many bytes as usual: a first step, which takes the model t
 _KERNELS = 3  # kinds of kernels; fewer are no structure
 _TIMES = 1.5  # times as much work, to be told by launches and bytes together
 _TOGETHER = 0.15
+_LAUNCHED = (EnqueuedWork.KERNEL, EnqueuedWork.GRAPH, EnqueuedWork.COLLECTIVE)
 _MOST_KERNELS = 256  # of a part whose launches are counted by window
 
 
@@ -63,6 +64,7 @@ class Profile:
 
     Attributes:
         launches: Kernels, graphs and collectives.
+        of_loop: The same of the whole loop for each of its steps: more, where some steps are of more work.
         inside: Kernels that its graphs hold beside one each, by what was captured.
         kernels: How often each kernel, in ascending order.
         named: How often each kernel by name and shape, where both are known: the same work in any recording.
@@ -70,6 +72,7 @@ class Profile:
     """
 
     launches: float
+    of_loop: float
     inside: float
     kernels: Floats
     named: Mapping[Kernel, float]
@@ -111,7 +114,8 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
     counts = np.bincount(row * len(used) + number.reshape(-1), minlength=len(chosen) * len(used))
     counts = counts.reshape(len(chosen), len(used))
     work = known.work[used]
-    launched = np.isin(work, (EnqueuedWork.KERNEL, EnqueuedWork.GRAPH, EnqueuedWork.COLLECTIVE))
+    launched = np.isin(work, _LAUNCHED)
+    loop = known.symbol[int(steps.head.min()) : int(steps.tail.max())]
     regular = (counts > 0).mean(axis=0) >= _REGULAR
     usual = np.median(counts, axis=0)
     moved = np.bincount(
@@ -129,6 +133,7 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
     graphs = float(np.median(counts[:, work == EnqueuedWork.GRAPH].sum(axis=1)))
     return Profile(
         float(np.median(counts[:, launched].sum(axis=1))),
+        float(np.isin(known.work[loop], _LAUNCHED).sum() / steps.count),
         graphs * (_captured(evidence, int(evidence.threads.pid[steps.thread])) - 1) if graphs else 0.0,
         np.sort(usual[regular & (work == EnqueuedWork.KERNEL)]),
         _named(
@@ -174,7 +179,20 @@ def _captured(evidence: Evidence, pid: int) -> float:
 
 
 def compare_work(before: Profile, after: Profile) -> Ratio:
-    """How much of BEFORE's work one step of AFTER does."""
+    """How much of BEFORE's work one step of AFTER does.
+
+    Where nothing that both do shows it, usual steps may be alike and the loops not: threads that take turns
+    make some steps of the work of two.
+    """
+    ratio = _of_usual(before, after)
+    times = after.of_loop / max(before.of_loop, 1)
+    alike = _near(before.launches, after.launches, TENTH)
+    if ratio.shown or not ratio.known or not alike or _near(times, 1, TENTH):
+        return ratio
+    return Ratio(times, BY_LAUNCHES)
+
+
+def _of_usual(before: Profile, after: Profile) -> Ratio:
     if _shared(before.sends, after.sends):
         return SAME_STEP
     named = _by_names(before, after)  # who reads the last result only reads as much as one turn of the loop

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
-WIDTH, SMALL = 1024, 512  # SMALL: rows of a batch that the GPU is done with before the host has the next
+WIDTH, SMALL = 1024, 1024  # SMALL: rows of a batch that the GPU is done with before the host has the next
 
 
 def perceptron(layers: int = 6) -> nn.Module:
