@@ -368,7 +368,7 @@ def test_the_end_of_a_loop_belongs_to_its_steps() -> None:
 
 
 def test_threads_that_take_turns_make_some_steps_of_the_work_of_two() -> None:
-    """Now and then two requests begin before the first one's layers: one step by its work, of two requests."""
+    """Now and then two requests begin before the first one's layers: one step, of two requests."""
 
     def serve(host_us: int, together: int) -> tuple[Loop, int]:
         loop, requests = Loop(), 0

@@ -196,3 +196,31 @@ def test_threads_of_its_own_that_take_its_cpu_are_named_with_their_line() -> Non
     assert "of its own process" in found.title
     assert found.line is not None
     assert (found.line.function, found.line.line) == ("crowd_hash", 33)
+
+
+def test_a_thread_that_is_met_in_a_library_computes_where_it_is_met_at_other_times() -> None:
+    """Its stack cannot be followed out of libc; the line at which the submitter waits is not where it is."""
+    program = started()
+    program.thread(CROWD)
+    program.samples.append(items.names(START, {MAIN: "main", CROWD: "parser"}))
+    inside, outside = [], []
+    for begin in range(0, 40 * ROUND, ROUND):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + 1500)
+        program.off(begin + 1600, begin + 15_900, op=FUTEX, waker_pid=MAIN, waker_tid=CROWD)
+        inside += [START + (begin + more) * US for more in (4000, 9000, 14_000)]
+        outside.append(START + (begin + 700) * US)
+    program.call(LAUNCH, 40 * ROUND, 40 * ROUND + 10)
+    frames = [
+        [["/usr/lib/x86_64-linux-gnu/libc.so.6", 0, "vfprintf"], ["", 0, "…"]],
+        [["/app/parse.py", 33, "parse_numbers"]],
+    ]
+    times, stacks = [*inside, *outside], [SPIN] * len(inside) + [SPIN + 1] * len(outside)
+    program.samples += [
+        Sample(FRAMES, START, {"pid": [MAIN] * 2, "stack": [SPIN, SPIN + 1], "frames": frames}),
+        Sample(PLACES, START, {"time": times, "tid": [CROWD] * len(times), "stack": stacks}),
+    ]
+    found, *_ = program.report().findings
+    assert found.cause == "C29"
+    assert found.line is not None
+    assert (found.line.function, found.line.line) == ("parse_numbers", 33)

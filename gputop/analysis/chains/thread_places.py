@@ -83,7 +83,22 @@ def end_line(scene: AttributionContext, rows: Ints) -> Line | None:
     if 2 * int(scene.ns[rows][asleep].sum()) > int(scene.ns[rows].sum()):
         return waiting_line(scene, rows[asleep], segments.thread[rows[asleep]])
     hot = hot_line(scene, rows)
+    if hot is None or is_library(hot.line.file):
+        other = _at_other_times(scene, rows)
+        hot = other if hot is None or (other is not None and not is_library(other.line.file)) else hot
     return hot.line if hot is not None else None
+
+
+def _at_other_times(scene: AttributionContext, rows: Ints) -> Hot | None:
+    """The same of all samples of the thread that has most of them: those there may end within libraries."""
+    threads, places = scene.segments.thread[rows], scene.evidence.places
+    known = (threads >= 0) & ~scene.own[rows]
+    if not known.any():
+        return None
+    most = int(np.argmax(np.bincount(threads[known], weights=scene.ns[rows][known])))
+    met = places["stack"][places["tid"] == scene.evidence.threads.tid[most]]
+    stacks, counts = np.unique(met, return_counts=True)
+    return hottest(scene, stacks.tolist(), counts.tolist())
 
 
 def sampled(scene: AttributionContext, rows: Ints) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ static long long now() {
 
 __attribute__((noinline)) void simulate() {
     volatile double x = 0;
-    for (long long end = now() + (before ? 12000000 : 100000); now() < end;)
+    for (long long end = now() + (before ? 12000000 : 10000); now() < end;)
         for (int i = 0; i < 1000; i++)
             x = x + i;
 }

@@ -37,7 +37,7 @@ static void step() {
 
 __attribute__((noinline)) void simulate() {
     volatile double x = 0;
-    for (int64_t end = now() + (before ? 12000000 : 100000); now() < end;)
+    for (int64_t end = now() + (before ? 12000000 : 10000); now() < end;)
         for (int i = 0; i < 1000; i++)
             x = x + i;
 }

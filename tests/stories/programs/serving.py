@@ -49,7 +49,7 @@ def served(get, engine: Engine, put=lambda: None) -> None:
 
 
 def tokenize() -> None:
-    until, x = time.perf_counter() + (0.020 if BEFORE else 0.0002), 0
+    until, x = time.perf_counter() + (0.020 if BEFORE else 0.00002), 0
     while time.perf_counter() < until:
         x += 1
 
@@ -119,7 +119,7 @@ async def handle(requests: queue.Queue, done: asyncio.Event) -> None:
 
 
 def blocked_loop() -> None:
-    until, x = time.perf_counter() + (0.015 if BEFORE else 0.0002), 0  # log, validate, render a template
+    until, x = time.perf_counter() + (0.015 if BEFORE else 0.00002), 0  # log, validate, render a template
     while time.perf_counter() < until:
         x += 1
 
@@ -169,7 +169,7 @@ def by_pool() -> None:
 
 
 def schedule() -> None:
-    until, x = time.perf_counter() + (0.015 if BEFORE else 0.0002), 0
+    until, x = time.perf_counter() + (0.015 if BEFORE else 0.00002), 0
     while time.perf_counter() < until:
         x += 1
 
@@ -227,7 +227,7 @@ def api_server(sock) -> None:
 
 
 def core_detokenize() -> None:
-    until, x = time.perf_counter() + (0.012 if BEFORE else 0.0001), 0
+    until, x = time.perf_counter() + (0.012 if BEFORE else 0.00001), 0
     while time.perf_counter() < until:
         x += 1
 
@@ -296,7 +296,7 @@ def by_timer() -> None:
 
 
 def detokenize() -> None:
-    until, x = time.perf_counter() + (0.003 if BEFORE else 0.0001), 0
+    until, x = time.perf_counter() + (0.003 if BEFORE else 0.00001), 0
     while time.perf_counter() < until:
         x += 1
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
-WIDTH, SMALL = 1024, 1024  # SMALL: rows of a batch that the GPU is done with before the host has the next
+WIDTH, SMALL = 1024, 2560  # SMALL: rows of a batch for which host and GPU take about as long
 
 
 def perceptron(layers: int = 6) -> nn.Module:
@@ -114,10 +114,10 @@ def workers_slow() -> None:
 def index_table() -> None:
     model, optimizer, x = parts(SMALL)
     table = torch.arange(1000.0) if BEFORE else torch.arange(1000.0, device="cuda")
-    where = torch.zeros((), dtype=torch.long, device="cuda")
+    where = torch.zeros((), dtype=torch.long, device="cuda")[() if BEFORE else None]
 
     def step() -> None:
-        train(model, optimizer, x)
+        train(model, optimizer, x + sum(range(60_000)))
         rate = table[where]  # <- reads
         x.mul_(rate + 1)
 
@@ -130,7 +130,7 @@ def index_list() -> None:
     where = torch.zeros((), dtype=torch.long, device="cuda")
 
     def step() -> None:
-        train(model, optimizer, x)
+        train(model, optimizer, x + sum(range(60_000)))
         if BEFORE:
             names[where]  # <- reads
 
@@ -141,7 +141,7 @@ def index_mask() -> None:
     model, optimizer, x = parts(SMALL)
 
     def step() -> None:
-        train(model, optimizer, x)
+        train(model, optimizer, x + sum(range(60_000)))
         if BEFORE:
             x[x[:, 0] > 0].sum()  # <- reads
         else:
@@ -177,12 +177,12 @@ def save_list() -> None:
 
 
 def cache_each_step() -> None:
-    model, optimizer, x = parts(SMALL)
+    model, optimizer, x = parts()
 
     def step() -> None:
         train(model, optimizer, x)
         if BEFORE:
-            torch.cuda.empty_cache()  # <- empties
+            torch.cuda.empty_cache()
 
     loop(step)
 
