@@ -413,13 +413,7 @@ def _typical(scene: AttributionContext, steps: Steps, rows: Ints) -> tuple[int, 
 
 
 def time_of(begin: Ints, end: Ints, edges: Ints) -> Ints:
-    """Nanoseconds of each column that intervals cover; they may overlap.
-
-    Args:
-        begin: Of each interval.
-        end: Of each interval.
-        edges: Of the columns, ascending: one more than there are columns.
-    """
+    """Nanoseconds of each column that intervals cover; they may overlap."""
     near = (end > edges[0]) & (begin < edges[-1])
     begin, end = union(begin[near], end[near])
     total = np.append(0, np.cumsum(end - begin))

@@ -79,13 +79,7 @@ class _Meeting:
 
 
 def ranks_of(session: Session, progress: Progress | None = None, memory: int = MEMORY) -> list[Rank]:
-    """The collectives that a recording holds, however long it is.
-
-    Args:
-        session: The recording.
-        progress: Reports how far the reading is.
-        memory: So many bytes at most, of all processes together.
-    """
+    """The collectives that a recording holds, however long it is."""
     work = _Meeting(session)
     return work.finish(joined(work, session, memory, progress))
 

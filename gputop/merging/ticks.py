@@ -243,11 +243,7 @@ def _missing(source: PartReader, before: int, moment: int) -> bool:
 
 
 def moments_of(spans: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
-    """The marks of the whole: about as many as of one part, and where each part begins and ends.
-
-    Args:
-        spans: Of each part its begin and its marks.
-    """
+    """The marks of the whole: about as many as of one part, and where each part begins and ends."""
     if len(spans) == 1:
         return [*spans[0][1]]
     start = min(begin for begin, _marks in spans)

@@ -24,12 +24,6 @@ def begun_anew(
 ) -> LiveExplainer:
     """One that explains from now on: more events came than the other could take in, or it failed.
 
-    Args:
-        failed: The other; it is closed beside.
-        header: The source's.
-        history: Which facts and losses there were until now.
-        told, unseen: As for the first one.
-
     Returns:
         It has started, and is fed what comes from now on.
     """

@@ -23,13 +23,7 @@ def step_joules(report: Report) -> float | None:
 
 
 def saved_joules(finding: Finding, report: Report, ns: float | None = None) -> float | None:
-    """What its change saves at most: the time at the GPU's mean power, which an idle GPU seldom takes.
-
-    Args:
-        finding: The finding.
-        report: Where it is from.
-        ns: The time that is saved; None for all of it.
-    """
+    """What its change saves at most: the time at the GPU's mean power, which an idle GPU seldom takes."""
     if report.energy is None or not report.energy.most_watts:
         return None
     return report.energy.most_watts * (finding.max_gain_ns if ns is None else ns) / NS_PER_S

@@ -497,11 +497,6 @@ class Report:
 def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     """The parts of one GPU's span.
 
-    Args:
-        analysis: What was found.
-        device: The GPU.
-        shared: Whether processes that are not watched use it, too.
-
     Raises:
         AccountingError: They do not add up to it.
     """

@@ -97,14 +97,7 @@ def _ns(ns: float) -> str:
 
 
 def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
-    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``.
-
-    Args:
-        which: Whose time it is.
-        idle: The idle time.
-        span_ns: All of it.
-        outside_ns: Start-up, end and first use, which the estimate counts as idle.
-    """
+    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``."""
     if not span_ns:
         return f"Nothing is known about {which} yet: no GPU work completed in this time"
     were = "were" if which.endswith("GPUs") else "was"
@@ -281,17 +274,6 @@ def verdict(
     """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``.
 
     Where most of the time is no loop's, that comes first.
-
-    Args:
-        labels: The GPUs' names, one for each account.
-        accounts: Their time.
-        idle: The idle time of all.
-        span_ns: All of their time.
-        findings: The largest first.
-        diagnosis: The class.
-        unexplained_ns: Of so much idle time the chain is not known.
-        once: What did not repeat, the largest first.
-        steps: The steps that repeat.
     """
     said = _of_the_loop(labels, accounts, idle, span_ns, findings, diagnosis, unexplained_ns, once)
     grown = steps.growth if steps is not None else None
@@ -372,13 +354,7 @@ def _of_it(finding: Finding) -> str:
 
 
 def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> tuple[str, ...]:
-    """The notes.
-
-    Args:
-        accounts: Of the GPUs.
-        lost_events: Records that are missing.
-        unknown_ns: Gaps that are left out because of it.
-    """
+    """The notes."""
     lost = (
         (
             f"{lost_events} events are lost; {format_ns(unknown_ns) if unknown_ns else '0'} of gaps around "

@@ -109,15 +109,7 @@ def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned |
 def busy_stretches(
     gpu: GpuTime, device: int, queue: Queue, learned: Learned, operations: int
 ) -> tuple[Ints, Ints, Ints]:
-    """(first operation, last one, end) of stretches of a queue in which the GPU was busy until a wait ended.
-
-    Args:
-        gpu: The proofs.
-        device: The GPU.
-        queue: What it was given.
-        learned: Of this queue.
-        operations: By so many of it that was learned.
-    """
+    """(first operation, last one, end) of stretches of a queue with the GPU busy until a wait ended."""
     part = queue.take(np.arange(min(len(queue), operations)))
     waits = _waits(gpu, device, part)
     _ratio, first = _Fit(part, waits, len(learned.ns)).compare(learned.ns)

@@ -337,15 +337,7 @@ def by_losses(
     span_ns: int,
     accounts: Sequence[Account],
 ) -> Diagnosis | None:
-    """The class that takes most of the time; None where none takes enough.
-
-    Args:
-        findings: What is lost, and to what.
-        kinds: The class of each.
-        unasked_ns: Idle time in which nobody asked for work.
-        span_ns: The time of all GPUs together in the loop.
-        accounts: All of their time.
-    """
+    """The class that takes most of the time; None where none takes enough."""
     ranges = _taken(findings, kinds, unasked_ns)
     taken = {kind: loss.middle for kind, loss in ranges.items()}
     kind = max(taken, key=lambda one: taken[one]) if taken else None

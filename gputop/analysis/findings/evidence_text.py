@@ -80,14 +80,7 @@ def blamed(cause: Cause, claim: CauseMatch) -> Ints:
 
 
 def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
-    """What speaks for a finding.
-
-    Args:
-        cause: Whose it is.
-        claim: What it takes.
-        per_gap: Of each of its gaps so many ns.
-        short_ns: In shorter gaps, which are summed up.
-    """
+    """What speaks for a finding."""
     return (
         *_gaps_text(claim, per_gap, short_ns),
         *_at_lines(cause, claim),

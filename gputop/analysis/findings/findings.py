@@ -335,13 +335,7 @@ def _start(scene: AttributionContext) -> int:
 
 
 def finding_of(scene: AttributionContext, cause: Cause, mine: Column) -> Finding:
-    """The finding of a cause by the segments that it takes, whether or not that is worth telling.
-
-    Args:
-        scene: What was found.
-        cause: The cause.
-        mine: Mask of its segments; of one process, and not empty.
-    """
+    """The finding of a cause by the segments that it takes, whether or not that is worth telling."""
     claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
     return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
 

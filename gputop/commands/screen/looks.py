@@ -40,12 +40,7 @@ def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
 
 
 def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:
-    """Whether to draw with ASCII only.
-
-    Args:
-        options: The command line; ``--ascii`` counts most.
-        preferred: The preferences, None for text that is no screen.
-    """
+    """Whether to draw with ASCII only."""
     if options.ascii or prefers_ascii():
         return True
     return preferred is not None and preferred.glyphs == "ascii"

@@ -125,12 +125,7 @@ def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as aligned columns, each as wide as its widest cell.
-
-    Args:
-        heads: Title of each column and whether it is aligned right.
-        rows: The cells.
-    """
+    """Rows as aligned columns, each as wide as its widest cell."""
     widths = [
         max([width_of(title), *(width_of(row[place]) for row in rows)])
         for place, (title, _) in enumerate(heads)

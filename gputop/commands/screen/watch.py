@@ -123,17 +123,7 @@ def print_frame(
     outcome: str = "",
     output: Sequence[str] = (),
 ) -> None:
-    """Prints one frame and the verdict beside it; raises as ``say.put``.
-
-    Args:
-        frame: The frame.
-        verdict: Of its moment.
-        as_json: As JSON.
-        plain: With ASCII only.
-        hidden: Processes that flags leave out.
-        outcome: How the started command has ended, "" while it runs.
-        output: Its output.
-    """
+    """Prints one frame and the verdict beside it; raises as ``say.put``."""
     from gputop.commands.screen.text import render_text, verdict_json, verdict_text
     from gputop.engine.frame_json import frame_to_json
 

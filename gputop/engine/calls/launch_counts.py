@@ -190,14 +190,7 @@ class KernelWindow:
 def kernel_rows(
     launched: Launched, facts: Facts, fill: int | None, over_ns: int = 0
 ) -> dict[int, tuple[KernelRow, ...]]:
-    """pid -> its kernels, most launches first; only of processes of which some kernel has a name.
-
-    Args:
-        launched: What was launched.
-        facts: Names and shapes.
-        fill: Threads that fill the GPU, as of ``gputop.engine.gpus.nvml_rows``.
-        over_ns: The time in which they were.
-    """
+    """pid -> its kernels, most launches first; only of processes of which some kernel has a name."""
     shapes: dict[tuple[int, int], dict[Shape, int]] = {}
     for (pid, handle, number), count in launched.shapes.items():
         if (shape := facts.shapes.get(number)) is not None:

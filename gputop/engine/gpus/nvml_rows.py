@@ -98,12 +98,7 @@ def _share(value: object) -> float | None:
 
 
 def of_all_hosts(known: Sample | None, sample: Sample) -> Sample:
-    """The newest of each host of a merged recording as one sample; elsewhere the newest one.
-
-    Args:
-        known: What this function returned before; None at first.
-        sample: The new one.
-    """
+    """The newest of each host of a merged recording as one sample; elsewhere the newest one."""
     host = sample.data.get("host", 0)
     others = [row for row in listed_gpus(known) if row.get("host", 0) != host]
     if known is None or not others:
