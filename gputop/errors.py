@@ -54,6 +54,16 @@ class AccountingError(ValueError):
     """The parts do not add up to the whole: a defect of gputop, or a file whose times were made up."""
 
 
+def explanation_stopped(error: Exception) -> str:
+    """One sentence: why there is no explanation, and what to do. All else goes on."""
+    if isinstance(error, AccountingError):
+        return (
+            f"the explanation stopped: times contradict each other ({error}); was a file edited, or did a "
+            "clock jump? The other tabs go on; if neither is so, please report it with the recording"
+        )
+    return f"the explanation stopped: {type(error).__name__}: {error}"
+
+
 class SessionTooNewError(GputopError):
     """A newer gputop recorded the file, in a format that this one does not know."""
 

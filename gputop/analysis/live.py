@@ -22,6 +22,7 @@ from gputop.analysis.incremental import SHARE, ExplainSchedule, Fresh, Looks, Wh
 from gputop.analysis.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from gputop.engine.fork_state import apart
 from gputop.engine.malloc_tuning import give_back
+from gputop.errors import explanation_stopped
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
 from replay.past.history import cut_header
@@ -164,7 +165,7 @@ class LiveExplainer:
 
     def _fail(self, error: Exception) -> None:
         _LOG.error("the explanation stopped", exc_info=error)
-        self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+        self._failure = explanation_stopped(error)
         self._closed = True
         self._wake.set()
         self._ask.set()
@@ -285,22 +286,35 @@ class ReplayExplainer:
         return self._window.verdict(WHOLE)
 
     def _run(self) -> None:
-        try:
-            while not self._closed:
-                with self._wake:
-                    self._wake.wait_for(lambda: self._closed or self._wanted is not None)
-                    wanted, self._wanted = self._wanted, None
-                if wanted is None or (wanted[1] and wanted == self._answered):
-                    continue  # who stands still asks more than once
-                self._answered = None
-                if wanted[1] and self._is_slow(wanted[0]):
-                    self._look_first(wanted[0])
-                if self._go(wanted[0]):
-                    self._at_mark(exact=wanted[1])
-                    self._answered = wanted
-        except Exception as error:  # the screen goes on without it, and says so
-            _LOG.exception("the explanation stopped")
-            self._failure = f"the explanation stopped: {type(error).__name__}: {error}"
+        while not self._closed:
+            with self._wake:
+                self._wake.wait_for(lambda: self._closed or self._wanted is not None)
+                wanted, self._wanted = self._wanted, None
+            if wanted is None or (wanted[1] and wanted == self._answered):
+                continue  # who stands still asks more than once
+            if self._failure and not wanted[1]:
+                continue  # until a moment is asked for: reading anew at each mark would cost a core
+            self._answered = None
+            try:
+                self._answer(*wanted)
+            except Exception as error:  # the screen goes on without it, and says so
+                _LOG.exception("the explanation stopped")
+                self._failure = explanation_stopped(error)
+                self._answered = wanted
+                self._begin_anew()
+
+    def _answer(self, index: int, exact: bool) -> None:
+        if exact and self._is_slow(index):
+            self._look_first(index)
+        if self._go(index):
+            self._at_mark(exact=exact)
+            self._answered, self._failure = (index, exact), ""
+
+    def _begin_anew(self) -> None:
+        """What failed may have left anything half done: the next moment is reached from the beginning."""
+        self._window, self._index = Window(self._reader.header), -1
+        self._fresh, self._verdict, self._final = Fresh(), None, None
+        self._checkpoints = [(-1, self._window.compact())]
 
     def _at_mark(self, *, exact: bool) -> None:
         """Explains where the window stands, at length where that is asked for or due; else it looks."""
