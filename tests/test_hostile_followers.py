@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,27 @@ def test_ticks_that_pile_up_are_left_out_but_whose_a_process_is_stays_known() ->
     wait_until(lambda: len(others.shown) == showing.BEHIND, "the last ones")
     one.close()
     assert others.left_out == [1001] * 3
+
+
+def test_where_showing_hangs_little_is_kept_and_nobody_is_shown_what_was_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process ended in a tick that was dropped, and its number is another user's since."""
+    others = _Hub({1001: 1001, 1002: 1002})
+    one = Showing(HEADER, others)
+    one.show(_handed_over(1))
+    assert one._owners.of(1) == 1001
+    facts = FactBook()
+    facts.take(made.process(1, uid=1002, watched=True))
+    for number in range(2, 4 * showing.MOST_BEHIND):
+        one.put(replace(_handed_over(number), known=KnownAtMark(facts, {}) if number % 2 else None))
+        assert len(one._ticks) <= showing.MOST_BEHIND
+    seen: list[int] = []
+    monkeypatch.setattr(one, "_show_to", lambda uid, *_: seen.append(one._owners.of(1)))
+    one.start()
+    wait_until(lambda: len(seen) == 2 * showing.BEHIND, "the last ones")
+    one.close()
+    assert set(seen) == {1002}
 
 
 def test_what_is_known_is_looked_up_once_a_tick_and_seldom_where_that_costs_much(

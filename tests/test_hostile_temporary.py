@@ -6,6 +6,7 @@ that an interpreter will import. Each command runs under strace, so what librari
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from gputop.commands.overview import TABLE
 from tests.conftest import needed, skip_or_fail
 from tests.touched_paths import touched
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "recordings" / "healthy.msgpack"
+OTHER = RECORDING.with_name("numpy-sync.msgpack")
 # as it is installed, which root may run where nobody else can change it: it is not started anew isolated
 PROGRAM = Path(sys.executable).with_name("gputop")
 # what an interpreter of multiprocessing or Dask imports before it has been given a search path
@@ -35,6 +38,8 @@ sys.path.append(sys.argv[1])
 from probes.ebpf.build.compiled import compiled
 assert not compiled("int empty(void *context) { return 0; }", pathlib.Path(sys.argv[2], "bpf")).cached
 """
+
+CALLS = "import ctypes; ctypes.CDLL('libcudart.so.12').cudaDeviceSynchronize()"
 
 
 @pytest.fixture
@@ -78,6 +83,20 @@ READING: dict[str, Callable[[Path], list[str]]] = {
     "perfetto": lambda own: ["export", str(RECORDING), "--to", "perfetto", "-o", str(own / "trace")],
     "report": lambda own: ["report", str(RECORDING), "-o", str(own / "page.html")],
     "mcp": lambda own: ["mcp", str(RECORDING)],
+    "explain": lambda own: ["explain", str(RECORDING)],
+    "diff": lambda own: ["diff", str(RECORDING), str(RECORDING)],
+    "csv": lambda own: ["export", str(RECORDING), "--to", "csv", "-o", str(own / "tables")],
+    "speedscope": lambda own: ["export", str(RECORDING), "--to", "speedscope", "-o", str(own / "flame")],
+    "import": lambda own: ["import", trace(own), "-o", str(own / "imported")],
+    "inspect": lambda own: ["inspect", str(RECORDING)],
+    "verify": lambda own: ["verify", str(RECORDING)],
+    "repair": lambda own: ["repair", str(RECORDING), "-o", str(own / "whole")],
+    "cut": lambda own: ["cut", str(RECORDING), "-o", str(own / "part"), "--from", "1"],
+    "merge": lambda own: ["merge", str(RECORDING), str(OTHER), "-o", str(own / "both")],
+    "redact": lambda own: ["redact", str(RECORDING), "-o", str(own / "shown")],
+    "frames": lambda own: ["stream", "--jsonl", str(RECORDING)],
+    "simgpu": lambda own: ["simgpu"],
+    "completion": lambda own: ["--print-completion", "bash"],
     "workers": lambda own: ingested(own, "--workers", "2"),
     "dask": lambda own: ingested(own, "--dask", "--workers", "1"),
     "check": lambda own: ["check"],
@@ -89,9 +108,32 @@ OF_LAKES: dict[str, Callable[[Path], list[str]]] = {
 }
 
 
+def trace(own: Path) -> str:
+    """A small one of torch.profiler."""
+    call = {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "pid": 1,
+        "tid": 1,
+        "ts": 1,
+        "dur": 2,
+    }
+    (file := own / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [call]}))
+    return str(file)
+
+
+def test_every_command_is_watched() -> None:
+    watched = {words(Path("/own"))[0] for name, words in READING.items() if name != "import"}
+    watched |= {words[0] for _way, words in BY_HAND.values() if words} | {*OBSERVING, "import"}
+    assert {*TABLE} <= watched | {"fleet"}
+
+
 def assert_untouched(program: str, words: list[str], folder: Path, *named: Path) -> None:
     """A command does its work, and touches nothing that others could have laid there."""
-    strange, ended = touched([program, *words], folder, ROOT, sys.prefix, *named, given=ASKED)
+    strange, ended = touched(
+        [program, *words], folder, ROOT, sys.prefix, *named, given=ASKED, observes=words[0] == "check"
+    )
     assert words[0] == "check" or ended.returncode == 0, ended.stderr.decode()
     assert strange == []
 
@@ -152,6 +194,10 @@ def home(folder: Path) -> dict[str, str]:
     return {"HOME": str(made), "XDG_CONFIG_HOME": f"{made}/.config", "XDG_STATE_HOME": f"{made}/.state"}
 
 
+# what the next test uses
+OBSERVING = ("record", "explain", "stream", "annotate", "demo", "serve", "dump", "attach")
+
+
 @pytest.mark.dear
 @pytest.mark.ebpf
 def test_observing_touches_no_name_that_others_could_have_laid(
@@ -163,7 +209,7 @@ def test_observing_touches_no_name_that_others_could_have_laid(
     at = f"--socket {own}/run/gputop.sock"
     daemon = (
         f"{program} serve {at} --keep-dir {own}/kept & "
-        f"while ! {program} snap {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
+        f"while ! {program} dump {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
         f"{' '.join(by_hand('terminal', program, 'attach'))} {at}; "
         f"shown=$?; {program} serve --stop {at}; wait; exit $shown"
     )
@@ -172,10 +218,16 @@ def test_observing_touches_no_name_that_others_could_have_laid(
         [sys.executable, "-I", "-c", COMPILES, str(ROOT), str(own)],
         [program, "record", "-o", str(own / "one.gputop"), "--duration", "1", "--", "sleep", "1"],
         [program, "record", "-o", str(own / "segments"), "--max-time", "1", "--duration", "2"],
+        [program, "explain", "--simgpu", "--", sys.executable, "-I", "-c", CALLS],
+        [program, "--once", "--duration", "1"],
+        [program, "--pid", str(os.getpid()), "--once", "--duration", "1"],
+        [program, "--once", "--duration", "1", "--", "sleep", "1"],
+        [program, "stream", "--jsonl", "--duration", "1"],
+        [program, "record", "-o", str(own / "named"), "--", program, "annotate", "mark", "epoch"],
         [program, "demo", "dataloader-workers", "--once", "--duration", "1"],
         ["sh", "-c", daemon],
     ):
-        strange, ended = touched(words, everybodys, ROOT, sys.prefix, own, env=named)
+        strange, ended = touched(words, everybodys, ROOT, sys.prefix, own, env=named, observes=True)
         assert ended.returncode == 0, ended.stderr.decode()
         # an abstract name of 64 random bits: others cannot have laid it
         assert [name for name in strange if 'sun_path=@"gputop-annotate-' not in name] == []

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
+from probes.code import interpreter, libraries
 from tests.conftest import skip_or_fail
 
 _TOPS = ("/tmp", "/var/tmp", "/dev/shm")
@@ -32,11 +33,13 @@ class Watch:
     Attributes:
         folder: Where it runs, a folder in which others can write.
         named: What the command names: there it does as it is told.
+        observes: It observes the programs that run beside, whose files are in such folders, too.
         strange: System calls on names that somebody else could have laid there.
     """
 
     folder: str
     named: tuple[str, ...]
+    observes: bool = False
     strange: list[str] = field(default_factory=list)
     _own: set[str] = field(default_factory=set)
     _begun: dict[str, str] = field(default_factory=dict)
@@ -65,9 +68,7 @@ class Watch:
                 self._own.add(paths.pop())
             else:
                 paths.pop()
-        if name in _OPENS and "O_RDONLY|O_CLOEXEC|O_PATH" in words and not self._is_in_folder(paths):
-            # a place alone, by which gputop tells whether a file is the one that a process runs or maps, and
-            # the files of whatever runs beside are in such folders, too
+        if name in _OPENS and "O_RDONLY|O_CLOEXEC|O_PATH" in words and self._is_observed(paths):
             return
         listed = (
             name in _OPENS and self.folder in paths and "O_PATH" not in words and "O_TMPFILE" not in words
@@ -82,8 +83,10 @@ class Watch:
             return True
         return path != self.folder and not any(_on_one_way(path, name) for name in self.named)
 
-    def _is_in_folder(self, paths: Sequence[str]) -> bool:
-        return any(f"{path}/".startswith(f"{self.folder}/") for path in paths)
+    def _is_observed(self, paths: Sequence[str]) -> bool:
+        """Whether these are places of what is probed: held against the file that a process maps, by them."""
+        names = [os.path.basename(path) for path in paths if not f"{path}/".startswith(f"{self.folder}/")]
+        return self.observes and len(names) == len(paths) and all(map(_is_probed, names))
 
     def _is_own(self, path: str) -> bool:
         return not self._own.isdisjoint(map(str, (path, *PurePath(path).parents)))
@@ -98,6 +101,10 @@ def _makes(name: str, words: str) -> bool:
     return name in _LINKS
 
 
+def _is_probed(name: str) -> bool:
+    return bool(libraries.classify(name)) or interpreter.may_be(name) or name.startswith("ld-")
+
+
 def _on_one_way(path: str, name: str) -> bool:
     """Whether a path leads to a name, or on from it."""
     return f"{path}/".startswith(f"{name}/") or f"{name}/".startswith(f"{path}/")
@@ -110,6 +117,7 @@ def touched(
     env: Mapping[str, str] | None = None,
     given: bytes = b"",
     seconds: float = 120,
+    observes: bool = False,
 ) -> tuple[list[str], subprocess.CompletedProcess[bytes]]:
     """Runs a program under strace in a folder; (what it touches of others, how it ended)."""
     if shutil.which("strace") is None:
@@ -138,6 +146,6 @@ def touched(
         timeout=seconds,
         check=False,
     )
-    watch = Watch(str(folder), tuple(map(str, named)))
+    watch = Watch(str(folder), tuple(map(str, named)), observes)
     watch.read(trace)
     return watch.strange, ended

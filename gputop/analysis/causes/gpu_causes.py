@@ -139,7 +139,7 @@ def contention(scene: AttributionContext, span_ns: int) -> list[Finding]:
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
     roles = scene.evidence.role(calls)
     waits = within(scene, np.flatnonzero((roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
-    found = []
+    found, strangers_share = [], others_at_work(scene.evidence, gpu)
     for span in gpu.spans:
         pids = np.unique(gpu.streams.pid[gpu.streams.device == span.device]).tolist()
         for pid in pids if len(pids) > 1 else ():
@@ -151,14 +151,13 @@ def contention(scene: AttributionContext, span_ns: int) -> list[Finding]:
                 continue
             overlap = f"{format_ns(total)} of its waits overlapped work of another process on the GPU"
             found.append(_shared(scene, span.device, rows, shared, total, len(pids) - 1, overlap))
-        found += _strangers(scene, span, span_ns)
+        found += _strangers(scene, span, span_ns, strangers_share[span.device])
     return found
 
 
-def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int) -> list[Finding]:
+def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int, share: float) -> list[Finding]:
     """The same where the others are not watched: NVML says how much of the time they use the GPU."""
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
-    share = others_at_work(scene.evidence, gpu, span.device)
     estimate = next((one for one in scene.analysis.estimates if one.device == span.device), None)
     if share < SHARED or estimate is None:
         return []

@@ -194,20 +194,18 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
     the figure may be as old as it is long.
     """
     against = asked = 0
+    figures, spans = _utilisations(evidence, gpu), {span.device: span for span in gpu.spans}
     for device, index in enumerate(gpu.devices.index):
         mine = gpu.gaps.device == device
         cover = (gpu.gaps.begin[mine], gpu.gaps.end[mine])
-        span = next((span for span in gpu.spans if span.device == device), None)
+        span = spans.get(device)
         if index < 0 or span is None or not mine.any():
             continue
-        for sample in evidence.gpus:
+        for time_ns, busy in figures.get(index, ()):
             # what lies before the span counts as busy, so a window may reach back over its begin
-            if not span.begin <= sample.time_ns <= span.end:
+            if not span.begin <= time_ns <= span.end:
                 continue
-            busy = _utilisation(sample, index)
-            if busy is None:
-                continue
-            empty = float((covered(cover, *_windows(sample.time_ns)) / _LENGTHS).min())
+            empty = float((covered(cover, *_windows(time_ns)) / _LENGTHS).min())
             asked += 1
             against += busy > 1 - empty + SURE
     return against, asked
@@ -222,43 +220,55 @@ def _windows(moment: int) -> tuple[Ints, Ints]:
     return end - _LENGTHS, end
 
 
-def _utilisation(sample: Sample, index: int) -> float | None:
-    for row in listed_gpus(sample):
-        if row.get("index") == index and row.get("utilization_percent") is not None:
-            return float(row["utilization_percent"]) / 100
-    return None
+def _utilisations(evidence: Evidence, gpu: GpuTime) -> dict[int, list[tuple[int, float]]]:
+    """By the GPU's number: when NVML had a figure, and the share of time."""
+    known = set(gpu.devices.index)
+    found: dict[int, list[tuple[int, float]]] = {}
+    for sample in evidence.gpus:
+        figures: dict[int, float] = {}
+        for row in listed_gpus(sample):
+            if row.get("index") in known and row.get("utilization_percent") is not None:
+                figures.setdefault(row["index"], float(row["utilization_percent"]) / 100)
+        for index, busy in figures.items():
+            found.setdefault(index, []).append((sample.time_ns, busy))
+    return found
 
 
-def others_at_work(evidence: Evidence, gpu: GpuTime, device: int) -> float:
-    """The share of a GPU's span in which processes that are not watched used it, as NVML tells, 0 to 1.
+def others_at_work(evidence: Evidence, gpu: GpuTime) -> dict[int, float]:
+    """By device, the share of its span in which unwatched processes used it, as NVML tells, 0 to 1.
 
     Of several the busiest counts: NVML's shares of processes that take turns overlap.
     """
-    span = next(one for one in gpu.spans if one.device == device)
-    unknown, index, shares = strangers(evidence, gpu), gpu.devices.index[device], []
-    for sample in evidence.gpus:
-        if not span.begin <= sample.time_ns <= span.end:
-            continue
+    unknown, known = strangers(evidence, gpu), set(gpu.devices.index)
+    used: dict[int, list[tuple[int, int]]] = {}
+    for sample in evidence.gpus if unknown else ():
         for row in listed_gpus(sample):
             told = row.get("process_utilization")
-            if row.get("index") == index and isinstance(told, dict):
-                used = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
-                shares.append(max((int(part or 0) for pid, part in used if pid in unknown), default=0))
-    return float(np.mean(shares)) / 100 if shares else 0.0
+            if row.get("index") in known and isinstance(told, dict):
+                parts = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
+                most = max((int(part or 0) for pid, part in parts if pid in unknown), default=0)
+                used.setdefault(row["index"], []).append((sample.time_ns, most))
+    found = {}
+    for span in gpu.spans:
+        rows = used.get(gpu.devices.index[span.device], ())
+        shares = [most for time_ns, most in rows if span.begin <= time_ns <= span.end]
+        found[span.device] = float(np.mean(shares)) / 100 if shares else 0.0
+    return found
 
 
 def shared_gpus(evidence: Evidence, gpu: GpuTime) -> set[int]:
     """The GPUs of which processes that are not watched use so much that nothing is proved."""
-    return {one.device for one in gpu.spans if others_at_work(evidence, gpu, one.device) >= OTHERS}
+    return {device for device, share in others_at_work(evidence, gpu).items() if share >= OTHERS}
 
 
 def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
     """Processes that hold memory on a GPU of this recording and whose calls were not seen."""
     known = {int(pid) for pid in gpu.streams.pid.tolist()} | set(evidence.facts.processes)
     found: set[int] = set()
+    indices = set(gpu.devices.index)
     for sample in evidence.gpus:
         for row in listed_gpus(sample):
-            if row.get("index") in gpu.devices.index:
+            if row.get("index") in indices:
                 found |= {int(pid) for pid, _bytes in row.get("processes") or ()}
     numbers = (facts.get("namespace_pid") for facts in evidence.facts.processes.values())
     inner = {int(number) for number in numbers if number is not None}

@@ -351,7 +351,7 @@ class Pending:
         """``direct`` are the proofs on each stream that name it or its device."""
         self._evidence, self._streams = evidence, streams
         self._ranges, self._delays = ranges, delays
-        self._parts: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
+        self._parts: dict[int, dict[int, list[tuple[Ints, Ints]]]] = {}  # by device and process
         self._behind: dict[int, tuple[Ints, Ints]] = {}
         jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         held = streams.held()
@@ -366,10 +366,7 @@ class Pending:
     def of(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         parts = [
-            part
-            for (owner, pid), known in self._parts.items()
-            if owner == device and pid != without
-            for part in known
+            part for pid, known in self._parts.get(device, {}).items() if pid != without for part in known
         ]
         empty = np.zeros(0, np.int64)
         return union(
@@ -396,7 +393,8 @@ class Pending:
 
     def _add(self, owner: tuple[int, int], start: Ints, stop: Ints) -> None:
         valid = (stop > start) & (start > 0)
-        self._parts.setdefault(owner, []).append((start[valid], stop[valid]))
+        device, pid = owner
+        self._parts.setdefault(device, {}).setdefault(pid, []).append((start[valid], stop[valid]))
 
     def _add_waits(self, owner: tuple[int, int], row: Ints, start: Ints) -> None:
         self._add(owner, start, self._stop(row))

@@ -27,6 +27,7 @@ from replay.state_snapshot import FactBook
 _LOG = logging.getLogger(__name__)
 FOLLOWING: Final = (0.3, 3.0)  # CPU seconds of all who are not root, in a second, and at once
 BEHIND: Final = 3  # ticks that may wait; of more the last ones are shown
+MOST_BEHIND: Final = 64  # that are kept; where showing hangs for longer, the oldest are dropped
 _FORGETS: Final = 0.8  # a tick, of what showing to a user has cost
 
 
@@ -116,6 +117,7 @@ class Showing:
         self._costs: dict[int, float] = {}  # of those who answer for users, lately
         self._pace = RateLimiter(*FOLLOWING, clock)
         self._ticks: deque[ShownTick] = deque()
+        self._dropped = self._forgot = False
         self._come = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="gputop-showing", daemon=True)
@@ -127,6 +129,9 @@ class Showing:
     def put(self, tick: ShownTick) -> None:
         """Hands a tick over; returns at once."""
         with self._come:
+            if len(self._ticks) >= MOST_BEHIND:
+                self._ticks.popleft()
+                self._dropped = True
             self._ticks.append(tick)
             self._come.notify()
 
@@ -150,8 +155,11 @@ class Showing:
                     self._come.wait()
                 if self._closed:
                     return
-                ticks = list(self._ticks)
+                ticks, dropped = list(self._ticks), self._dropped
                 self._ticks.clear()
+                self._dropped = False
+            if dropped:  # whose a process is may have changed; what is known at a mark says it anew
+                self._owners, self._shown, self._forgot = Owners(), {}, True
             for place, tick in enumerate(ticks):
                 try:
                     self.show(tick, late=len(ticks) - place > BEHIND)
@@ -165,15 +173,16 @@ class Showing:
             tick: The next one.
             late: Nobody is shown it, since more wait behind it.
         """
-        for item in tick.items:
+        known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
+        for item in (*tick.items, *(known if self._forgot else ())):
             self._owners.take(item)
+        self._forgot = self._forgot and not known
         followers = self._hub.followers()
         for uid in list(self._shown):
             if uid not in followers:
                 del self._shown[uid]
         accounts = set(followers.values())
         self._costs = {one: cost * _FORGETS for one, cost in self._costs.items() if one in accounts}
-        known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
         for uid in sorted(followers, key=lambda uid: (uid != ROOT, self._costs.get(followers[uid], 0.0))):
             if late or (uid != ROOT and self._pace.owed_s()):
                 self._shown.pop(uid, None)
