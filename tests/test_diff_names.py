@@ -172,9 +172,9 @@ def test_a_side_without_steps_is_compared_by_the_launches_of_what_both_launch(
     assert parts.after.usual / parts.before.usual == pytest.approx(told, rel=0.1)
 
 
-def in_two_parts(evidence: Evidence, explained: Callable[..., Any]) -> compare_parts.Seen:
+def in_two_parts(evidence: Evidence, explained: Callable[..., Any]) -> compare_parts.Compared:
     middle = (START + evidence.end_ns) // 2
     stretches = (START, middle), (middle, evidence.end_ns)
     return compare_parts.merge(
-        *(compare_parts.seen(*explained(evidence, None, stretch)) for stretch in stretches)
+        *(compare_parts.compared_part(*explained(evidence, None, stretch)) for stretch in stretches)
     )

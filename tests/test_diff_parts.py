@@ -27,7 +27,7 @@ PAIRS = [
 ]
 
 
-def whole_part(path: Path) -> compare_parts.Seen:
+def whole_part(path: Path) -> compare_parts.Compared:
     """A recording as one part."""
     with Session(path) as session:
         work = Comparing(dict(session.header))
@@ -44,6 +44,32 @@ def test_of_one_part_each_it_is_the_comparison_of_the_whole(pair: tuple[str, str
     paths = [FOLDER / f"{name}.msgpack" for name in pair]
     found = compare_parts.finish(*map(whole_part, paths))
     assert to_json(found) == to_json(diff(*paths))
+
+
+def large(found: Diff) -> dict[str, Any]:
+    """The same of causes that take a tenth of the time: what is little may be a finding in one way only."""
+    known, large = shares(found), set()
+    for row in found.causes:
+        for side, ns in ((found.before, row.before), (found.after, row.after)):
+            if ns is not None and ns * side.units > 0.1 * side.report.span_ns:
+                large.add(row.cause)
+    return {cause: known[cause] for cause in large}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.slow
+@pytest.mark.mainly("pair1")
+def test_of_several_parts_each_it_says_what_the_whole_says(
+    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = FOLDER / f"{pair[0]}.msgpack", FOLDER / f"{pair[1]}.msgpack"
+    whole, found = diff(*paths), in_parts(paths, monkeypatch)
+    assert "parts of it were, and joined" in found.notes[0]
+    assert (found.unit, found.ratio.times) == (whole.unit, whole.ratio.times)
+    assert {**shares(found), **large(whole)} == shares(found)
+    assert {**shares(whole), **large(found)} == shares(whole)
+    for one, other in ((found.before, whole.before), (found.after, whole.after)):
+        assert (one.report.idle.lower, one.report.span_ns) == (other.report.idle.lower, other.report.span_ns)
 
 
 @pytest.fixture(scope="module")

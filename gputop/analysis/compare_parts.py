@@ -26,8 +26,8 @@ from gputop.analysis.findings.step_findings import (
     by_second,
     by_step,
     one_after_the_other,
+    piece_times,
     regrouped,
-    take,
 )
 from gputop.analysis.ledger import Ledger, report_of
 from gputop.analysis.work_matching import (
@@ -68,7 +68,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Compared:
     """What parts of a recording that follow each other say for a comparison.
 
     Attributes:
@@ -88,23 +88,23 @@ class Seen:
 
 def compare(before: Evidence, after: Evidence) -> Diff:
     """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
-    return finish(*(seen(*ledger_of(one)) for one in (before, after)))
+    return finish(*(compared_part(*ledger_of(one)) for one in (before, after)))
 
 
-def seen(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Seen:
+def compared_part(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Compared:
     """What one part says."""
     loops: tuple[ComparedLoop, ...] = ()
     if scene.steps is not None:
         threads, steps = scene.evidence.threads, scene.steps
         pid, tid = int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
         work = profile(scene.evidence, steps.main())
-        loops = (ComparedLoop(pid, tid, work, take(scene, outcome, by_step(steps))),)
-    windows, known = take(scene, outcome, by_second(scene)), _work_of(scene)
+        loops = (ComparedLoop(pid, tid, work, piece_times(scene, outcome, by_step(steps))),)
+    windows, known = piece_times(scene, outcome, by_second(scene)), _work_of(scene)
     if known is None or not len(windows.begin):
-        return Seen(explained, loops, (), windows, {})
+        return Compared(explained, loops, (), windows, {})
     edges = np.append(windows.begin, windows.until[-1:])
     of_kernels = launched(scene.evidence, int(scene.evidence.calls["pid"][known.rows[0]]), edges)
-    return Seen(explained, loops, _inputs(scene, outcome, known), windows, of_kernels)
+    return Compared(explained, loops, _inputs(scene, outcome, known), windows, of_kernels)
 
 
 def _work_of(scene: AttributionContext) -> WorkSequence | None:
@@ -119,12 +119,12 @@ def _inputs(scene: AttributionContext, outcome: Outcome, known: WorkSequence) ->
     found = inputs(known, scene.evidence.calls["bytes"][known.rows], FEWEST)
     largest = sorted(found, key=lambda row: -row[2])[:_INPUTS]
     return tuple(
-        Input(size, volume, take(scene, outcome, by_batch(scene, known, symbol)))
+        Input(size, volume, piece_times(scene, outcome, by_batch(scene, known, symbol)))
         for symbol, size, volume in largest
     )
 
 
-def merge(earlier: Seen, later: Seen) -> Seen:
+def merge(earlier: Compared, later: Compared) -> Compared:
     """Of two parts that follow each other."""
     loops = list(earlier.loops)
     for loop in later.loops:
@@ -148,7 +148,7 @@ def merge(earlier: Seen, later: Seen) -> Seen:
         else:
             known = batches[place]
             batches[place] = Input(known.size, known.volume + one.volume, known.taken.and_later(one.taken))
-    return Seen(
+    return Compared(
         ledger.merge(earlier.explained, later.explained),
         tuple(loops),
         tuple(batches),
@@ -166,7 +166,7 @@ def _alike(one: ComparedLoop, other: ComparedLoop) -> bool:
     return (one.pid, one.tid) == (other.pid, other.tid) and same
 
 
-def finish(before: Seen, after: Seen) -> Diff:
+def finish(before: Compared, after: Compared) -> Diff:
     """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
     sides = before, after
     taken, times, ratio = _pieces(sides)
@@ -179,7 +179,9 @@ def finish(before: Seen, after: Seen) -> Diff:
     return replace(found, notes=(*notes, *found.notes))
 
 
-def _pieces(sides: tuple[Seen, Seen]) -> tuple[list[PieceTimes], Sequence[float | Floats], Ratio]:
+def _pieces(
+    sides: tuple[Compared, Compared],
+) -> tuple[list[PieceTimes], Sequence[float | Floats], Ratio]:
     """(pieces of both, how many units of work each is, how many steps of BEFORE one of AFTER is)."""
     ratio = SAME_STEP
     loops = [loop for one in sides if (loop := _main(one.loops)) is not None]
@@ -205,7 +207,7 @@ def _main(loops: Sequence[ComparedLoop]) -> ComparedLoop | None:
     return max(loops, key=lambda one: int((one.taken.until - one.taken.begin).sum()), default=None)
 
 
-def _notes(name: str, one: Seen) -> Iterator[str]:
+def _notes(name: str, one: Compared) -> Iterator[str]:
     if one.explained.parts > 1:
         yield (
             f"{name} is too long to be looked at at once: {one.explained.parts} parts of it were, and "

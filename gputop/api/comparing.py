@@ -8,7 +8,7 @@ from typing import Any
 
 from gputop.analysis import compare_parts
 from gputop.analysis.compare import Diff
-from gputop.analysis.compare_parts import Seen
+from gputop.analysis.compare_parts import Compared
 from gputop.analysis.window import Carried, Stretch
 from gputop.api.reading import Progress
 from gputop.api.session import Session
@@ -27,15 +27,17 @@ class Comparing:
         """Nothing is known before the recording."""
         return Carried(Stretch(self.header))
 
-    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Seen | None]]:
+    def follow(
+        self, segment: Segment, before: Carried
+    ) -> tuple[Carried | None, Callable[[], Compared | None]]:
         """What the next part must know, and how to look at this one."""
         return filled(segment, before, _look)
 
-    def merge(self, earlier: Seen | None, later: Seen | None) -> Seen | None:
+    def merge(self, earlier: Compared | None, later: Compared | None) -> Compared | None:
         """Of two parts; None where a part holds no time."""
         return compare_parts.merge(earlier, later) if earlier and later else earlier or later
 
-    def finish(self, whole: Seen | None) -> Seen:
+    def finish(self, whole: Compared | None) -> Compared:
         """What the recording says for a comparison."""
         if whole is None:
             raise GputopError(
@@ -45,9 +47,9 @@ class Comparing:
         return whole
 
 
-def _look(window: Stretch, until_ns: int) -> Seen | None:
+def _look(window: Stretch, until_ns: int) -> Compared | None:
     found = window.part(until_ns)
-    return found and compare_parts.seen(*found)
+    return found and compare_parts.compared_part(*found)
 
 
 def in_parts(before: Session, after: Session, memory: int, progress: Progress | None) -> Diff:

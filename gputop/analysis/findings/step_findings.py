@@ -205,7 +205,7 @@ def one_after_the_other(
     }
 
 
-def take(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
+def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
     """What each piece took."""
     begin, end = pieces.begin, pieces.until
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
@@ -420,7 +420,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
     steps, threads = scene.steps, scene.evidence.threads
     if steps is None:
         return None
-    taken = take(scene, outcome, by_step(steps))
+    taken = piece_times(scene, outcome, by_step(steps))
     rows = np.zeros(len(taken.begin), STEP)
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     rows["begin"], rows["ns"], rows["count"] = taken.begin - start, taken.until - taken.begin, 1
