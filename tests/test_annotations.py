@@ -120,6 +120,8 @@ def test_a_range_of_a_process_that_is_not_watched_is_told_of_its_watched_descend
         (b'{"begin": "a", "thread": "7"}', "not a number"),
         (b'{"begin": "a", "thread": true}', "not a number"),
         (b'{"begin": "a", "pid": -1}', "not a number"),
+        (b'{"begin": "a", "unsent": -1}', "not a number"),
+        (b'{"begin": "a", "unsent": 1.5}', "not a number"),
         (b'{"begin": "a", "pid": 99999999999999999999}', "not its own"),
         (b'{"end": "never begun"}', "not begun"),
         (b"\n".join([b"{}"] * 99), "more than 16 lines"),
@@ -156,6 +158,17 @@ def test_a_flood_is_left_out_and_counted_and_others_go_on() -> None:
     ]
     named.take(Datagram(message("mark", "later"), ME, 1_000, 5 + SECOND))
     assert [row[1] for row in rows_of(list(named.at_mark(9 + SECOND, {ME})))] == ["later"]
+
+
+def test_what_a_program_could_not_send_is_counted_by_what_it_says_of_it() -> None:
+    named = Annotations()
+    for at, unsent in enumerate((0, 3, 0, 4)):
+        named.take(Datagram(message("mark", "x", unsent=unsent), ME, USER, at))
+    samples = list(named.at_mark(9, {ME}))
+    assert len(rows_of(samples)) == 4
+    assert problems(samples) == [
+        f"process {ME} could not send while the queue was full: 7 annotations are left out"
+    ]
 
 
 def test_open_ranges_are_bounded() -> None:
@@ -195,6 +208,42 @@ def test_the_kernel_tells_who_sent_it_and_when(own: tuple[list[Datagram], str]) 
     (said,) = sent(found, 1)
     assert (said.pid, said.uid) == (child.pid, USER)
     assert before < said.time_ns < time.monotonic_ns()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes takes root")
+def test_in_a_container_the_range_is_of_the_process_that_runs_the_command() -> None:
+    """There it has another number, which is one of another process here."""
+    bound, address = own_socket()
+    named, taken = Annotations(), list[int]()
+
+    def take(datagram: Datagram) -> None:
+        named.take(datagram)
+        taken.append(datagram.pid)
+
+    reader = AnnotationSocket(bound, take)
+    reader.start()
+    script = (
+        "mount -t proc none /proc; echo $$; "
+        f"{sys.executable} -m gputop annotate begin 'task 7' --socket '{address}'; read _; "
+        f"{sys.executable} -m gputop annotate end 'task 7' --socket '{address}'; echo done; read _"
+    )
+    command = ["unshare", "--pid", "--mount", "--fork", "sh", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as outside:
+        assert outside.stdin is not None
+        assert outside.stdout is not None
+        inner = int(outside.stdout.readline())
+        (shell,) = {
+            int(pid) for pid in Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()
+        }
+        assert inner != shell
+        print(file=outside.stdin, flush=True)
+        assert outside.stdout.readline() == "done\n"
+        wait_until(lambda: len(taken) == 2, "both have come")
+        print(file=outside.stdin, flush=True)
+    reader.close()
+    samples = list(named.at_mark(time.monotonic_ns(), {shell}, last=True))
+    assert problems(samples) == []
+    assert [row[:4] for row in rows_of(samples)] == [("span", "task 7", shell, -1)]
 
 
 def test_times_are_those_of_sending_not_of_reading() -> None:

@@ -157,3 +157,14 @@ def test_a_library_that_does_not_load_is_a_sentence(tmp_path: Path) -> None:
     done = selfhit.call(path, "cudaRuntimeGetVersion")
     assert (done.calls, done.version) == (0, 0)
     assert "file too short" in done.error or "ELF" in done.error
+
+
+def test_a_library_of_a_process_that_ends_during_the_check_is_not_missing(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    place = Path(f"/proc/{ended.pid}/root/opt/libcuda.so.1")
+    section = check_libraries.libraries_section(
+        [check_libraries.look(Target(place, "/opt/libcuda.so.1", (1, 2), api.DRIVER, 1), (ended.pid,))]
+    )
+    assert texts(section, MISSING) == ""
+    assert "/opt/libcuda.so.1 went away during the check" in texts(section, NOTE)

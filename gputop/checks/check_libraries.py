@@ -79,6 +79,7 @@ class LibraryCheck:
         symbols: What is traced in it.
         witness: The harmless function and its probe site; None if the library does not have it.
         error: Why it cannot be probed, or ``""``.
+        gone: Whether that is since nothing leads to the file any more, as when its process has ended.
         version: What the library says of itself, or ``""``.
         self_hit: None when it was not tried.
     """
@@ -91,6 +92,7 @@ class LibraryCheck:
     symbols: tuple[Symbol, ...] = ()
     witness: Symbol | None = None
     error: str = ""
+    gone: bool = False
     version: str = ""
     self_hit: SelfHit | None = field(default=None)
 
@@ -146,9 +148,9 @@ def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> LibraryCheck:
         with untrusted_files.opened(target.path, target.identity) as file:
             probes, build_id, soname, begin = parsing.library_in(target, file, called)
     except (OSError, elf.ElfError) as error:
-        return LibraryCheck(
-            target, pids, error=(error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        )
+        text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        # a file that only an ended process led to is not missing
+        return LibraryCheck(target, pids, error=text, gone=isinstance(error, FileNotFoundError))
     return LibraryCheck(
         target=target,
         pids=pids,
@@ -198,6 +200,9 @@ def _site(symbol: Symbol) -> str:
 
 def _identity_facts(library: LibraryCheck) -> list[Fact]:
     device, inode = library.target.identity
+    if library.gone:
+        text = f"{library.target.shown} went away during the check"
+        return [note(text, "its program has ended: run the check again while one with CUDA runs")]
     if library.error:
         what = f"{library.target.shown}: {library.error}"
         return [missing(what, "reinstall the library, or remove the file", blocks=False)]

@@ -29,7 +29,8 @@ _MOST_REASONS: Final = 512  # each with a count of its own
 _MOST_ROWS: Final = 20_000  # between two marks
 _MOST_LINES: Final = 16  # of a datagram
 _MOST_MEMBERS: Final = 64  # watched processes of a range
-_KEYS: Final = frozenset({"begin", "end", "mark", "thread", "pid"})
+_MOST_UNSENT: Final = 1_000_000_000  # of a message
+_KEYS: Final = frozenset({"begin", "end", "mark", "thread", "pid", "unsent"})
 _ACTS: Final = ("begin", "end", "mark")
 
 
@@ -95,10 +96,10 @@ class Annotations:
             if len(lines) > _MOST_LINES:
                 self._refuse(f"a message has more than {_MOST_LINES} lines")
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str, count: int = 1) -> None:
         if why not in self._refused and len(self._refused) >= _MOST_REASONS:
             why = "further reasons"
-        self._refused[why] = self._refused.get(why, 0) + 1
+        self._refused[why] = self._refused.get(why, 0) + count
 
     def _line(self, line: bytes, pid: int, uid: int, now: int) -> str:
         """Why a line is refused; "" where it is not."""
@@ -108,13 +109,17 @@ class Annotations:
             return "a message is not JSON"
         acts = [key for key in _ACTS if isinstance(said, dict) and key in said]
         if len(acts) != 1 or not said.keys() <= _KEYS:
-            return "a message has other keys than one of begin, end, mark, and thread, pid"
+            return "a message has other keys than one of begin, end, mark, and thread, pid, unsent"
         name = said[acts[0]]
         if not isinstance(name, str) or len(name) > LONGEST_NAME or (not name and acts[0] != "end"):
             return f"a name is not a text of 1 to {LONGEST_NAME} characters"
-        target, thread = said.get("pid", pid), said.get("thread", -1)
-        if type(target) is not int or type(thread) is not int or target <= 0:
-            return "pid or thread is not a number"
+        target, thread, unsent = said.get("pid", pid), said.get("thread", -1), said.get("unsent", 0)
+        if {type(target), type(thread), type(unsent)} != {int} or target <= 0 or unsent < 0:
+            return "pid, thread or unsent is not a number"
+        if unsent:
+            self._refuse(f"process {pid} could not send while the queue was full", min(unsent, _MOST_UNSENT))
+        if target != pid:
+            target = procfs.numbered_by(pid, target)
         if target != pid and uid not in (_ROOT, _owner(target)):
             return f"user {uid} names ranges of a process that is not its own"
         thread = _thread(target, thread) if thread >= 0 else -1

@@ -23,6 +23,7 @@ _NS = 1_000_000_000
 _COMMAND_LIMIT = 4096
 _FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
 _ENVIRONMENT_LIMIT = 1 << 20
+_MOST_ABOVE = 64  # processes above another one
 # beside those of ``belonging`` the only variables that are ever looked at: which GPUs a process can use
 _VARIABLES = {
     b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices",
@@ -275,6 +276,24 @@ def thread_numbers(pid: int) -> dict[int, int]:
         if numbers:
             found[int(numbers[-1])] = tid
     return found
+
+
+def numbered_by(pid: int, number: int) -> int:
+    """The number here of a process that ``pid`` numbers otherwise, in a container: itself or one above it.
+
+    ``number`` where both have one namespace, where ``pid`` has ended, and where it means no such process.
+    """
+    with contextlib.suppress(OSError):
+        space, at = os.readlink(f"/proc/{pid}/ns/pid"), pid
+        if space == os.readlink("/proc/self/ns/pid"):
+            return number
+        for _ in range(_MOST_ABOVE):
+            if at <= 0 or os.readlink(f"/proc/{at}/ns/pid") != space:
+                break
+            if namespace_pid(at) == number:
+                return at
+            at = parent(at)
+    return number
 
 
 def thread_name(pid: int, tid: int) -> str | None:

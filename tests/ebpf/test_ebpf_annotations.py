@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from gputop.analysis.chains.named_ranges import NamedRanges, numbers_apart
 from gputop.analysis.evidence.evidence import Evidence
 from tests import inside
 from tests.ebpf.inside_evidence import evidence_of
-from tests.ebpf.recording import Workshop
+from tests.ebpf.recording import TIMEOUT_S, Workshop
+from tests.observed_demo import SLEEPS
+from tests.rootless_support import environment
+from tests.serving import marks_go_on, serving
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
 PROGRAM = Path(__file__).resolve().parent / "programs" / "annotates.py"
@@ -73,3 +77,34 @@ def test_a_shell_names_a_range_around_the_programs_that_it_starts(tmp_path: Path
         assert span["begin"] < evidence.calls["begin"][mine].min()
         assert evidence.calls["end"][mine].max() < span["end"]
     assert "task 7/epoch #/step/log" in paths(evidence)
+
+
+@pytest.mark.parametrize(
+    "within", [(), ("unshare", "--pid", "--mount-proc", "--fork")], ids=["here", "container"]
+)
+def test_of_a_program_that_the_daemon_observes_ranges_are_in_its_history(
+    tmp_path: Path, within: tuple[str, ...]
+) -> None:
+    """By the well-known socket; in a container processes and threads have other numbers."""
+    log, path = tmp_path / "log", tmp_path / "history.gputop"
+    env = (
+        environment(tmp_path)
+        | SLEEPS
+        | {"GPUTOP_ANNOTATE": str(tmp_path / "annotate.sock"), "SELF_LOG": str(log)}
+    )
+    with serving(tmp_path, "--keep-dir", "") as daemon:
+        subprocess.run([*within, sys.executable, str(PROGRAM), "40"], env=env, check=True, timeout=TIMEOUT_S)
+        marks_go_on(daemon)  # what has ended since the last one is not in the history yet
+        assert daemon.client("dump", "-o", str(path)).returncode == 0
+    evidence, said = evidence_of(path)
+    assert said == []
+    (own,) = map(json.loads, log.read_text().splitlines())
+    rows, texts = evidence.activities.of("range"), evidence.activities.texts
+    assert sorted(texts[one] for one in rows["name"]) == sorted(name for name, *_ in own["ranges"])
+    (pid,) = set(rows["pid"].tolist())
+    assert (evidence.calls["pid"] == pid).sum() >= 160, (
+        "a launch and a wait a step; the daemon sees others, too"
+    )
+    assert "epoch #/step/log" in paths(evidence)
+    if within:
+        assert {tid for _name, tid, *_ in own["ranges"]} != set(rows["tid"].tolist())

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
 import os
 import socket
+import termios
+import time
+from array import array
 
 from gputop.commands.command import Command
 from gputop.errors import CommandError
@@ -13,6 +17,8 @@ from probes.inside.annotation_socket import VARIABLE, WELL_KNOWN, address_of
 from probes.inside.annotations import LONGEST_NAME, message
 
 _ACTS = ("begin", "end", "mark")
+_FULL_S = 0.25
+_READ_S, _LOOKED_UP_S = 0.25, 0.005
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,14 +46,24 @@ def _name(text: str) -> str:
     return text
 
 
+def _wait_until_read(sender: socket.socket) -> None:
+    """Which process a number means in a container is known while this one lives."""
+    until = time.monotonic() + _READ_S
+    unread = array("i", [1])
+    while unread[0] and time.monotonic() < until:
+        fcntl.ioctl(sender, termios.TIOCOUTQ, unread)
+        time.sleep(_LOOKED_UP_S)
+
+
 def annotate(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     pid = os.getppid() if options.pid is None else options.pid
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.setblocking(False)  # nothing waits for gputop
+        sender.settimeout(_FULL_S)  # a queue that is full is read within some ms
         try:
             sender.sendto(message(options.act, options.name, pid=pid), address_of(options.socket))
-        except BlockingIOError as error:
+            _wait_until_read(sender)
+        except (BlockingIOError, TimeoutError) as error:
             raise CommandError("gputop's queue of annotations is full: send fewer, or try again") from error
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):

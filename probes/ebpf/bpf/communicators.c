@@ -91,6 +91,8 @@ int on_joined(struct pt_regs *ctx)
 		return 0;
 	}
 	for (u32 rank = 0; rank < MOST_MADE; rank++) {
+		/* a comparison with a number of its own: Linux 5.15 forgets the bounds of what is kept on the stack */
+		asm volatile("" : "+r"(rank));
 		if (rank >= j.ranks)
 			break;
 		tell_communicator(&j, now, who, user_u64(j.made + 8 * rank), rank, ret);
