@@ -27,7 +27,8 @@ HEAD = """# Stories from inside: what is true, and what `--inside` makes of it
 Written by `make stories ARGS="--inside --write"`: do not edit. The programs of the first part, recorded
 with `--inside`. *off* is how far idle time is from the simulated GPU's trace, *bound* how far it may be by
 the clocks' error; *rows* are kernels, copies and fills (a CUDA graph is one row, so their number is not
-compared there), *unlinked* those without their call.
+compared there), *unlinked* those without their call. Of a GPU that another program uses, too, idle time must
+not be proved: its kernels are not seen.
 """
 
 
@@ -41,6 +42,7 @@ class Exactness:
         rows, real: Of the GPU: recorded, in the trace; a graph is one row, and none of them is compared then.
         unlinked: Rows without their call.
         problem: Why nothing is exact; "" where it is.
+        shared: Whether another program uses the GPU: nothing may be proved then.
     """
 
     off_ns: int
@@ -49,10 +51,13 @@ class Exactness:
     real: int
     unlinked: int
     problem: str
+    shared: bool = False
 
     @property
     def holds(self) -> bool:
         """Whether all is as the issue asks."""
+        if self.shared:
+            return bool(self.problem)
         return (
             not self.problem and self.off_ns <= self.bound_ns and self.rows == self.real and not self.unlinked
         )
@@ -75,7 +80,8 @@ def exactness(run: Run) -> Exactness:
     report = gputop.explain(run.recording)
     kinds, unlinked, problems = _rows(run)
     if report.exact is None or report.exact.error_ns is None:
-        return Exactness(0, 0, 0, len(real), 0, "; ".join(problems) or "no kernels are known")
+        shared = "shared" in run.story.classes
+        return Exactness(0, 0, 0, len(real), 0, "; ".join(problems) or "no kernels are known", shared)
     off = gaps = 0
     for gpu in report.gpus:
         mine = real[real["device"] == int(gpu.label.rpartition(" ")[2])]
@@ -87,7 +93,8 @@ def exactness(run: Run) -> Exactness:
     waits = int(np.count_nonzero(real["kind"] == "comm_wait"))
     whole = rows if kinds["graph"] else len(real) - waits
     bound = _REST_NS + _PER_GAP * report.exact.error_ns * gaps
-    return Exactness(off, bound, rows, whole, unlinked, "; ".join(problems))
+    shared = "shared" in run.story.classes
+    return Exactness(off, bound, rows, whole, unlinked, "; ".join(problems), shared)
 
 
 def _rows(run: Run) -> tuple[Counter[str], int, list[str]]:
@@ -129,10 +136,12 @@ def section(judged: Sequence[tuple[Verdict, Exactness]], failures: Sequence[str]
                 one.run.story.name,
                 percent(one.truth.idle),
                 percent(one.answer.proved),
-                f"{found.off_ns}{mark(found.holds)}",
-                str(found.bound_ns),
-                f"{found.rows} of {found.real}",
-                str(found.unlinked),
+                "-" if found.shared and found.holds else f"{found.off_ns}{mark(found.holds)}",
+                *(
+                    ("-", "-", "-")
+                    if found.shared
+                    else (str(found.bound_ns), f"{found.rows} of {found.real}", str(found.unlinked))
+                ),
                 (one.answer.bound_by or "-") + mark(one.class_right),
                 (one.answer.first or "nothing") + mark(one.cause_right),
                 {None: "", True: "right", False: "✗"}[one.line_right],
