@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import layers
 from tests.bench.__main__ import GROUPS
 from tests.conftest import skip_or_fail
 from tests.waiting import until_good
@@ -38,6 +39,18 @@ _LONG = (
 
 # figures of each group: one that is not told any more is not within its bound
 _FIGURES = {"calls": 2, "layers": 3, "bystanders": 3, "reader": 2, "recorder": 2, "screen": 6, "start": 1}
+
+
+def test_rounds_that_others_disturbed_are_left_out_by_the_untraced_call_alone_and_reported() -> None:
+    quiet = {"sync": 100.0, "sync pairs": 1_100.0, "sync traced": 1_300.0}
+    dear = quiet | {"sync traced": 1_600.0}  # the traced call was dear: that is a figure, and no disturbance
+    shaken = {"sync": 111.0, "sync pairs": 2_000.0, "sync traced": 9_000.0}
+    row = layers.row_of("a sync", "sync", "sync traced", 1.4, [quiet, shaken, dear, quiet, dear])
+    assert row.value == pytest.approx((1.2 + 1.5) / 2)
+    assert row.detail == "100, 1100, 1300 ns; 1 of 5 rounds disturbed, left out"
+    calm = layers.row_of("a sync", "sync", "sync traced", 1.4, [quiet, quiet, dear])
+    assert calm.value == pytest.approx(1.2)
+    assert "left out" not in calm.detail
 
 
 @pytest.mark.ebpf
