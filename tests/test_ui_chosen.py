@@ -20,7 +20,7 @@ from gputop.commands.completion import SHELLS
 from gputop.commands.screen.text import render_text
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import Frame
-from gputop.ui.kept import NotKeptError, keep_columns
+from gputop.ui.kept import NotKeptError, keep_columns, keep_group
 from gputop.ui.model.config import GROUPS as GROUP_KEYS
 from gputop.ui.model.config import Preferences, load
 from gputop.ui.model.gpus.only_gpus import explained_of_gpus
@@ -441,3 +441,35 @@ def test_fish_completes_commands_flags_and_choices(tmp_path: Path) -> None:
     assert "--container" in completed("gputop replay --c")
     assert completed("gputop --stacks s") == {"slow"}
     assert "--container" not in completed("gputop stats --c")
+
+
+@pytest.mark.parametrize("text", ["", "rate = 2", 'group = "pod" # mine\nrate = 2\n', *HARD])
+def test_what_processes_are_grouped_by_is_kept_and_changes_nothing_else(text: str, folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_text(text)
+    for group in ("user", "container"):
+        keep_group(path, group)
+        assert tomllib.loads(path.read_text()) == {**tomllib.loads(text), "group": group}
+    keep_group(path, "")
+    assert tomllib.loads(path.read_text()) == {k: v for k, v in tomllib.loads(text).items() if k != "group"}
+
+
+def test_a_group_in_another_form_is_left_alone(folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_text('group = """pod"""\n')
+    with pytest.raises(NotKeptError, match='group = "user"'):
+        keep_group(path, "user")
+    assert path.read_text() == 'group = """pod"""\n'
+
+
+@pytest.mark.slow
+async def test_the_key_keeps_the_group_for_the_next_start(folder: Path) -> None:
+    path = folder / "config.toml"
+    async with running(fake.frame(), preferences=Preferences(path=str(path))) as (_, _, pilot):
+        await pilot.press("G")
+        await pilot.pause()
+        assert tomllib.loads(path.read_text()) == {"group": "user"}
+        for _ in range(6):
+            await pilot.press("G")
+        await pilot.pause()
+    assert load(path, {}, ("gpus",)).problems == ()

@@ -127,7 +127,8 @@ def pictured(session: Session, progress: Progress | None = None) -> tuple[Report
 
 def _picture(report: Report, scene: AttributionContext, outcome: Outcome) -> Pictured:
     facts, threads = scene.evidence.facts, scene.evidence.threads
-    names = {int(tid): facts.thread_name(int(tid)) for tid in threads.tid.tolist()}
+    both = zip(threads.tid.tolist(), threads.pid.tolist(), strict=True)
+    names = {int(tid): facts.thread_name(int(tid), int(pid)) for tid, pid in both}
     return Pictured(lanes_of(scene, outcome, report, report.start_ns), names)
 
 

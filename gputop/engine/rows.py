@@ -162,7 +162,7 @@ def _thread_rows(window: FrameWindow, facts: Facts) -> dict[int, list[ThreadRow]
         found[thread.pid].append(
             ThreadRow(
                 tid=tid,
-                name=facts.thread_name(tid),
+                name=facts.thread_name(tid, thread.pid),
                 voluntary_switches=thread.voluntary,
                 involuntary_switches=thread.involuntary,
                 on_cpu_ns=thread.on_cpu,

@@ -193,7 +193,7 @@ def _processes(
         rows.setdefault(thread.pid, []).append(
             ThreadTotals(
                 tid,
-                facts.thread_name(tid),
+                facts.thread_name(tid, thread.pid),
                 thread.voluntary,
                 thread.involuntary,
                 thread.on_cpu,

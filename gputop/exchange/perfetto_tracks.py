@@ -107,7 +107,7 @@ class Tracks:
             self._process(pid, facts)
             thread, track = self._new(("thread", pid, tid), "")
             track.thread.pid, track.thread.tid = pid, tid
-            track.thread.thread_name = escape_text(facts.thread_name(tid))[:_LONGEST]
+            track.thread.thread_name = escape_text(facts.thread_name(tid, pid))[:_LONGEST]
         return thread if not kind else self.track(kind, thread)
 
     def _process(self, pid: int, facts: Facts) -> int:

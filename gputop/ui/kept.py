@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,11 @@ from gputop.ui.model.config import MOST_BYTES
 _SECTION = re.compile(r"^[ \t]*\[([^\[\]\n]*)\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
+_GROUP = re.compile(
+    r"""^[ \t]*(?:group|"group")[ \t]*=[ \t]*["'][^"'\n]*["'][ \t]*(?:#[^\n]*)?(?:\n|\Z)""", re.M
+)
+
+
 class NotKeptError(Exception):
     """It could not be written; the text says why, and what to write by hand."""
 
@@ -32,16 +37,30 @@ def keep_columns(path: Path, table: str, keys: Sequence[str]) -> None:
     Raises:
         NotKeptError: The file cannot be written, or not safely.
     """
-    if in_browser():  # the file is that of whoever serves the page
-        raise NotKeptError("the browser cannot keep preferences: open the screen in a terminal")
     line = f"{table} = [{', '.join(_quoted(key) for key in keys)}]"
     by_hand = f"for these columns write  {line}  below [columns] in {path}"
+    _keep(path, by_hand, lambda text: _changed(text, table, keys, line))
+
+
+def keep_group(path: Path, group: str) -> None:
+    """Write what processes are grouped by; "" for nothing.
+
+    Raises:
+        NotKeptError: The file cannot be written, or not safely.
+    """
+    line = f"group = {_quoted(group)}"
+    _keep(path, f"to keep it write  {line}  in {path}", lambda text: _grouped(text, group, line))
+
+
+def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
+    if in_browser():  # the file is that of whoever serves the page
+        raise NotKeptError("the browser cannot keep preferences: open the screen in a terminal")
     try:
         if os.geteuid() == 0:
             _check_roots(path)
         target = Path(os.path.realpath(path))  # a link into somebody's collection of such files stays one
         old = _text(target)
-        _write(target, _changed(old, table, keys, line))
+        _write(target, changed(old))
     except (OSError, ValueError) as error:
         raise NotKeptError(f"not kept: {error}; {by_hand}") from error
 
@@ -91,6 +110,25 @@ def _changed(text: str, table: str, keys: Sequence[str], line: str) -> str:
     if {**found, "columns": found.get("columns", {})} != wanted:
         raise ValueError("its [columns] are written in a form that is not changed here")
     return new
+
+
+def _grouped(text: str, group: str, line: str) -> str:
+    """The text with another group, checked against what it says then.
+
+    Raises:
+        ValueError: The file is no TOML, or has this setting in another form.
+    """
+    wanted = {**tomllib.loads(text), "group": group}
+    if not group:
+        del wanted["group"]
+    first = _SECTION.search(text)
+    end = first.start() if first else len(text)
+    head, rest = _GROUP.sub("", text[:end]), text[end:]
+    if group:
+        head += ("" if not head or head.endswith("\n") else "\n") + f"{line}\n"
+    if tomllib.loads(head + rest) != wanted:
+        raise ValueError("its group is written in a form that is not changed here")
+    return head + rest
 
 
 def _edited(text: str, table: str, line: str) -> str:

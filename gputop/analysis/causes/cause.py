@@ -511,5 +511,5 @@ def _name(scene: AttributionContext, thread: int) -> str:
     return (
         process_title(scene, pid)
         if pid == tid
-        else f"{scene.evidence.facts.thread_name(tid)} ({tid} of {pid})"
+        else f"{scene.evidence.facts.thread_name(tid, pid)} ({tid} of {pid})"
     )

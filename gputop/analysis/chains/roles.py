@@ -122,7 +122,7 @@ def process_title(scene: AttributionContext, pid: int) -> str:
     """``front.py (21613)``: the script that a process runs where that is recorded, else its name."""
     facts = scene.evidence.facts
     script = _script(str(facts.processes.get(pid, {}).get("command") or ""))
-    name = facts.thread_name(pid)
+    name = facts.thread_name(pid, pid)
     if script or name != str(pid):
         return f"{script or name} ({pid})"
     return facts.process_title(pid)

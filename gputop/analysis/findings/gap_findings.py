@@ -210,7 +210,7 @@ def storms(scene: AttributionContext) -> tuple[StormCost, ...]:
         StormCost(
             int(threads.pid[row]),
             int(threads.tid[row]),
-            evidence.facts.thread_name(int(threads.tid[row])),
+            evidence.facts.thread_name(int(threads.tid[row]), int(threads.pid[row])),
             int(switches[row]),
             float(rate[row]),
             int(cost[row]),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from gputop.engine.frame import Frame
 from gputop.format import clip, escape_text
+from gputop.process.terminal import in_browser
+from gputop.ui.kept import NotKeptError, keep_group
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.listing.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
 from gputop.ui.model.listing.process_table import belongs, container_id, job
@@ -150,6 +153,17 @@ class Processes(TablePane):
         if self.view.frame is not None:
             self.view.listing.next_group(self.view.frame)
             self.relist()
+            self._keep_group()
+
+    def _keep_group(self) -> None:
+        """The next start groups in the same way."""
+        path = self.view.preferences_path
+        if not path or in_browser():
+            return
+        try:
+            keep_group(Path(path), self.view.listing.group)
+        except NotKeptError as error:
+            self.app.say(str(error))
 
     def action_fold(self) -> None:
         """Fold or unfold the branch of the selected process."""
