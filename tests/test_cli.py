@@ -226,6 +226,7 @@ def test_no_terminal_names_what_needs_none(recording: Path) -> None:
 @pytest.mark.ebpf
 def test_a_process_that_is_not_there(tmp_path: Path) -> None:
     assert_one_sentence(run("--once", "--pid", NO_PROCESS), 1, f"no process {NO_PROCESS}")
+    assert_one_sentence(run("--once", "--pid", NO_PROCESS, "--pid", "1"), 1, f"no process {NO_PROCESS}")
     file = tmp_path / "x"
     assert_one_sentence(
         run("record", "--lines", "off", "-o", str(file), "--pid", f"1,{NO_PROCESS}"), 1, NO_PROCESS

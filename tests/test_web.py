@@ -21,6 +21,7 @@ from tests.conftest import needed, skip_or_fail
 from tests.gputop_command import GPUTOP
 from tests.observed_demo import SLEEPS
 from tests.rootless_support import as_nobody
+from tests.serving import calling, serving
 from tests.web_pages import PATIENCE_S, RECORDING, frame, screens, served, steering
 
 
@@ -134,6 +135,30 @@ def test_root_in_a_container_shows_calls_to_several_browsers_by_one_set_of_probe
     finally:
         demo.kill()
         demo.wait()
+
+
+@pytest.mark.long
+@pytest.mark.ebpf
+def test_a_daemon_s_screen_is_in_a_browser_without_root_and_one_that_comes_late_has_all_names(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = tmp_path_factory.mktemp("daemon")
+    for folder in (home, home.parent, home.parent.parent):
+        folder.chmod(0o755)
+    (home / "state").touch()
+    (home / "state").chmod(0o666)
+    with (
+        serving(home) as daemon,
+        calling(home, 100_000, 0.005, nobody=True),
+        served("--socket", daemon.socket) as (server, address),
+        visiting() as browser,
+    ):
+        for _ in range(2):  # the second one comes when all names have been sent
+            page = browser.open(address)
+            for text in ("cudaMemset", "python -c"):
+                browser.wait_for(page, text)
+        assert len(screens(server)) == 2
+        assert daemon.status()["marks"] > 0
 
 
 @pytest.mark.parametrize(

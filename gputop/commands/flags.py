@@ -114,7 +114,11 @@ def add_target(parser: ArgumentParser) -> None:
     """Adds the processes to observe, and how."""
     group = parser.add_argument_group("what to observe")
     group.add_argument(
-        "--pid", type=pids, metavar="PID[,PID]", help="watch these processes and their descendants"
+        "--pid",
+        type=pids,
+        action="extend",
+        metavar="PID[,PID]",
+        help="watch these processes and their descendants",
     )
     group.add_argument(
         "--simgpu", action="store_true", help="use the simulated GPU: its NVML, and its CUDA for CMD"

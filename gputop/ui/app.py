@@ -217,11 +217,11 @@ class GputopApp(Host):
 
     def _draws_now(self) -> bool:
         """Whether a frame is drawn: each one, but for a screen of the present that is over its budget."""
-        now_s, slower = self.view.clock(), self.view.own_cost.slower
-        if self.view.live and slower > 1 and now_s < self._next_draw_s:
+        now_s, cost = self.view.clock(), self.view.own_cost
+        if self.view.live and cost.slower > 1 and now_s < self._next_draw_s:
             return False
         # half a frame early: the clock of frames is not this one
-        self._next_draw_s = now_s + (slower - 0.5) / self._rate_hz
+        self._next_draw_s = now_s + 1 / cost.drawn_hz(self._rate_hz) - 0.5 / self._rate_hz
         return True
 
     def _summarise(self) -> None:

@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_json(parser)
     parser.add_argument(
-        "--pid", type=pids, metavar="PID[,PID]", help="check the libraries of these processes only"
+        "--pid",
+        type=pids,
+        action="extend",
+        metavar="PID[,PID]",
+        help="check the libraries of these processes only",
     )
     parser.add_argument("--simgpu", action="store_true", help="check the simulated GPU's libraries")
     parser.add_argument(

@@ -26,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what can be typed."""
     add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: live")
     parser.add_argument(
-        "--pid", type=pids, metavar="PID[,PID]", help="live: watch these processes and their descendants"
+        "--pid",
+        type=pids,
+        action="extend",
+        metavar="PID[,PID]",
+        help="live: watch these processes and their descendants",
     )
     parser.add_argument(
         "--socket",

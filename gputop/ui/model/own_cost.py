@@ -9,6 +9,7 @@ PERIOD_S: Final = 5.0  # what the cost is that of
 FIRST_S: Final = 10.0  # libraries are loaded and probes attached until then
 SLOWEST: Final = 4  # times less often
 CHEAP: Final = 0.4  # of the budget: below it twice as much is affordable
+_LEAST_HZ = 1.0
 UP_S, MOST_UP_S = 30.0, 1_800.0  # so long it has to stay there, the longer the more often that was in vain
 
 
@@ -62,16 +63,20 @@ class OwnCost:
             return True
         return False
 
+    def drawn_hz(self, rate_hz: float) -> float:
+        """How often the screen is drawn where there are so many frames a second: once a second at least."""
+        return max(rate_hz / self.slower, min(rate_hz, _LEAST_HZ))
+
     def short(self, rate_hz: float) -> str:
         """What is left out, in a few words for the first line; "" where nothing is."""
-        return f"over {self._budget:g}%: drawn at {rate_hz / self.slower:g}Hz" if self.slower > 1 else ""
+        return f"over {self._budget:g}%: drawn at {self.drawn_hz(rate_hz):g}Hz" if self.slower > 1 else ""
 
     def sentence(self, rate_hz: float) -> str:
         """The same in full, "" where nothing is left out."""
         if self.slower == 1:
             return ""
         return (
-            f"gputop took over {self._budget:g} % of a CPU: the screen is drawn {rate_hz / self.slower:g} "
+            f"gputop took over {self._budget:g} % of a CPU: the screen is drawn {self.drawn_hz(rate_hz):g} "
             f"instead of {rate_hz:g} times a second, and WHY is updated {self.slower} times less often. "
             "Counts, histories and recordings are complete. The limit is budget in the preferences"
         )
