@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from gputop.analysis.answer.energy_output import energy_text, saved_joules, step_joules
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.evidence.power import FAR_NS, Energy, GpuEnergy, energy_of
 from gputop.api.functions import explain
+from gputop.documents.fields import document
 from gputop.engine.frame import GpuProcess
 from gputop.engine.gpus.gpu_processes import watts_of
 from gputop.format import format_joules
@@ -110,7 +111,7 @@ def test_what_a_fix_saves_stands_beside_the_saved_time() -> None:
     text = report_to_text(report)
     assert "saves up to 3.20s (678 J)" in text
     assert "Energy: GPU 0 took 2.1 kJ (212 W)" in text
-    told = report_to_json(report)["energy"]
+    told = document(report)["energy"]
     assert told["gpus"] == [{"index": 0, "measured_ns": 10 * S, "joules": 2120.0, "watts": 212.0}]
     assert told["saved_joules"] == [pytest.approx(678.4)]
     explained = replace(why.explained(), report=report)
@@ -120,7 +121,7 @@ def test_what_a_fix_saves_stands_beside_the_saved_time() -> None:
     assert any("saves up to 4.6 ms/step, 0.97 J" in line for line in lines), lines
     narrow = [plain(line) for line in why_lines(shown, 60, 4, UNICODE)]
     assert not any(" J " in line for line in narrow), "the advice comes first where it is narrow"
-    assert "energy" not in report_to_json(replace(report, energy=None))
+    assert "energy" not in document(replace(report, energy=None))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gputop.analysis.answer.report import Finding, Level, Report
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.api.functions import explain
+from gputop.documents.fields import document
 from gputop.format import format_ns
 from tests import items
 from tests import programs as p
@@ -286,7 +287,7 @@ def test_a_busy_gpu_is_healthy() -> None:
 
 
 def test_the_json_has_what_is_promised() -> None:
-    told = report_to_json(loop().report())
+    told = document(loop().report())
     assert told["schema"] == "gputop.explain/1"
     assert set(told["gpu_idle_ns"]) == {"lower", "upper", "estimate", "source"}
     (gpu,) = told["gpus"]

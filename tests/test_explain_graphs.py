@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gputop.analysis.answer.kernel_report import Fitting, GraphReport
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.build import ledger_of
 from gputop.analysis.ledger import merge, report_of
+from gputop.documents.fields import document
 from probes.source import FRAMES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests.items import START
@@ -119,7 +120,7 @@ def test_a_recording_that_does_not_tell_what_an_instantiation_left_tells_no_grap
     replay(made, 200, 0xA)
     report = made.report()
     assert report.graphs is None
-    assert "graphs" not in report_to_json(report)
+    assert "graphs" not in document(report)
 
 
 def test_two_parts_have_together_what_the_whole_has() -> None:
@@ -202,16 +203,16 @@ def test_a_few_steps_tell_nothing() -> None:
 
 def test_json_and_text_tell_them() -> None:
     report = steady().report()
-    document = report_to_json(report)
-    assert_valid(document)
-    (one,) = document["graphs"]["fitting"]
+    told = document(report)
+    assert_valid(told)
+    (one,) = told["graphs"]["fitting"]
     assert (one["launches"], one["first"]["line"], one["last"]["line"]) == (A_STEP, 12, 20)
     text = " ".join(report_to_text(report).split())
     assert (
         f"{A_STEP} launches a step from train.py:12 in forward() to train.py:20 in capture() would fit"
         in text
     )
-    assert "graphs" not in report_to_json(replace(report, graphs=None))
+    assert "graphs" not in document(replace(report, graphs=None))
 
 
 def test_launches_that_went_into_a_graph_are_told_by_kernel() -> None:

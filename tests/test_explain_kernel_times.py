@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from gputop.analysis.answer.kernel_report import KernelLaunches
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.build import ledger_of
 from gputop.analysis.ledger import merge, report_of
+from gputop.documents.fields import document
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests.items import START
@@ -173,9 +174,9 @@ def test_text_and_json_tell_it_as_an_estimate() -> None:
     loop = mixed(8)
     loop.kernels()
     report = loop.program.report()
-    document = report_to_json(report)
-    assert_valid(document)
-    told = [row for row in document["kernels"] if row["gpu_ns"] is not None]
+    made = document(report)
+    assert_valid(made)
+    told = [row for row in made["kernels"] if row["gpu_ns"] is not None]
     assert told
     assert all(0 < row["gpu_ns"]["error"] <= row["gpu_ns"]["estimate"] / 2 for row in told)
     assert "GPU time about " in report_to_text(report)

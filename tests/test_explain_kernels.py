@@ -9,9 +9,10 @@ import pytest
 from gputop.analysis import ledger
 from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, kernel_texts, per_step_text
 from gputop.analysis.answer.report import Report
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.build import ledger_of
 from gputop.analysis.estimates.estimate import GpuTimeOf
+from gputop.documents.fields import document
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.frame import ProcessRow
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs
@@ -85,7 +86,7 @@ def test_without_names_nothing_is_said_of_kernels() -> None:
     for program in (loop(), loop(names(pid=MAIN + 1))):
         report = program.report()
         assert report.kernels is None
-        assert "kernels" not in report_to_json(report)
+        assert "kernels" not in document(report)
         assert "Launched" not in report_to_text(report)
 
 
@@ -124,9 +125,9 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
 
 def test_json_and_text_tell_them() -> None:
     report = loop(names()).report()
-    document = report_to_json(report)
-    assert_valid(document)
-    first = document["kernels"][0]
+    told = document(report)
+    assert_valid(told)
+    first = told["kernels"][0]
     launches = STEPS * A_STEP
     assert (first["launches"], first["per_step"], first["lines"][0]["launches"]) == (
         launches,

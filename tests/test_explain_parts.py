@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.analysis.answer.report import Report
-from gputop.analysis.answer.report_output import report_to_json
 from gputop.analysis.ledger import Ledger, merge, report_of
 from gputop.analysis.window import Carried, Stretch
 from gputop.api import stretches
 from gputop.api.functions import explain
 from gputop.api.session import Session
+from gputop.documents.fields import document
 from gputop.errors import OutsideSessionError
 from gputop.parts.mapreduce import segments_by_size
 from replay.reader import SessionReader
@@ -134,7 +134,7 @@ def test_the_answer_in_parts_is_that_of_the_whole(name: str, tmp_path: Path) -> 
 
 def test_one_part_is_the_whole() -> None:
     path = FOLDER / "dataloader.msgpack"
-    assert report_to_json(joined(partials(path, []))) == report_to_json(explain(path))
+    assert document(joined(partials(path, []))) == document(explain(path))
 
 
 @pytest.mark.slow

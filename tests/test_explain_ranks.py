@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gputop.analysis.answer.report import Finding, Report
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.build import ledger_of
 from gputop.analysis.causes.collective_causes import Use, waited
 from gputop.analysis.findings.gap_findings import of_lateness
 from gputop.analysis.ledger import merge, report_of
+from gputop.documents.fields import document
 from gputop.playback.feed import Explained
 from gputop.ui.panes.detail_panes import Details
 from tests import fake_frames as fake
@@ -174,7 +175,7 @@ def test_one_process_alone_has_no_ranks() -> None:
     program.call(SYNC, 200, 900)
     report = program.report()
     assert report.ranks is None
-    assert "ranks" not in report_to_json(report)
+    assert "ranks" not in document(report)
 
 
 def test_two_parts_have_together_what_the_whole_has() -> None:
@@ -190,9 +191,9 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
 
 def test_ranks_are_told_in_text_and_json() -> None:
     report = ranks(6_000).report()
-    document = report_to_json(report)
-    assert_valid(document)
-    assert [(one["pid"], one["last"], one["late_ns"]) for one in document["ranks"]] == [
+    told = document(report)
+    assert_valid(told)
+    assert [(one["pid"], one["last"], one["late_ns"]) for one in told["ranks"]] == [
         (OTHER, COUNT, COUNT * 6_000 * US),
         (MAIN, 0, 0),
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gputop.analysis.answer.report import Report
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
+from gputop.documents.fields import document
 from tests.loops import Loop
 from tests.programs import SYNC
 
@@ -35,7 +36,7 @@ def test_steps_that_get_longer_are_told_with_their_growing_part() -> None:
     assert "[C" in growth.part, "the part is a cause of idle time"
     assert "its launches stay at" in growth.text()
     assert "Its steps grow from" in report.verdict
-    said = report_to_json(report)["steps"]
+    said = document(report)["steps"]
     assert said is not None
     assert said["growth"] is not None
     assert said["growth"]["last_ns"] == growth.last_ns

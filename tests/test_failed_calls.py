@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.build import explain
 from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.gatherer import Gatherer
+from gputop.documents.fields import document
 from gputop.engine.calls.cuda_errors import cuda_error
 from gputop.engine.calls.failed_calls import LAUNCHES, Failure
 from gputop.engine.session_totals import Stats, collect, finish
@@ -197,9 +198,9 @@ def test_the_explanation_tells_them_and_of_a_stretch_only_those_in_it() -> None:
         gatherer.feed(item)
     evidence = assemble(gatherer)
     report = explain(evidence)
-    document = report_to_json(report)
-    assert_valid(document)
-    assert {row["code"] for row in document["failures"]} == {2, 700}
+    told = document(report)
+    assert_valid(told)
+    assert {row["code"] for row in told["failures"]} == {2, 700}
     assert "illegal memory access" in report_to_text(report)
     early = explain(evidence, stretch=(START, START + 20 * MS))
     assert {one.error.code for one in early.failures} == {2}

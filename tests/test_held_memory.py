@@ -16,9 +16,10 @@ from gputop.analysis.answer.memory_report import (
     leak_line,
     shortage_lines,
 )
-from gputop.analysis.answer.report_output import report_to_json, report_to_text
+from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.evidence.memory_ledger import Held
 from gputop.analysis.findings.memory_findings import LEAST_NS, growth_of
+from gputop.documents.fields import document
 from gputop.playback.feed import Explained
 from gputop.recording.adaptive import SumsOnly
 from probes.schema import ExitFlag, Kind
@@ -291,10 +292,10 @@ def test_the_tab_of_memory_is_there_for_a_process_that_took_some_and_tells_troub
 def test_json_and_text_of_the_explanation_tell_it() -> None:
     rows = [took(1, 0x1000, 3 * GIB), took(500, 0, GIB, C, ret=2), freed(900, 0)]
     report = report_of(*rows)
-    document = report_to_json(report)
-    assert_valid(document)
-    assert document["memory"]["processes"][0]["held_bytes"] == 3 * GIB
-    assert document["memory"]["out_of_memory"][0]["asked_bytes"] == GIB
+    told = document(report)
+    assert_valid(told)
+    assert told["memory"]["processes"][0]["held_bytes"] == 3 * GIB
+    assert told["memory"]["out_of_memory"][0]["asked_bytes"] == GIB
     assert "it held 3.0G in 1 allocations" in report_to_text(report)
     quiet = report_to_text(
         replace(report, memory=MemoryReport(report.memory.processes if report.memory else ()))

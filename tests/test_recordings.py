@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gputop import demo
-from gputop.analysis.answer.report_output import report_to_json
 from gputop.analysis.build import explain
 from gputop.analysis.compare import Change
 from gputop.analysis.compare_parts import compare
@@ -16,6 +15,7 @@ from gputop.analysis.evidence.evidence import Evidence
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import open_session
 from gputop.demo.stories import STORIES
+from gputop.documents.fields import document
 from gputop.playback.player import frame_at
 from probes.source import Sample
 from replay.reader import SessionReader
@@ -160,9 +160,9 @@ def test_the_storm_is_seen_with_its_cause() -> None:
 
 @pytest.mark.parametrize("name", ["dataloader-workers", "storm"])
 def test_json_and_its_documentation_agree(name: str) -> None:
-    document = report_to_json(explain(evidence(name)))
-    assert document["storms"] if name == "storm" else document["findings"]
-    text = assert_documented(document)
+    told = document(explain(evidence(name)))
+    assert told["storms"] if name == "storm" else told["findings"]
+    text = assert_documented(told)
     for level in ("proved", "strong", "hint"):
         assert f"`{level}`" in text
 

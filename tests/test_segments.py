@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gputop.analysis.answer.report_output import report_to_json
 from gputop.api import stretches, totals
 from gputop.api.functions import explain, stats
 from gputop.api.session import Session
+from gputop.documents.fields import document
 from gputop.engine.stats_output import stats_to_json
 from gputop.engine.tally import Tally
 from probes.source import MARK, Item, Sample
@@ -77,7 +77,7 @@ def test_totals_and_answer_of_segments_are_those_of_one_file(name: str, tmp_path
     cut(name, tmp_path / "cut")
     path = FOLDER / f"{name}.msgpack"
     assert stats_to_json(stats(tmp_path / "cut")) == stats_to_json(stats(path))
-    assert report_to_json(explain(tmp_path / "cut")) == report_to_json(explain(path))
+    assert document(explain(tmp_path / "cut")) == document(explain(path))
     with Session(tmp_path / "cut") as one, Session(path) as other:
         assert list(one.frames()) == list(other.frames())
         assert one.frame_at(2.0) == other.frame_at(2.0)

@@ -188,13 +188,10 @@ def to_json(result: Frame | Stats | Report | Diff) -> dict[str, Any]:
 
         return stats_to_json(result)
     from gputop.analysis.answer.report import Report
-    from gputop.analysis.answer.report_output import report_to_json
     from gputop.analysis.compare import Diff
     from gputop.documents.fields import document
 
-    if isinstance(result, Report):
-        return report_to_json(result)
-    if isinstance(result, Diff):
+    if isinstance(result, Report | Diff):
         return document(result)
     raise TypeError(f"a {type(result).__name__} is no result of stats, explain or diff, and no frame")
 

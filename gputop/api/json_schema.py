@@ -13,7 +13,6 @@ from typing import Any
 from gputop.analysis.answer.report import Report
 from gputop.analysis.compare import Diff
 from gputop.documents.check_schema import CheckDocument
-from gputop.documents.explain_schema import EnergyJson
 from gputop.documents.fields import declared
 from gputop.documents.inspect_schema import InspectDocument
 from gputop.documents.shared_schema import OneOf
@@ -28,8 +27,8 @@ DOCUMENTS: dict[str, type] = {
     "gputop.check/1": CheckDocument,
     "gputop.inspect/1": InspectDocument,
 }
-# keys that a document may have beside those of its class: the explanation of a frame's last seconds; energy
-_ADDED: dict[Any, dict[str, Any]] = {Frame: {"verdict": Report | None}, Report: {"energy": EnergyJson}}
+# keys that a document may have beside those of its class: the explanation of a frame's last seconds
+_ADDED: dict[Any, dict[str, Any]] = {Frame: {"verdict": Report | None}}
 _NAMED: dict[str, Any] = {}  # name of an object in ``$defs`` -> its class, one in all documents
 _ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}

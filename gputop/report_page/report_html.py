@@ -10,10 +10,10 @@ from gputop.analysis.answer.exact_report import exact_texts
 from gputop.analysis.answer.kernel_report import kernel_texts
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Report
-from gputop.analysis.answer.report_output import report_to_json
 from gputop.api.looking import Pictured, pictured
 from gputop.api.reading import Progress
 from gputop.api.session import Session
+from gputop.documents import fields
 from gputop.engine.session_totals import Stats
 from gputop.exchange.stacks import StackTimes, stack_times
 from gputop.format import NS_PER_S, format_bytes, format_count, format_ns
@@ -70,7 +70,7 @@ def _page(
         _about(session, totals),
         verdict(report),
         sections,
-        {"explain": report_to_json(report)},
+        {"explain": fields.document(report)},
     )
 
 

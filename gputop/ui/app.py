@@ -420,11 +420,11 @@ class GputopApp(Host):
         if frame is None:
             self.say("there is no frame yet")
             return
-        from gputop.analysis.answer.report_output import report_to_json
+        from gputop.documents.fields import document
         from gputop.engine.frame_json import frame_to_json
 
         def made() -> str:
-            return json.dumps(frame_to_json(frame) | {"verdict": report_to_json(report) if report else None})
+            return json.dumps(frame_to_json(frame) | {"verdict": document(report) if report else None})
 
         self._save("json", await asyncio.to_thread(made) + "\n")
 

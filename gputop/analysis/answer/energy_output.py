@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gputop.analysis.evidence.power import Energy, EnergyFigures, OneGpu, ProcessEnergy
 from gputop.format import NS_PER_S, format_joules
 
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Finding, Report
-    from gputop.documents.explain_schema import EnergyJson
 
 _MOST_NAMED = 3
 
@@ -49,19 +49,12 @@ def energy_text(report: Report) -> str:
     return f"Energy: {named[0]}{each}{shares}."
 
 
-def energy_json(report: Report) -> EnergyJson:
-    """As in docs/json.md."""
-    energy = report.energy
-    assert energy is not None
-    return {
-        "gpus": [
-            {"index": index, "measured_ns": gpu.measured_ns, "joules": gpu.joules, "watts": gpu.watts}
-            for index, gpu in energy.gpus.items()
-        ],
-        "processes": [
-            {"pid": pid, "joules": joules, "watts": energy.watts_of(pid) or 0.0}
-            for pid, joules in sorted(energy.processes.items(), key=lambda one: -one[1])
-        ],
-        "step_joules": step_joules(report),
-        "saved_joules": [saved_joules(finding, report) or 0.0 for finding in report.findings],
-    }
+def energy_figures(report: Report, energy: Energy) -> EnergyFigures:
+    """The key ``energy`` of docs/json.md."""
+    most_first = sorted(energy.processes.items(), key=lambda one: -one[1])
+    return EnergyFigures(
+        tuple(OneGpu(index, gpu) for index, gpu in energy.gpus.items()),
+        tuple(ProcessEnergy(pid, joules, energy.watts_of(pid) or 0.0) for pid, joules in most_first),
+        step_joules(report),
+        tuple(saved_joules(finding, report) or 0.0 for finding in report.findings),
+    )

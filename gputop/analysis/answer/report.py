@@ -12,7 +12,7 @@ from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, Laun
 from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport, RankTimes
 from gputop.analysis.chains.analysis import Analysis
-from gputop.analysis.evidence.power import Energy
+from gputop.analysis.evidence.power import Energy, EnergyFigures
 from gputop.analysis.proofs.gaps import DeviceTime
 from gputop.documents.additive import ALL, SUM, added_up
 from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
@@ -489,6 +489,14 @@ class Report:
     def launched_kernels(self) -> tuple[LaunchedKernel, ...] | None:
         """What was launched, by kernel."""
         return self.kernels.launched() if self.kernels is not None else None
+
+    @property
+    @marked(Mark("energy", rare=True))
+    def energy_figures(self) -> EnergyFigures | None:
+        """What GPUs and processes took, what a step takes, and what each fix saves at most."""
+        from gputop.analysis.answer.energy_output import energy_figures
+
+        return energy_figures(self, self.energy) if self.energy is not None else None
 
 
 # One GPU's span as parts that add up to it: proved idle, estimated idle, busy, unknown.

@@ -1,12 +1,11 @@
-"""The report as JSON (docs/json.md) and as text."""
+"""The report as text."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from typing import Any
 
-from gputop.analysis.answer.energy_output import energy_json, energy_text
+from gputop.analysis.answer.energy_output import energy_text
 from gputop.analysis.answer.exact_report import exact_texts
 from gputop.analysis.answer.kernel_report import graph_texts, kernel_texts
 from gputop.analysis.answer.memory_report import leak_line, shortage_lines
@@ -23,15 +22,8 @@ from gputop.analysis.answer.wording import (
     storm_text,
     what_if_text,
 )
-from gputop.documents.fields import document
 from gputop.engine.calls.failed_calls import failure_lines
 from gputop.format import escape_text
-
-
-def report_to_json(report: Report) -> dict[str, Any]:
-    """One object; times in ns. Moments and events count from the start of the recording."""
-    energy = {"energy": energy_json(report)} if report.energy is not None else {}
-    return document(report) | energy
 
 
 def report_to_text(report: Report, width: int = 100) -> str:

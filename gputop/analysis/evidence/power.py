@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gputop.documents.additive import SUM, added_up, by_key, counted
+from gputop.documents.fields import FLAT, Mark, marked
 from gputop.format import NS_PER_S
 from probes.samples import listed_gpus
 from probes.source import Sample
@@ -25,9 +26,37 @@ class GpuEnergy:
     joules: Annotated[float, SUM]
 
     @property
+    @marked(Mark())
     def watts(self) -> float:
         """The mean power."""
         return self.joules * NS_PER_S / max(self.measured_ns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OneGpu:
+    """The energy of a GPU."""
+
+    index: int
+    energy: Annotated[GpuEnergy, FLAT]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnergy:
+    """The part of a process."""
+
+    pid: int
+    joules: float
+    watts: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFigures:
+    """What GPUs and processes took; ``saved_joules`` of each finding."""
+
+    gpus: tuple[OneGpu, ...]
+    processes: tuple[ProcessEnergy, ...]
+    step_joules: float | None
+    saved_joules: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

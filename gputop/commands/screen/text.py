@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gputop.analysis.answer.report_output import report_to_json
 from gputop.analysis.answer.wording import what_if_text
+from gputop.documents.fields import document
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.format import (
     clip,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     """The key that ``--once --json`` adds to a frame (docs/json.md)."""
-    return {"verdict": report_to_json(verdict.report) if verdict is not None else None}
+    return {"verdict": document(verdict.report) if verdict is not None else None}
 
 
 def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, ascii_only: bool = False) -> str:
