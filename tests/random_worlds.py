@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers
 
 from gputop.analysis.chains.analysis import Analysis
 from tests.gpu_truth import World
@@ -51,9 +53,15 @@ def false_gaps(made: World, analysis: Analysis) -> list[tuple[int, int]]:
     return [(low, high) for low, high, sure in rows if sure and made.gpu.works(low, high)]
 
 
-QUICK = 12  # of the seeds, in make test
+QUICK = 12  # random seeds in make test
 
 
-def seeds(count: int) -> list[object]:
-    """So many; the later ones only in make test-long."""
-    return [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(QUICK, count))]
+def seeds(count: int, quick: int = QUICK) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Calls a test with ``seed``: some random ones below ``count``, as many as that in make test-long."""
+    many = settings().max_examples > settings.get_profile("same").max_examples
+
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        examples = given(seed=integers(0, count - 1))(test)
+        return settings(max_examples=count if many else quick)(examples)
+
+    return decorated

@@ -13,6 +13,7 @@ from gputop.documents.fields import document
 from probes.schema import Records
 from tests import items
 from tests.items import HEADER, SECOND, START
+from tests.random_worlds import seeds
 
 LARGEST = {"small": 5, "byte": 255, "any": 1 << 64}
 
@@ -37,9 +38,7 @@ def random_records(random: np.random.Generator, size: int) -> Records:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60, 200))]
-)
+@seeds(200, quick=60)
 def test_any_records_give_a_report(seed: int) -> None:
     random = np.random.default_rng(seed)
     gatherer = Gatherer(HEADER)

@@ -136,6 +136,7 @@ def test_many_small_copies_are_replaced_by_launches() -> None:
     assert gone / machine.length <= after(report) <= 1.3 * instead / machine.length
 
 
+@pytest.mark.slow
 def test_what_is_launched_instead_of_copies_is_hidden_behind_the_gpus_work() -> None:
     copies = [Deed("send", size=2_048, cause="copies"), Deed("host", 10)] * 50
     step = [*copies, *launches([1_000] * 4)]

@@ -46,6 +46,7 @@ def at(line: int, function: str) -> Frame:
     return ["/app/train.py", line, function]
 
 
+@pytest.mark.slow
 def test_a_loop_over_tensors_is_summed_by_function_and_a_line_that_calls_out_stands_alone() -> None:
     """Two lines of ``train_step`` are met twice each, three of ``update_ema`` once each."""
     calls = [[MODULE, at(line, "train_step")] for line in (47, 48)] * 2
@@ -57,6 +58,7 @@ def test_a_loop_over_tensors_is_summed_by_function_and_a_line_that_calls_out_sta
     assert any("% of it is lost between launches at train.py:" in text for text in found.evidence)
 
 
+@pytest.mark.slow
 def test_a_line_that_calls_out_most_is_the_line() -> None:
     found = launching([[MODULE, at(47, "train_step")]] * 4 + [[at(39, "update_ema"), at(51, "train_step")]])
     assert found.line is not None
@@ -98,6 +100,7 @@ def test_how_long_a_function_takes_is_known_by_its_part_of_the_step() -> None:
     assert place.host_ns / 3e9 == pytest.approx(0.5, abs=0.15)
 
 
+@pytest.mark.slow
 def test_launches_too_short_to_follow_within_a_loop_of_reads_are_the_reads() -> None:
     """``grad.ne(grad).any()`` for each of forty gradients: two kernels, and the answer is read."""
     check = [

@@ -157,13 +157,14 @@ def loop(number: int) -> Program:
     return program
 
 
-@pytest.mark.parametrize("number", range(0, 200, 20))
-def test_random_ledgers_say_the_same_whole_and_in_parts(number: int) -> None:
-    for place in range(number, number + 20):
+@pytest.mark.slow
+def test_random_ledgers_say_the_same_whole_and_in_parts() -> None:
+    for place in range(200):
         evidence = loop(place).evidence()
         whole = explain(evidence)
         parts = report_of(in_parts(evidence, 2 + place % 4))
-        assert [gpu.account.bounds for gpu in parts.gpus] == [gpu.account.bounds for gpu in whole.gpus], place
+        bounds = [[gpu.account.bounds for gpu in report.gpus] for report in (whole, parts)]
+        assert bounds[0] == bounds[1], place
         for report in (whole, parts):
             for gpu in report.gpus:
                 account = gpu.account

@@ -83,6 +83,7 @@ def test_work_behind_a_longer_read_stays_with_the_read(busy: int, cause: str) ->
     assert report.findings[0].cause == cause
 
 
+@pytest.mark.slow
 def test_what_is_too_short_to_be_followed_goes_where_the_like_went() -> None:
     """Of very many gaps only the longest are followed one by one."""
     whole, few = (told([*PACED, WORK], gaps=gaps).findings[0] for gaps in (WHOLE.gaps, 500))

@@ -14,7 +14,7 @@ from tests.random_worlds import DEEDS, false_gaps, microseconds, seeds, world
 
 
 @pytest.mark.parametrize("deeds", DEEDS)
-@pytest.mark.parametrize("seed", seeds(50))
+@seeds(50)
 def test_every_gap_is_idle_and_the_bounds_hold_the_truth(deeds: str, seed: int) -> None:
     made = world(seed, deeds, handles=seed, threads=1 + seed % 3, processes=1 + seed % 2)
     analysis = made.program.analysis()
@@ -66,7 +66,7 @@ def lemma(evidence: Evidence) -> list[tuple[int, int]]:
     return sorted((at, until) for until, at in best.items())
 
 
-@pytest.mark.parametrize("seed", seeds(30))
+@seeds(30)
 def test_no_gap_of_the_lemma_is_missed(seed: int) -> None:
     made = World(seed, ("launch", "launch", "sync", "device_sync", "query"), (0x101, 0x103)[: 1 + seed % 2])
     made.run(1, 1 + seed % 3, 60)
@@ -77,7 +77,7 @@ def test_no_gap_of_the_lemma_is_missed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("deeds", DEEDS)
-@pytest.mark.parametrize("seed", seeds(30))
+@seeds(30)
 def test_lost_records_never_make_a_gap_that_is_none(deeds: str, seed: int) -> None:
     made = world(seed, deeds, handles=seed, threads=1 + seed % 3)
     random = np.random.default_rng(seed)
@@ -87,8 +87,8 @@ def test_lost_records_never_make_a_gap_that_is_none(deeds: str, seed: int) -> No
         assert not false_gaps(made, made.program.analysis(dropped.tolist()))
 
 
-@pytest.mark.parametrize("seed", seeds(50))
 @pytest.mark.parametrize("deeds", DEEDS)
+@seeds(50)
 def test_every_instant_of_a_gap_is_on_one_leaf(deeds: str, seed: int) -> None:
     analysis = world(seed, deeds, handles=seed, threads=3).program.analysis()
     gaps, segments = analysis.gaps, analysis.segments

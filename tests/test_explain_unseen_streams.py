@@ -87,7 +87,7 @@ def rows_that_give_work(made: World, *, stream: int = -1) -> list[int]:
     return [row for row, end in enumerate(made.program.batch()["t_end"].tolist()) if int(end) in ends]
 
 
-@pytest.mark.parametrize("seed", seeds(80))
+@seeds(80)
 def test_whichever_work_of_a_rare_stream_is_lost_no_proved_gap_is_busy(seed: int) -> None:
     made = World(seed, ("launch", "sync"), MOSTLY_ONE)
     made.run(1, 1, 30)
@@ -96,7 +96,7 @@ def test_whichever_work_of_a_rare_stream_is_lost_no_proved_gap_is_busy(seed: int
 
 
 @pytest.mark.parametrize("deeds", DEEDS)
-@pytest.mark.parametrize("seed", seeds(16))
+@seeds(16)
 def test_whichever_work_is_lost_no_proved_gap_is_busy(deeds: str, seed: int) -> None:
     made = World(seed, DEEDS[deeds], MOSTLY_ONE)
     made.run(1, 1 + seed % 2, 20)

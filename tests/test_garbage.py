@@ -33,6 +33,7 @@ def old_garbage() -> weakref.ref[Knot]:
     return weakref.ref(knot)
 
 
+@pytest.mark.slow
 def test_what_was_left_is_looked_at_when_the_program_says_so() -> None:
     event_loop.leave_old()
     left = old_garbage()

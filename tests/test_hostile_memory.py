@@ -44,6 +44,7 @@ def calls_of(pid: int, count: int = 3) -> Records:
     return made
 
 
+@pytest.mark.slow
 def test_sums_of_short_programs_take_little_and_are_those_of_all_calls() -> None:
     sums, whole = FileSums(), Tally()
     programs = [calls_of(pid) for pid in range(1000, 2500)]
@@ -195,6 +196,7 @@ def test_programs_of_ended_processes_are_forgotten(monkeypatch: pytest.MonkeyPat
     assert len(one._executables) <= scanner._MOST_PROCESSES
 
 
+@pytest.mark.slow
 def test_strangers_of_a_private_recording_are_bounded_and_keep_their_names() -> None:
     disguise = Disguise()
     lasting = disguise.name(7)
@@ -226,6 +228,7 @@ def test_users_of_a_gpu_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyP
     assert len(book.samples(1)) <= 201
 
 
+@pytest.mark.slow
 def test_facts_of_ended_processes_with_stacks_take_little() -> None:
     book = FactBook()
     gc.collect()

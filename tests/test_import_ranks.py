@@ -54,6 +54,7 @@ def rank(path: Path, number: int, *, device: int, late_us: float = 0, off_ns: in
     return path
 
 
+@pytest.mark.slow
 def test_ranks_of_one_machine_are_one_import_and_keep_the_numbers_of_their_gpus(tmp_path: Path) -> None:
     folder = tmp_path / "ranks"
     folder.mkdir()
@@ -79,6 +80,7 @@ def test_ranks_of_one_machine_are_one_import_and_keep_the_numbers_of_their_gpus(
         assert len(evidence.lost[0]) == 0
 
 
+@pytest.mark.slow
 def test_ranks_of_two_machines_are_aligned_by_their_collectives(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

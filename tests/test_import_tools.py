@@ -149,6 +149,7 @@ def test_a_wait_of_wprof_without_a_stack_is_blamed_on_no_system_call(tmp_path: P
     assert not any(word in str(report) for word in ("page fault", "waited for a lock", "file read"))
 
 
+@pytest.mark.slow
 def test_damaged_captures_of_wprof_are_a_sentence_or_what_is_intact(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

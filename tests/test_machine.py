@@ -116,13 +116,13 @@ def recording() -> list[Item]:
     ]
 
 
-@pytest.mark.parametrize("cut", range(6))
-def test_sums_are_the_same_wherever_a_recording_is_cut(cut: int) -> None:
-    whole = Tally()
-    for part in (recording()[:cut], recording()[cut:]):
-        whole.merge(tally(part).told())
-    assert whole.machine == tally(recording()).machine
-    assert whole.machine["steal_ns"] == 3 * SECOND
+def test_sums_are_the_same_wherever_a_recording_is_cut() -> None:
+    for cut in range(6):
+        whole = Tally()
+        for part in (recording()[:cut], recording()[cut:]):
+            whole.merge(tally(part).told())
+        assert whole.machine == tally(recording()).machine
+        assert whole.machine["steal_ns"] == 3 * SECOND
 
 
 def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_told() -> None:

@@ -214,6 +214,7 @@ async def test_figures_are_those_of_the_library_with_their_unit_in_the_key(serve
         assert not re.findall(r'"\w*(?:_ns|_us)"', json.dumps(reply))
 
 
+@pytest.mark.slow
 async def test_a_long_answer_comes_in_pages_that_add_up(server: Any) -> None:
     query = "select start_ns from calls order by start_ns limit 3000"
     async with asked(server) as client:

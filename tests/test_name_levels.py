@@ -24,6 +24,7 @@ def test_of_each_cause(number: str) -> None:
     assert false_levels(STORIES[number]().report()) == []
 
 
+@pytest.mark.slow
 def test_each_cause_that_takes_time_is_among_them() -> None:
     """Else the tests above read nothing of it. Some are shown by a recording alone."""
     missing = {cause.number for cause in (*CATALOGUE, *CAUSES) if cause.fault} - set(STORIES)

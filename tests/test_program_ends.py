@@ -113,6 +113,7 @@ def test_calls_that_come_after_word_of_the_end_do_not_bring_the_process_back() -
     assert ends.last is None
 
 
+@pytest.mark.slow
 def test_the_window_ends_with_the_last_process_as_long_as_it_is_kept() -> None:
     window, items = Window(SessionReader(RECORDING).header), alive()
     for item in items:

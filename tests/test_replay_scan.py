@@ -117,14 +117,16 @@ def in_pieces(*offsets: int, before: int = AT_B, at: int = AT_SECOND, kind: str 
 WHOLE = in_pieces(AT_SECOND_CHUNK)
 
 
-@pytest.mark.parametrize("window", [*range(len(fmt.MARKER), 40), 200, 1 << 20])
 @pytest.mark.parametrize("torn", [b"", C[:-1]])
 def test_the_pieces_of_an_index_name_the_chunks_before_them(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, torn: bytes, window: int
+    opened: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    torn: bytes,
 ) -> None:
-    monkeypatch.setattr(scan, "_WINDOW_BYTES", window)
-    found, end = pieces_of(opened(WHOLE + torn), START)
-    assert (named(found), end) == ([AT_A, AT_SECOND_CHUNK], START + len(WHOLE))
+    for window in [*range(len(fmt.MARKER), 40), 200, 1 << 20]:
+        monkeypatch.setattr(scan, "_WINDOW_BYTES", window)
+        found, end = pieces_of(opened(WHOLE + torn), START)
+        assert (named(found), end) == ([AT_A, AT_SECOND_CHUNK], START + len(WHOLE))
 
 
 def test_behind_sixteen_thousand_places_that_look_like_one_no_piece_is_looked_for(opened: Open) -> None:

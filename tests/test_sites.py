@@ -105,10 +105,10 @@ def test_a_jump_elsewhere_does_not_matter() -> None:
     assert choose(ENDBR64, PUSH_RBP, "5d 90", "75 f7", RET) == Site(4, cheap=True), "to the beginning"
 
 
-@pytest.mark.parametrize("length", range(12))
-def test_code_that_ends_anywhere_is_no_error(length: int) -> None:
-    code = bytes.fromhex(f"{ENDBR64} 4c 8d 54 24 08 {PUSH_R12} {RET}")[:length]
-    assert sites.choose(code) == (Site(9, cheap=True) if length >= 11 else Site(0, cheap=False))
+def test_code_that_ends_anywhere_is_no_error() -> None:
+    for length in range(12):
+        code = bytes.fromhex(f"{ENDBR64} 4c 8d 54 24 08 {PUSH_R12} {RET}")[:length]
+        assert sites.choose(code) == (Site(9, cheap=True) if length >= 11 else Site(0, cheap=False))
 
 
 def test_in_a_large_library_each_site_is_an_instruction_as_the_disassembler_sees_it() -> None:

@@ -109,13 +109,13 @@ def test_the_time_off_the_cpu_is_that_in_queues_and_blocked() -> None:
         assert main.off_cpu.sum_ns == main.runnable_ns + main.blocked_ns
 
 
-@pytest.mark.parametrize("cut", range(11))
-def test_they_add_up_wherever_a_recording_is_cut(cut: int) -> None:
-    stream = recording()
-    whole = Tally()
-    for part in (stream[:cut], stream[cut:]):
-        whole.merge(tally(part).told())
-    assert sorted(whole.stays.rows()) == sorted(tally(stream).stays.rows())
+def test_they_add_up_wherever_a_recording_is_cut() -> None:
+    for cut in range(11):
+        stream = recording()
+        whole = Tally()
+        for part in (stream[:cut], stream[cut:]):
+            whole.merge(tally(part).told())
+        assert sorted(whole.stays.rows()) == sorted(tally(stream).stays.rows())
 
 
 def test_sums_that_do_not_tell_them_make_them_unknown_and_not_none() -> None:

@@ -92,16 +92,16 @@ def test_calls_and_waits_can_be_told_apart() -> None:
     assert tree_of(row, "waits").count == 2
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_children_sum_up_to_their_parent_to_the_nanosecond(seed: int) -> None:
-    row = random_process(seed)
-    tree = tree_of(row)
-    assert tree.ns == sum(stack.sum_ns for stack in row.stacks)
-    assert tree.count == sum(stack.count for stack in row.stacks)
-    for _path, node in walk(tree):
-        if node.children:
-            assert sum(child.ns for child in node.children.values()) == node.ns
-            assert sum(child.count for child in node.children.values()) == node.count
+def test_children_sum_up_to_their_parent_to_the_nanosecond() -> None:
+    for seed in range(12):
+        row = random_process(seed)
+        tree = tree_of(row)
+        assert tree.ns == sum(stack.sum_ns for stack in row.stacks)
+        assert tree.count == sum(stack.count for stack in row.stacks)
+        for _path, node in walk(tree):
+            if node.children:
+                assert sum(child.ns for child in node.children.values()) == node.ns
+                assert sum(child.count for child in node.children.values()) == node.count
 
 
 @pytest.mark.parametrize("name", recordings.NAMES)
@@ -145,27 +145,28 @@ def test_each_cell_is_as_wide_as_its_share_and_lies_below_its_caller() -> None:
     assert shown.deeper == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("width", [1, 7, 40, 120, 250])
-def test_cells_never_overlap_and_never_leave_their_callers(seed: int, width: int) -> None:
-    tree = tree_of(random_process(seed))
-    for height in (1, 3, 12):
-        shown = flame(tree, (), width, height, UNICODE)
-        assert len(shown.lines) <= height
-        assert {line_width(line) for line in shown.lines} == {width}
-        by_path = {cell.path: cell for cell in shown.cells}
-        taken: set[tuple[int, int]] = set()
-        for cell in shown.cells:
-            columns = {(cell.y, x) for x in range(cell.x, cell.x + cell.width)}
-            assert not columns & taken
-            taken |= columns
-            assert abs(cell.width - width * cell.node.ns / tree.ns) < cell.y + 1, "a column a level at most"
-            if cell.path:
-                above = by_path[cell.path[:-1]]
-                assert above.x <= cell.x
-                assert cell.x + cell.width <= above.x + above.width
-            for x in (cell.x, cell.x + cell.width - 1):
-                assert shown.path_at(x, cell.y) == cell.path
+def test_cells_never_overlap_and_never_leave_their_callers(width: int) -> None:
+    for seed in range(6):
+        tree = tree_of(random_process(seed))
+        for height in (1, 3, 12):
+            shown = flame(tree, (), width, height, UNICODE)
+            assert len(shown.lines) <= height
+            assert {line_width(line) for line in shown.lines} == {width}
+            by_path = {cell.path: cell for cell in shown.cells}
+            taken: set[tuple[int, int]] = set()
+            for cell in shown.cells:
+                columns = {(cell.y, x) for x in range(cell.x, cell.x + cell.width)}
+                assert not columns & taken
+                taken |= columns
+                share = width * cell.node.ns / tree.ns
+                assert abs(cell.width - share) < cell.y + 1, "a column a level at most"
+                if cell.path:
+                    above = by_path[cell.path[:-1]]
+                    assert above.x <= cell.x
+                    assert cell.x + cell.width <= above.x + above.width
+                for x in (cell.x, cell.x + cell.width - 1):
+                    assert shown.path_at(x, cell.y) == cell.path
 
 
 def test_a_zoomed_node_has_the_whole_width() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from gputop.analysis.answer.report import Diagnosis, DiagnosisKind, Finding, Level, Range
 from gputop.analysis.findings.diagnosis import TITLES, class_of
 from gputop.playback.feed import Explained
@@ -77,32 +75,35 @@ def test_a_proved_difference_below_what_is_shown_moves_nothing() -> None:
     assert [one.cause for one in swapped.report.findings] == ["C12", "C05"]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_pair_ever_swaps_within_its_bounds(seed: int) -> None:
-    from random import Random
+def test_no_pair_ever_swaps_within_its_bounds() -> None:
+    for seed in range(20):
+        from random import Random
 
-    chance, steady, before = Random(seed), Steady(), []
-    middles = {cause: chance.randrange(1000, 2000) for cause in ("C01", "C02", "C05", "C12")}
-    for tick in range(60):
-        made = []
-        for cause in middles:
-            middles[cause] = max(middles[cause] + chance.randrange(-150, 150), 500)
-            if chance.random() < 0.95:
-                made.append(cost(cause, middles[cause] - 200, middles[cause] + 200))
-        report = steady.take(told(100 + tick, *made)).report
-        assert report is not None
-        assert report.diagnosis is not None
-        assert report.diagnosis.lead == 0
-        assert {one.cause for one in report.findings} == {one.cause for one in made}
-        assert report.diagnosis.kind == class_of(report.findings[0])
-        after, loss = [one.cause for one in report.findings], {one.cause: one.loss for one in made}
-        for place, cause in enumerate(after):
-            for below in after[place + 1 :]:
-                if cause in before and below in before and before.index(below) < before.index(cause):
-                    overtaken = [below, *(one for one in before[before.index(below) : before.index(cause)])]
-                    least = min(loss[one].upper for one in overtaken if one in loss)
-                    assert loss[cause].lower > least, (before, after)
-        before = after
+        chance, steady, before = Random(seed), Steady(), []
+        middles = {cause: chance.randrange(1000, 2000) for cause in ("C01", "C02", "C05", "C12")}
+        for tick in range(60):
+            made = []
+            for cause in middles:
+                middles[cause] = max(middles[cause] + chance.randrange(-150, 150), 500)
+                if chance.random() < 0.95:
+                    made.append(cost(cause, middles[cause] - 200, middles[cause] + 200))
+            report = steady.take(told(100 + tick, *made)).report
+            assert report is not None
+            assert report.diagnosis is not None
+            assert report.diagnosis.lead == 0
+            assert {one.cause for one in report.findings} == {one.cause for one in made}
+            assert report.diagnosis.kind == class_of(report.findings[0])
+            after, loss = [one.cause for one in report.findings], {one.cause: one.loss for one in made}
+            for place, cause in enumerate(after):
+                for below in after[place + 1 :]:
+                    if cause in before and below in before and before.index(below) < before.index(cause):
+                        overtaken = [
+                            below,
+                            *(one for one in before[before.index(below) : before.index(cause)]),
+                        ]
+                        least = min(loss[one].upper for one in overtaken if one in loss)
+                        assert loss[cause].lower > least, (before, after)
+            before = after
 
 
 def test_after_a_jump_nothing_of_the_old_order_is_kept() -> None:

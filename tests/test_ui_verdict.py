@@ -249,6 +249,7 @@ def test_a_long_file_name_is_cut_before_the_line_of_the_program_goes() -> None:
     assert " at a_name_o…:1234" in said
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     width=st.integers(40, 220),
