@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.answer.wording import loss_text
+from gputop.analysis.chains.named_ranges import plain_name
 from gputop.analysis.evidence.api_classes import ON_GPU, RANGE, SPAN
 from gputop.api.session import Session
 from gputop.engine.facts import Facts
@@ -203,7 +204,7 @@ class Tracks:
                 lanes[lane:] = [end, *lanes[lane + 1 :]]
                 parent = self._of_thread(pid, tid, facts, "") if tid >= 0 else self._process(pid, facts)
                 track = self.track("spans" if not lane else f"spans {lane + 1}", parent)
-            self._event(track, begin, known.texts[name], told, end if end > begin else None)
+            self._event(track, begin, plain_name(known.texts[name]), told, end if end > begin else None)
         return self.news()
 
     def activities(self, data: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ _PART, _NAMED = 0.1, 3  # of the time, for a range to be named; how many at most
 _LONGEST: Final = 80  # characters of a path
 _DEEPEST: Final = 8  # names in a path: the innermost of more
 _MARK: Final = "…"
-# what PyTorch's emit_nvtx puts behind the name of an operator
+# what PyTorch's emit_nvtx puts behind the name of an operator or of a record_function
 _EMITTED: Final = re.compile(r", (stashed seq|seq|op_id|sizes|input_op_ids)\b.*", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -85,8 +85,13 @@ def _paths(rows: Table, texts: Sequence[str]) -> RangePaths:
     return RangePaths(Innermost(pieces.begin, pieces.end, which), names)
 
 
+def plain_name(name: str) -> str:
+    """A name without what PyTorch's emit_nvtx puts behind it."""
+    return _EMITTED.sub("", name)
+
+
 def _path(names: Sequence[str]) -> str:
-    shown = [clip(_EMITTED.sub("", name), _LONGEST) for name in names[-_DEEPEST:]]
+    shown = [clip(plain_name(name), _LONGEST) for name in names[-_DEEPEST:]]
     return clip("/".join([*([_MARK] if len(names) > _DEEPEST else []), *shown]), _LONGEST)
 
 
