@@ -167,9 +167,15 @@ def width_of(text: str) -> int:
 
 
 def brief(text: str, width: int) -> str:
-    """The text without what stands in brackets at its end, where all of it has no room."""
+    """A title without what stands in brackets at its end, where all of it has no room; then without its
+    subject, which most titles of waits share. With a width of 0 only what stands in brackets goes.
+    """
     head, bracket, _rest = text.rpartition(" (")
-    return head if bracket and text.endswith(")") and width_of(text) > width else text
+    if bracket and text.endswith(")") and width_of(text) > width:
+        text = head
+    if 0 < width < width_of(text):
+        text = text.removeprefix("the submitting thread ").removeprefix("is ")
+    return text
 
 
 def clip(text: str, width: int, ellipsis: str = "…") -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from gputop.analysis.answer.report import DiagnosisKind, GpuSpan, Range, Report
 from gputop.engine.calls.stack_table import Line as SourceLine
+from gputop.format import brief
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.why import GpuIdle, Why, why_of
 from gputop.ui.model.answer.whylines import heading, idle_bar, range_text, why_lines
@@ -350,3 +351,11 @@ def test_a_long_sentence_about_a_gpu_without_a_fault_goes_on_in_the_next_line() 
         shown = " ".join(" ".join(rows).split())
         assert "it sleeps at 22_queue_and_sleep.py:14 in client(); accounts for 77 %" in shown
         assert "idle" in shown
+
+
+def test_a_title_without_room_loses_its_subject_before_its_words() -> None:
+    title = "the submitting thread waits for the disk: /data/checkpoint"
+    assert brief(title, 60) == title
+    assert brief(title, 30) == "waits for the disk: /data/checkpoint"
+    assert brief("the submitting thread is starved of CPU (C13)", 20) == "starved of CPU"
+    assert brief(title, 0) == title

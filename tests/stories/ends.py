@@ -11,6 +11,7 @@ from typing import Any
 from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.answer.report_output import report_to_text
 from gputop.analysis.findings.diagnosis import TITLES
+from gputop.analysis.ledger import LEFT
 from gputop.api.functions import explain
 from tests.first_screen import FirstScreen
 from tests.stories.answer import compared, explained
@@ -30,7 +31,8 @@ idle time and of the cause's name; *foreign words* are those of a framework that
 *screen* is the WHY panel of a screen of 80 by 24, 30 s after the start or when the loop ends before: class,
 cause and line. Where the kernel counted a run-queue delay of more than 5 % and gputop says starved of CPU
 first, the next finding is judged; where there is none, starved of CPU is right. The gain is that by the
-program's own clock beside what was promised, which has to cover it and to be at most 1.5 times as much.
+program's own clock beside what was promised, which has to cover it and to be at most 1.5 times as much;
+where the text says that it is what the savings above it leave of the time, these and it have to cover it.
 """
 GENEROUS = 1.5  # what is promised is at most so many times what the change wins
 
@@ -183,11 +185,20 @@ class Changed(Compared[Told]):
 
     @property
     def gain_right(self) -> bool:
-        """What is promised covers the gain, and is not much more."""
-        said = self.promised_ns
+        """What is promised covers the gain, and is not much more.
+
+        Savings add up to the span at most. Where one is told to be what those above it leave (a program that
+        is starved of CPU has that first, which goes with the cause in part), all of them cover the gain.
+        """
+        said, first = self.promised_ns, self.before.first
         if not self.pair.removes_cause:  # nothing is wrong before
             return True
-        return said is not None and self.gain_ns <= said <= GENEROUS * self.gain_ns
+        if said is None:
+            return False
+        findings = self.before.answer.findings
+        left = first.get("gain_because") == LEFT
+        above = sum(int(one["max_gain_ns"]) for one in findings[: findings.index(first)]) if left else 0
+        return self.gain_ns <= said + above and said <= GENEROUS * self.gain_ns
 
     @property
     def quiet_after(self) -> bool:
