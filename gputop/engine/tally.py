@@ -232,24 +232,13 @@ class Tally:
 
     def told(self) -> dict[str, Any]:
         """The sums as plain data, without facts: for a file, or another process."""
-        self.totals.grow(self.table.rows)
-        rows = [row for row in np.flatnonzero(self.totals.count).tolist() if self.table.keys[row] is not None]
-        rows = [0, *rows]  # what has no row of its own
-        keys = [self.table.keys[row] or (0, 0, False) for row in rows]
-        counts = self.table.counts[rows].reshape(-1)
-        filled = np.flatnonzero(counts)
+        calls = CallSums()
+        calls.absorb(self.table, self.totals)
         threads = self.threads.sums
         return {
             "version": VERSION,
             "events": self.events,
-            "calls": packed(
-                [
-                    (*key, *(int(getattr(self.totals, name)[row]) for name in TOTALS))
-                    for key, row in zip(keys, rows, strict=True)
-                ]
-            ),
-            "buckets": np.diff(filled, prepend=0).astype("<u4").tobytes(),
-            "counts": counts[filled].astype("<u4").tobytes(),
+            **calls.told(),
             "threads": packed(
                 [(tid, one.pid, *(getattr(one, name) for name in _SWITCHES)) for tid, one in threads.items()]
             ),
