@@ -10,7 +10,7 @@ import pytest
 from gputop.analysis import compare_parts
 from gputop.analysis.compare import Diff
 from gputop.api import comparing, stretches
-from gputop.api.comparing import Comparing
+from gputop.api.comparing import part_by_part
 from gputop.api.functions import diff, to_json
 from gputop.api.session import Session, reader_of
 from gputop.parts.mapreduce import Segment
@@ -30,11 +30,13 @@ PAIRS = [
 def whole_part(path: Path) -> compare_parts.Compared:
     """A recording as one part."""
     with Session(path) as session:
-        work = Comparing(dict(session.header))
+        work = part_by_part(session)
         segment = Segment(session.path, -1, len(reader_of(session).marks))
         after, rest = work.follow(segment, work.begin())
         assert after is None
-        return work.finish(rest())
+        found = rest()
+        assert found is not None
+        return found
 
 
 @pytest.mark.parametrize("pair", PAIRS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 from gputop.analysis.answer.picture import Lanes
@@ -12,14 +13,13 @@ from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.lanes import joined as joined_lanes
 from gputop.analysis.lanes import lanes_of, marked
-from gputop.analysis.ledger import Ledger, report_of
-from gputop.analysis.window import Carried, Stretch
+from gputop.analysis.ledger import Ledger, merge, report_of
+from gputop.analysis.window import Stretch
 from gputop.api.holes import about_holes, unkept_of
 from gputop.api.reading import Progress, understood
 from gputop.api.recording_evidence import checked, examined
 from gputop.api.session import Session
-from gputop.api.stretches import MEMORY, Explaining, filled, fits, joined
-from gputop.parts.mapreduce import Segment
+from gputop.api.stretches import MEMORY, Explaining, PartByPart, fits, joined
 
 LONG_THREADS = 16  # have lanes where a recording is read in parts: 64 of ten hours would take 600 MB
 
@@ -39,44 +39,18 @@ class ReportExtras(Generic[Found]):
     join: Callable[[Found, Found], Found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Looking(Generic[Found]):
-    """Explains a recording part by part (``gputop.parts.mapreduce.ChainedWork``)."""
+def _look(window: Stretch, until_ns: int, view: ReportExtras[Found]) -> tuple[Ledger, Found] | None:
+    part = window.part(until_ns)
+    if part is None:
+        return None
+    ledger, scene, outcome = part
+    return ledger, view.of(report_of(ledger), scene, outcome)
 
-    work: Explaining
-    view: ReportExtras[Found]
 
-    def begin(self) -> Carried:
-        """Nothing is known before the recording."""
-        return self.work.begin()
-
-    def follow(
-        self, segment: Segment, before: Carried
-    ) -> tuple[Carried | None, Callable[[], tuple[Ledger, Found] | None]]:
-        """What the next part must know, and how to explain this one."""
-        return filled(segment, before, self._look)
-
-    def _look(self, window: Stretch, until_ns: int) -> tuple[Ledger, Found] | None:
-        part = window.part(until_ns)
-        if part is None:
-            return None
-        ledger, scene, outcome = part
-        return ledger, self.view.of(report_of(ledger), scene, outcome)
-
-    def merge(
-        self, earlier: tuple[Ledger, Found] | None, later: tuple[Ledger, Found] | None
-    ) -> tuple[Ledger, Found] | None:
-        """Of two parts; None where a part holds no time."""
-        if earlier is None or later is None:
-            return earlier or later
-        ledger = self.work.merge(earlier[0], later[0])
-        assert ledger is not None
-        return ledger, self.view.join(earlier[1], later[1])
-
-    def finish(self, whole: tuple[Ledger, Found] | None) -> tuple[Report, Found | None]:
-        """The report of all parts, and what was wanted beside it."""
-        report = self.work.finish(whole and whole[0])
-        return report, whole and whole[1]
+def _both(
+    earlier: tuple[Ledger, Found], later: tuple[Ledger, Found], view: ReportExtras[Found]
+) -> tuple[Ledger, Found]:
+    return merge(earlier[0], later[0]), view.join(earlier[1], later[1])
 
 
 def looked_at(
@@ -100,9 +74,11 @@ def looked_at(
             return report, view.of(report, scene, outcome)
     if progress is not None:
         progress.goes_on("explaining")
-    work = _Looking(Explaining(dict(session.header), unkept=tuple(unkept_of(session))), view)
-    report, found = work.finish(joined(work, session, MEMORY, progress))
-    assert found is not None  # finish has complained
+    work = Explaining(dict(session.header), unkept=tuple(unkept_of(session)))
+    parts = PartByPart(work.header, partial(_look, view=view), partial(_both, view=view))
+    ledger, found = joined(parts, session, MEMORY, progress) or (None, None)
+    report = work.report(ledger)
+    assert found is not None  # it has complained
     return replace(report, notes=(*about_holes(session), *report.notes)), found
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -39,8 +39,42 @@ Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True)
+class PartByPart(Generic[Found]):
+    """Looks at a recording part by part (``gputop.parts.mapreduce.ChainedWork``).
+
+    Attributes:
+        header: Of the recording.
+        look: Given a part with a little of what comes next, and the moment up to which it is: what is found
+            in it, None where nothing of it is wanted. A function of a module, for other processes.
+        join: Joins what was found in two parts that follow each other.
+    """
+
+    header: Mapping[str, Any]
+    look: Callable[[Stretch, int], Found | None]
+    join: Callable[[Found, Found], Found]
+
+    def begin(self) -> Carried:
+        """Nothing is known before the recording."""
+        return Carried(Stretch(self.header))
+
+    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Found | None]]:
+        """What the next part must know, and how to look at this one."""
+        return filled(segment, before, self.look)
+
+    def merge(self, earlier: Found | None, later: Found | None) -> Found | None:
+        """Of two parts."""
+        if earlier is None or later is None:
+            return later if earlier is None else earlier
+        return self.join(earlier, later)
+
+    def finish(self, whole: Found | None) -> Found | None:
+        """What was found in all of them."""
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
 class Explaining:
-    """Explains a recording part by part (``gputop.parts.mapreduce.ChainedWork``).
+    """What of a recording is explained, part by part.
 
     Attributes:
         header: Of the recording.
@@ -54,23 +88,7 @@ class Explaining:
     pids: frozenset[int] | None = None
     unkept: tuple[tuple[int, int], ...] = ()
 
-    def begin(self) -> Carried:
-        """Nothing is known before the recording."""
-        return Carried(Stretch(self.header))
-
-    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Ledger | None]]:
-        """What the next part must know, and how to explain this one."""
-        return filled(segment, before, self._look)
-
-    def _look(self, window: Stretch, until_ns: int) -> Ledger | None:
-        found = window.part(until_ns, self.wanted)
-        return found and found[0]
-
-    def merge(self, earlier: Ledger | None, later: Ledger | None) -> Ledger | None:
-        """Of two parts; None where nothing of a part was wanted."""
-        return merge(earlier, later) if earlier and later else earlier or later
-
-    def finish(self, whole: Ledger | None) -> Report:
+    def report(self, whole: Ledger | None) -> Report:
         """The report of all parts."""
         if whole is None:
             raise OutsideSessionError(
@@ -81,6 +99,11 @@ class Explaining:
             )
         between = sum(max(min(high, whole.end_ns) - max(low, whole.begin_ns), 0) for low, high in self.unkept)
         return report_of(whole, self.pids, NOT_ALL if self.unkept else TOO_LONG, between)
+
+
+def _ledger_of(window: Stretch, until_ns: int, wanted: tuple[int, int] | None) -> Ledger | None:
+    found = window.part(until_ns, wanted)
+    return found and found[0]
 
 
 def filled(
@@ -199,12 +222,13 @@ def in_parts(
         progress: Reports how far the work is.
     """
     until_ns = work.wanted and work.wanted[1]
+    parts = PartByPart(work.header, partial(_ledger_of, wanted=work.wanted), merge)
     try:
-        return work.finish(joined(work, session, memory, progress, until_ns))
+        return work.report(joined(parts, session, memory, progress, until_ns))
     except EndedEarlyError as early:
         if early.known is None:
             raise
-        report = work.finish(early.known)
+        report = work.report(early.known)
         reader, segments = reader_of(session), segments_that_fit(session, memory, until_ns)
         until = int(reader.marks[segments[early.parts - 1].until_mark]) - session.start_ns
         return replace(report, notes=(interrupted(until, session.duration_ns), *report.notes))
