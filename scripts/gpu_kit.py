@@ -48,12 +48,19 @@ LEFT_OUT = re.compile(
 )
 
 
+_PACKAGES = {"ldd": "libc-bin", "nm": "binutils", "readelf": "binutils"}  # of tools with another name
+
+
 class KitError(Exception):
     """The kit could not be made; the message says what is missing."""
 
 
 def _output(*command: str | Path) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        package = _PACKAGES.get(str(command[0]), command[0])
+        raise KitError(f"{command[0]} is not installed: apt-get install {package}") from error
     if done.returncode:
         raise KitError(f"{command[0]} failed: {done.stderr.strip()[-400:]}")
     return done.stdout

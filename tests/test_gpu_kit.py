@@ -77,3 +77,11 @@ def test_gputop_s_packages_are_in_it_with_what_they_need():
 def test_what_nothing_uses_is_left_out(name: str):
     assert gpu_kit.LEFT_OUT.search(name)
     assert not gpu_kit.LEFT_OUT.search("numpy/testing")
+
+
+def test_a_tool_that_is_missing_is_named_with_what_installs_it(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(gpu_kit.KitError, match="ldd is not installed: apt-get install libc-bin"):
+        gpu_kit.write_stub("libbig.so.1", [user], tmp_path / "stub.so")
