@@ -18,6 +18,9 @@ from gputop.analysis.causes.drains import (
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.findings.findings import find, owners
 from gputop.analysis.findings.gap_findings import causes_of_short, ends_with_copy, short_gaps
+from probes.api import OP_OF
+from probes.source import FRAMES, Sample
+from tests.items import START
 from tests.programs import LAUNCH, MAIN, SYNC, started
 from tests.simulated import SECOND, Deed, Machine
 
@@ -164,3 +167,21 @@ def test_a_scene_without_an_estimate_has_no_short_gaps() -> None:
         program.call(LAUNCH, begin, begin + 10)
     found = AttributionContext(program.analysis())
     assert short_gaps(found, owners(found)) == {}
+
+
+def test_the_line_of_a_read_is_that_of_the_gaps_that_go_back_to_it() -> None:
+    """Most of what it costs lies behind launches, whose lines are not known."""
+    machine = Machine()
+    short = [one for number in range(15) for one in (Deed("launch", 10, number), Deed("host", 30))]
+    step = [*short, *(Deed("launch", 400, 50 + number) for number in range(5)), Deed("read")]
+    while machine.length < 3 * SECOND:
+        machine.run(step)
+    machine.utilization(SECOND // 6)
+    program = machine.finished()
+    for rows in program.records:
+        rows["stack"][np.isin(rows["op"], [OP_OF["cudaMemcpyAsync"], OP_OF[SYNC]])] = 5
+    frames = [[["/app/train.py", 12, "train"]]]
+    program.samples.append(Sample(FRAMES, START, {"pid": [MAIN], "stack": [5], "frames": frames}))
+    found = next(one for one in program.report().findings if one.cause == "C01")
+    assert found.line is not None
+    assert (found.line.function, found.line.line) == ("train", 12)

@@ -68,6 +68,7 @@ LINE, OTHER, WITHIN, FAR = (1 << 62 | number for number in range(1, 5))
         ("kept = torch.masked_select(x, keep)", 4, "size"),
         ("y = x[x > 0]", 8, "size"),
         ("y = x[mask]", 4, "size"),
+        ("y = x[x[:, 0] > 0].sum()", 4, "size"),
         ("labels = torch.unique(y)", 8, "size"),
         ("y = x[mask]", 16, "item"),  # no count is so large
         ("n = mask.nonzero().numel().item()", 8, "item"),

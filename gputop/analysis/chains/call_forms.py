@@ -27,9 +27,10 @@ _BY_FILE: tuple[tuple[str, Form], ...] = (
 )
 _STARTS = ("/multiprocessing/popen_", "/subprocess.py")
 _LOADER = ("/torch/utils/data/",)
+_WITHIN = r"(?:[^\[\]]|\[[^\[\]]*\])*"  # brackets may hold brackets: x[x[:, 0] > 0]
 _MASK = re.compile(
     r"\b(?:nonzero|argwhere|masked_select|unique|unique_consecutive|repeat_interleave)\(|\bwhere\([^,()]*\)"
-    r"|\w\[[^\]]*(?:\bmask|mask\b|[<>]|[=!]=|~)[^\]]*\]"
+    rf"|\w\[{_WITHIN}(?:\bmask|mask\b|[<>]|[=!]=|~){_WITHIN}\]"
 )
 _ITEM = re.compile(r"\.item\(|\b(?:float|int|bool)\(|^\s*(?:if|while|elif|assert)\b|\bprint\(|\bf['\"]")
 _READ = re.compile(r"\.(?:cpu|numpy|tolist)\(|\.to\(\s*(?:device\s*=\s*)?(?:torch\.device\(\s*)?['\"]cpu")

@@ -10,6 +10,7 @@ import numpy as np
 from gputop.analysis.answer.exact_report import delay_text
 from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of
+from gputop.analysis.causes.drains import source_of
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import State
 from gputop.analysis.chains.thread_places import (
@@ -76,6 +77,9 @@ def blamed(cause: Cause, claim: CauseMatch) -> Ints:
         return scene.gaps.refilled_by[gaps]
     if cause.culprit == "inside":
         return scene.segments.call[claim.segments]
+    if cause.overlaps:  # of what goes back to an earlier wait the call before it says nothing
+        source = source_of(scene)[gaps]
+        gaps = np.where(source >= 0, source, gaps)
     return scene.gaps.drained_by[gaps]
 
 
