@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
+from gputop.fleet.lake import storage
 from gputop.process.child import Identity
 from gputop.query.catalogue import Catalogue
 from gputop.query.database import LockedDatabase
@@ -87,6 +89,23 @@ def test_a_pipe_in_a_lake_stops_no_question(lake: Path, ending: str, asks: tuple
     assert done.returncode not in (0, -9) or "overview" in asks
     assert "Traceback" not in done.stderr
     assert "regular file" in done.stderr or done.returncode == 0
+
+
+def test_a_file_without_end_in_a_lake_is_refused_before_it_is_read(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hole costs its owner nothing: a terabyte was read until the memory was full."""
+    needed("duckdb")
+    file = next((lake / "pieces").rglob("*.json"))
+    monkeypatch.setattr(storage, "MOST_BYTES", most := 1 << 20)
+    os.truncate(file, 1 << 40)
+    tracemalloc.start()
+    try:
+        with pytest.raises(GputopError, match="cannot be read: File too large"):
+            storage.place_of(str(lake)).read([os.path.relpath(file, lake)])
+        assert tracemalloc.get_traced_memory()[1] < 8 * most
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("command", ["explain", "import", "verify", "inspect", "stats"])

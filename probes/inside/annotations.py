@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from probes.activities import activity_samples, unknown_rows
+from probes.arrays import PIDS
 from probes.proc import procfs
 from probes.source import PROBLEM, Sample
 
@@ -114,8 +115,11 @@ class Annotations:
         if not isinstance(name, str) or len(name) > LONGEST_NAME or (not name and acts[0] != "end"):
             return f"a name is not a text of 1 to {LONGEST_NAME} characters"
         target, thread, unsent = said.get("pid", pid), said.get("thread", -1), said.get("unsent", 0)
-        if {type(target), type(thread), type(unsent)} != {int} or target <= 0 or unsent < 0:
+        if {type(target), type(thread), type(unsent)} != {int} or unsent < 0:
             return "pid, thread or unsent is not a number"
+        if not 0 < target < PIDS or thread >= PIDS:
+            return "pid or thread is not the number of a process"
+        name = name.encode(errors="replace").decode()  # JSON can name half of a character, UTF-8 cannot
         if unsent:
             self._refuse(f"process {pid} could not send while the queue was full", min(unsent, _MOST_UNSENT))
         if target != pid:

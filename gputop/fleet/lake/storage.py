@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +20,7 @@ from gputop.fleet.lake.urls import asking, is_url, local_name, opened, shown, wr
 from replay import folders
 
 UNFINISHED: Final = ".unfinished-"
+MOST_BYTES: Final = 256 << 20  # of a file that is read whole; a run over a million sessions lists less
 _OLD_S = 86400.0
 _MARK = "pieces/lake"  # in a storage a folder is there when something is in it
 
@@ -110,7 +112,9 @@ class _Folder:
         for name in names:
             try:
                 with os.fdopen(folders.opened(os.path.join(self._root, name)), "rb") as file:
-                    found.append(file.read())
+                    found.append(file.read(MOST_BYTES + 1))
+                if len(found[-1]) > MOST_BYTES:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             except OSError as error:
                 raise self._unreadable(error) from error
         return found
