@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.commands import cli
 from gputop.imports.detect import read_trace
 from gputop.imports.gathered import ImportFileError
 from gputop.imports.joining import join
@@ -96,3 +97,26 @@ def kernels(numbers: Iterable[int]) -> list[dict[str, object]]:
         rows.append({**known, "pid": 1, "cat": "cuda_runtime", "ts": 10 * row, "name": "cudaLaunchKernel"})
         rows.append({**known, "pid": number, "cat": "kernel", "ts": 10 * row + 4, "name": "k"})
     return rows
+
+
+@pytest.mark.parametrize("device", [0, -3])
+def test_a_trace_of_kernels_that_no_call_gave_is_explained(device: int, tmp_path: Path) -> None:
+    """Processes, threads and GPUs have numbers that none can have: the calls are left out."""
+    kernel = {"device": device, "stream": -1, "correlation": 1}
+    events = [
+        {
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "ts": 1,
+            "pid": -5,
+            "tid": -7,
+            "args": {"correlation": 1},
+        },
+        {"cat": "kernel", "name": "k", "ts": 3, "pid": 0, "tid": 7, "args": kernel},
+    ]
+    trace, out = tmp_path / "trace.json", tmp_path / "out"
+    trace.write_text(
+        json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "dur": 1, **one} for one in events]})
+    )
+    assert cli.run(["import", str(trace), "-o", str(out)]) == 0
+    assert cli.run(["explain", str(out)]) in (0, 3)  # 3: there is no call to explain

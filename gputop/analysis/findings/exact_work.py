@@ -50,7 +50,8 @@ def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel
     rows, call = work_given(evidence, KERNEL, GRAPH)
     inside = (rows["end"] > low) & (rows["end"] <= high)
     rows, call = rows[inside], call[inside]
-    given, begin = evidence.calls["begin"][np.maximum(call, 0)], rows["begin"].astype(np.int64)
+    given = np.append(evidence.calls["begin"], 0)[call]  # of -1: there may be no call at all
+    begin = rows["begin"].astype(np.int64)
     known = call >= 0
     delay = np.where(known, np.maximum(begin - given, 0), 0)
     ahead = known & _busy_at(gpu, rows, given)
