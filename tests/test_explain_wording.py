@@ -16,6 +16,7 @@ from gputop.analysis.answer.report_output import report_to_markdown, report_to_t
 from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, share_text
 from gputop.analysis.findings.diagnosis import by_losses, class_of
 from gputop.analysis.window import Verdict, Window
+from gputop.commands.screen.text import verdict_text
 from gputop.playback.feed import Explained
 from gputop.report_page.findings_html import findings as page_findings
 from gputop.report_page.findings_html import rest as page_rest
@@ -154,6 +155,25 @@ def test_where_the_timeline_shows_the_panels_window_it_has_its_very_figure(name:
     (gpu,) = why_of(told, frame).gpus
     panel = f"idle {range_text(gpu.proved, gpu.high, UNICODE)}"
     assert any(panel in plain(line) for line in lines), panel
+
+
+@pytest.mark.parametrize("name", ["storm", "numpy-sync", "dataloader", "dataloader-workers"])
+def test_once_and_the_panel_do_not_contradict_each_other(name: str) -> None:
+    """The sentence has what is proved and the estimate, the panel what is proved and the estimate's bound."""
+    whole = [one for one in verdicts(RECORDINGS[0].with_name(f"{name}.msgpack")) if one.report.span_ns >= S]
+    assert whole
+    for verdict in whole:
+        frame = replace(fake_frames.frame(), time_ns=verdict.end_ns)
+        panel = why_of(Explained(verdict.report, verdict.end_ns, verdict.start_ns), frame)
+        said = verdict_text(verdict, None, verdict.end_ns)
+        (gpu,) = panel.gpus
+        about = re.search(r"was idle for (?:about )?([\d.]+) %", said)
+        proved = re.search(r"\(([\d.]+) % proved\)", said)
+        assert about, said
+        low, *_, high = [*re.findall(r"[\d.]+", range_text(gpu.proved, gpu.high, UNICODE)) * 2]
+        assert (proved or about)[1] == low
+        assert float(low) <= float(about[1]) <= float(high)
+        assert f"[{panel.causes[0].number}, {panel.causes[0].level}]" in said
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.stem)
