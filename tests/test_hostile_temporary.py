@@ -178,7 +178,9 @@ def test_a_screen_or_a_server_touches_no_name_that_others_could_have_laid(
         needed("textual_serve")
     if way == "assistant":
         needed("mcp")
-    strange, ended = touched(by_hand(way, program, *words), everybodys, ROOT, sys.prefix, env=home(tmp_path))
+    strange, ended = touched(
+        by_hand(way, program, *words), everybodys, ROOT, sys.prefix, env=home(tmp_path), observes=not words
+    )
     assert ended.returncode == 0, ended.stderr.decode()
     assert strange == []
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from probes.code import interpreter, libraries
 from tests.conftest import skip_or_fail
 
 _TOPS = ("/tmp", "/var/tmp", "/dev/shm")
@@ -84,9 +83,11 @@ class Watch:
         return path != self.folder and not any(_on_one_way(path, name) for name in self.named)
 
     def _is_observed(self, paths: Sequence[str]) -> bool:
-        """Whether these are places of what is probed: held against the file that a process maps, by them."""
-        names = [os.path.basename(path) for path in paths if not f"{path}/".startswith(f"{self.folder}/")]
-        return self.observes and len(names) == len(paths) and all(map(_is_probed, names))
+        """Whether these are places alone of programs and libraries that run beside, of whatever name.
+
+        By them gputop tells whether a file is the one that a process runs or maps; nothing can be read.
+        """
+        return self.observes and not any(f"{path}/".startswith(f"{self.folder}/") for path in paths)
 
     def _is_own(self, path: str) -> bool:
         return not self._own.isdisjoint(map(str, (path, *PurePath(path).parents)))
@@ -99,10 +100,6 @@ def _makes(name: str, words: str) -> bool:
     if name in _FOLDERS:
         return not int(words.rpartition(" ")[2], 8) & 0o022
     return name in _LINKS
-
-
-def _is_probed(name: str) -> bool:
-    return bool(libraries.classify(name)) or interpreter.may_be(name) or name.startswith("ld-")
 
 
 def _on_one_way(path: str, name: str) -> bool:
