@@ -323,3 +323,9 @@ def merged(known: ProcessData | None, later: ProcessData) -> ProcessData:
         return cast(ProcessData, {**later})
     seen: ProcessData = {"seen_ns": known["seen_ns"]} if "seen_ns" in known else {}
     return cast(ProcessData, {**known, **later, **seen})
+
+
+def section(header: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a file's header, such as ``machine``; empty where it is not there, or is no such part."""
+    part = header.get(name)
+    return part if isinstance(part, Mapping) else {}

@@ -22,7 +22,7 @@ from gputop.engine.threads.fault_sums import Faults, faults_of, machine_json
 from gputop.engine.threads.offcpu_stats import Stays, together
 from gputop.engine.threads.switches import ThreadTick
 from probes.proc.syscalls import machine_of
-from probes.samples import lost_until
+from probes.samples import lost_until, section
 from probes.schema import LOSS_KINDS
 from probes.source import Item
 
@@ -134,7 +134,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
     kernels = kernel_rows(whole.kernels.sums, facts, whole.fill, end_ns - start_ns)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
-    clock, tells = header.get("clock", {}), header.get("tells")
+    clock, tells = header.get("clock", {}), section(header, "tells")
     return Stats(
         gpu_work=whole.gpu_work.rows(),
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
@@ -158,7 +158,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
         problems=(*facts.problems(None), *left_out(totals)),
         calls_observed=header.get("calls_observed") is not False,
         machine=dict(whole.machine) or None,
-        throttling=isinstance(tells, Mapping) and tells.get("throttling") is True,
+        throttling=tells.get("throttling") is True,
     )
 
 
@@ -166,8 +166,7 @@ def _spans(
     header: Mapping[str, Any], facts: Facts, start_ns: int, end_ns: int
 ) -> Callable[[int], tuple[int, int]]:
     """From when to when a process was recorded: of a merged recording its part, else all of it."""
-    merged = header.get("merged")
-    parts = merged.get("parts", ()) if isinstance(merged, Mapping) else ()
+    parts = section(header, "merged").get("parts", ())
 
     def span(pid: int) -> tuple[int, int]:
         part = facts.processes.get(pid, {}).get("part")

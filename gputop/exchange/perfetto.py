@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +21,7 @@ from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
 from gputop.exchange.recorded_ranges import RecordedRanges
 from gputop.format import escape_text
+from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import listed_gpus, told
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
@@ -84,10 +85,7 @@ class _Trace:
         self._left_ns: dict[int, int] = {}
         self._back_ns: dict[int, int] = {}
         self._flows = 0
-        machine = session.header.get("machine")
-        self._machine = (
-            str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
-        )
+        self._machine = machine_of(session.header)
 
     def begin(self, known: ExplainedRecording, facts: Iterable[Sample]) -> None:
         """What does not come in the order of time: clocks, tracks, ranges, what the explanation says.

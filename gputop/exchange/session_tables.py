@@ -25,8 +25,9 @@ from gputop.exchange.explained import IdlePieces, explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
 from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import TEXTS, activity_rows
+from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
-from probes.samples import ActivityData, FramesData, listed_gpus, told
+from probes.samples import ActivityData, FramesData, listed_gpus, section, told
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, FRAMES, GPUS, HOST, MARK, RESIDENT, Sample
 
@@ -128,8 +129,7 @@ def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]
 
 def _session(session: Session, totals: Stats, report: Report | None) -> Rows:
     header = session.header
-    machine = header.get("machine")
-    machine = machine if isinstance(machine, Mapping) else {}
+    machine = section(header, "machine")
     row = {
         "source": str(header.get("source", "gputop")),
         "recorder": header.get("gputop"),
@@ -209,10 +209,7 @@ class _Items:
         self._held: list[Records] = []
         self._told: set[int] = set()
         self._rss: dict[int, int] = {}  # by pid, of the last sample
-        machine = session.header.get("machine")
-        self._machine = (
-            str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
-        )
+        self._machine = machine_of(session.header)
 
     def through(self, items: Any) -> Iterator[Rows]:
         """The rows of these items."""

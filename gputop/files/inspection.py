@@ -23,7 +23,7 @@ from gputop.engine.frame import stacks_recorded
 from gputop.engine.gpus.nvml_rows import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
-from probes.samples import listed_gpus, lost_until, told
+from probes.samples import listed_gpus, lost_until, section, told
 from probes.source import GPUS, MARK, Sample
 from replay.items import ItemReader
 from replay.size_breakdown import Census, census
@@ -64,11 +64,11 @@ def inspect(session: Session) -> InspectDocument:
             "private": bool(header.get("private")),
             "cut": header.get("cut") is not None,
             "machine": {
-                "host": _text(_machine(header).get("host")),
-                "kernel": _text(_machine(header).get("kernel")),
-                "architecture": _text(_machine(header).get("architecture")),
-                "cpus": _number(_machine(header).get("cpus")),
-                "memory_bytes": _number(_machine(header).get("memory_bytes")),
+                "host": _text(section(header, "machine").get("host")),
+                "kernel": _text(section(header, "machine").get("kernel")),
+                "architecture": _text(section(header, "machine").get("architecture")),
+                "cpus": _number(section(header, "machine").get("cpus")),
+                "memory_bytes": _number(section(header, "machine").get("memory_bytes")),
             },
             "driver": _text(header.get("driver")),
             "gpus": gpus,
@@ -91,11 +91,6 @@ def inspect(session: Session) -> InspectDocument:
             "notes": list(facts.notes()),
             "problems": [*session.problems, *facts.problems(None)],
         }
-
-
-def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
-    machine = header.get("machine")
-    return machine if isinstance(machine, Mapping) else {}
 
 
 def _text(value: Any) -> str | None:
@@ -169,7 +164,6 @@ def _stretches(session: Session, parts: Stretches) -> list[GapJson]:
 
 def _parts(session: Session) -> list[PartJson]:
     """What it was merged of; nothing of a file that was not."""
-    merged = session.header.get("merged")
     return [
         {
             "path": _text(row.get("path")),
@@ -183,7 +177,7 @@ def _parts(session: Session) -> list[PartJson]:
             "pids_from": int(row.get("pids_from", 0)),
             "gpus_from": int(row.get("gpus_from", 0)),
         }
-        for row in (merged.get("parts", ()) if isinstance(merged, Mapping) else ())
+        for row in section(session.header, "merged").get("parts", ())
     ]
 
 

@@ -33,7 +33,7 @@ from gputop.fleet.lake.urls import fetched, shown
 from gputop.fleet.ranks.collective_rows import NOBODY, Collectives
 from gputop.fleet.ranks.communicator_ranks import Memberships
 from gputop.parts.mapreduce import use_processors
-from probes.samples import ProcessData, told
+from probes.samples import ProcessData, section, told
 from probes.source import PROCESS
 from replay.folders import opened
 from replay.segments import segment_names
@@ -220,8 +220,7 @@ def _explained(
                 raise
             return None, {"communicators": [row | {"why": _ONLY_SUMS} for row in rows]}
     report, scene, outcome = examined(session)
-    machine = session.header.get("machine")
-    boot = machine.get("boot") if isinstance(machine, Mapping) else None
+    boot = section(session.header, "machine").get("boot")
     collectives = Collectives(scene, outcome, members.all(), members.blind_ns)
     return report, collectives.rows(session_id, _text(boot) or session_id, processes)
 
@@ -229,8 +228,7 @@ def _explained(
 def _session(
     session: Session, report: Report | None, session_id: str, processes: Mapping[int, ProcessData]
 ) -> dict[str, Any]:
-    machine, totals = session.header.get("machine"), session.totals()
-    host = machine.get("host") if isinstance(machine, Mapping) else None
+    host, totals = section(session.header, "machine").get("host"), session.totals()
     jobs = {_text(process.get("job_id")) for process in processes.values()} - {None}
     row = dict.fromkeys(COLUMNS["sessions"]) | {
         "session_id": session_id,
@@ -268,8 +266,8 @@ def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
 
     The first segments of a folder may be gone when it is looked at again; what all of them are of stays.
     """
-    machine, segment = header.get("machine"), header.get("segment")
-    boot, recorder = machine.get("boot") if isinstance(machine, Mapping) else None, header.get("own_pid")
+    boot, recorder = section(header, "machine").get("boot"), header.get("own_pid")
+    segment = header.get("segment")
     if not boot or not recorder:  # private, imported, merged
         return None
     if in_segments and isinstance(segment, Mapping):

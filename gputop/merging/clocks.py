@@ -10,6 +10,7 @@ import numpy as np
 
 from gputop.analysis.evidence.columns import FOREVER, Floats, Ints
 from gputop.merging.rank_collectives import Rank
+from probes.samples import section
 
 FASTEST: Final = 1e-3  # time servers change a clock by half of it at most
 
@@ -99,18 +100,13 @@ class _Line:
 
 def one_boot(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two headers are of one boot of one machine."""
-    boots = [_machine(header).get("boot") for header in (first, other)]
+    boots = [section(header, "machine").get("boot") for header in (first, other)]
     if None not in boots:
         return boots[0] == boots[1]
-    if _machine(first) != _machine(other) or not _machine(first):
+    if section(first, "machine") != section(other, "machine") or not section(first, "machine"):
         return False
     apart = [_ahead(header) for header in (first, other)]
     return apart[0] is not None and apart[1] is not None and abs(apart[0] - apart[1]) < _SAME_BOOT_NS
-
-
-def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
-    machine = header.get("machine")
-    return machine if isinstance(machine, Mapping) else {}
 
 
 def _ahead(header: Mapping[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ from gputop.merging.clocks import Clock, by_collectives, by_wall, one_boot
 from gputop.merging.numbering import GPUS_APART, PIDS_APART, Apis, Numbering, PartOffset, most_parts
 from gputop.merging.rank_collectives import ranks_of
 from gputop.merging.ticks import PartReader, Weaver, moments_of
-from probes.samples import GpuData, listed_gpus, process_data
+from probes.samples import GpuData, listed_gpus, process_data, section
 from probes.schema import Kind, Records
 from probes.source import GPUS, Sample
 
@@ -139,7 +139,7 @@ def _check(sessions: Sequence[Session]) -> None:
                 f"{first.path} and {one.path} cannot be merged: what one of them says of itself ({unlike}: "
                 f"{one.header.get(unlike)!r}, of the other {first.header.get(unlike)!r}) would hold for both"
             )
-        architectures = [_machine(session.header).get("architecture") for session in (first, one)]
+        architectures = [section(session.header, "machine").get("architecture") for session in (first, one)]
         if architectures[0] != architectures[1]:
             raise GputopError(
                 f"{first.path} is of {architectures[0]} and {one.path} of {architectures[1]}: their system "
@@ -149,11 +149,6 @@ def _check(sessions: Sequence[Session]) -> None:
 
 def _is_imported(session: Session) -> bool:
     return str(session.header.get("source", "gputop")) != "gputop"
-
-
-def _machine(header: Mapping[str, Any]) -> Mapping[str, Any]:
-    machine = header.get("machine")
-    return machine if isinstance(machine, Mapping) else {}
 
 
 def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[MergedPart]:
@@ -205,7 +200,7 @@ def _beside(known: Sequence[MergedPart], one: Session, pids: frozenset[int]) -> 
         not _gpus(part.session) & _gpus(one)
         and not part.pids & pids
         and by_wall(part.session.header, one.header) is not None
-        and _machine(part.session.header).get("host") == _machine(one.header).get("host")
+        and section(part.session.header, "machine").get("host") == section(one.header, "machine").get("host")
         for part in known
     )
 
@@ -331,8 +326,8 @@ def _header(parts: Sequence[MergedPart], start_ns: int) -> dict[str, Any]:
     header["private"] = all(one.get("private") for one in headers)
     header["redacted"] = all(one.get("redacted") for one in headers)
     header["tells"] = {
-        key: all(_told(one).get(key) for one in headers)
-        for key in {key for one in headers for key in _told(one)}
+        key: all(section(one, "tells").get(key) for one in headers)
+        for key in {key for one in headers for key in section(one, "tells")}
     }
     header["libraries"] = _libraries(headers)
     header["merged"] = {"parts": [_about(part, private=header["private"]) for part in parts]}
@@ -342,11 +337,6 @@ def _header(parts: Sequence[MergedPart], start_ns: int) -> dict[str, Any]:
         for row in part.session.header.get("totals") or ()
     ]
     return header | ({"totals": totals} if totals else {})
-
-
-def _told(header: Mapping[str, Any]) -> Mapping[str, Any]:
-    tells = header.get("tells")
-    return tells if isinstance(tells, Mapping) else {}
 
 
 def _libraries(headers: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -362,8 +352,8 @@ def _about(part: MergedPart, *, private: bool) -> dict[str, Any]:
     header = part.session.header
     return {
         "path": None if private else os.path.basename(part.session.path),
-        "host": _machine(header).get("host"),
-        "machine": {key: value for key, value in _machine(header).items() if key != "host"},
+        "host": section(header, "machine").get("host"),
+        "machine": {key: value for key, value in section(header, "machine").items() if key != "host"},
         "gputop": header.get("gputop"),
         "begin_ns": part.begin_ns,
         "end_ns": part.end_ns,

@@ -33,6 +33,7 @@ from gputop.serve.metrics.process_info import People
 from gputop.serve.triggers import ASKED, Trigger, Triggers
 from probes.ebpf.degradation import Reach
 from probes.ebpf.loader import ProbeError
+from probes.samples import section
 from probes.schema import Kind
 from probes.source import Item, Sample
 from replay.past.history import History
@@ -252,12 +253,11 @@ class Service:
     def _alarms_of(self, settings: Settings, header: Mapping[str, Any]) -> Alarms | None:
         if not settings.alerts:
             return None
-        machine = header.get("machine")
         return Alarms(
             settings.alerts,
             settings.told,
             self.daemon.totals,
-            host=str(machine.get("host") or "") if isinstance(machine, Mapping) else "",
+            host=str(section(header, "machine").get("host") or ""),
             reduced=lambda: int(self._budget.reach) if self._budget is not None else 0,
         )
 

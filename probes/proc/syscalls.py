@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.process.syscall_numbers import BLOCKING, OF_FILES, parsed
+from probes.samples import section
 
 UNKNOWN_SYSCALL: Final = 0xFFF0  # in one, or in none: who told of the stay off the CPU did not say
 
 
 def machine_of(header: Mapping[str, Any]) -> str:
     """A recording's, as ``uname -m``; recordings from before it was written came from x86-64."""
-    machine = header.get("machine")
-    return str(machine.get("architecture", "x86_64")) if isinstance(machine, Mapping) else "x86_64"
+    return str(section(header, "machine").get("architecture", "x86_64"))
 
 
 @cache

@@ -21,6 +21,7 @@ from gputop.analysis.evidence.columns import Ints, Mask, covered, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.proofs.proofs import COPY_BEFORE
 from gputop.engine.threads.occupancy import SEGMENT, match, split
+from probes.samples import section
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (docs/causes/C01.md)
@@ -248,8 +249,7 @@ class AttributionContext:
     @property
     def cpus(self) -> int:
         """Number of CPUs of the machine; 0 when it is not known."""
-        machine = self.evidence.header.get("machine")
-        return int(machine.get("cpus") or 0) if isinstance(machine, dict) else 0
+        return int(section(self.evidence.header, "machine").get("cpus") or 0)
 
     def helpers(self) -> Ints:
         """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
