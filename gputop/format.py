@@ -214,14 +214,14 @@ def fit(text: str, width: int, *, right: bool = False, ellipsis: str = "…") ->
     return padding + text if right else text + padding
 
 
-def sparkline(values: Sequence[int | None], width: int, *, top: float = 100, ascii_only: bool = False) -> str:
-    """The newest ``width`` values on the fixed scale 0 to ``top``, oldest left; a gap (``None``) is ``·``."""
+def sparkline(values: Sequence[int | None], width: int, *, ascii_only: bool = False) -> str:
+    """The newest ``width`` values on the fixed scale 0 to 100, oldest left; a gap (``None``) is ``·``."""
     glyphs, gap = (SPARKS_ASCII, "?") if ascii_only else (SPARKS, "·")
     newest = values[-width:] if width > 0 else ()
     last = len(glyphs) - 1
     text = "".join(
         # The lowest bar for zero: an idle GPU differs from one of which nothing is known.
-        gap if value is None else glyphs[max(1, min(last, math.ceil(value / top * last)))]
+        gap if value is None else glyphs[max(1, min(last, math.ceil(value / 100 * last)))]
         for value in newest
     )
     return text.rjust(max(width, 0))

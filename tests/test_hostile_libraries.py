@@ -60,11 +60,11 @@ def test_of_one_user_so_many_libraries_are_probed_and_others_are_not_hindered(tm
     attaches = Attaches()
     scanner = scanning(attaches, told)
     before = len(os.listdir("/proc/self/fd"))
-    scanner._attach(libraries_of(NOBODY, 50, tmp_path), NOBODY)
-    scanner._attach(libraries_of(0, 50, tmp_path), NOBODY)
+    scanner.attach(libraries_of(NOBODY, 50, tmp_path), NOBODY)
+    scanner.attach(libraries_of(0, 50, tmp_path), NOBODY)
     assert len(attaches.given) == MOST_OF_ONE_USER
-    scanner._attach(libraries_of(NOBODY - 1, 3, tmp_path), NOBODY - 1)
-    scanner._attach(libraries_of(1, 70, tmp_path), 0)
+    scanner.attach(libraries_of(NOBODY - 1, 3, tmp_path), NOBODY - 1)
+    scanner.attach(libraries_of(1, 70, tmp_path), 0)
     assert len(attaches.given) == MOST_OF_ONE_USER + 3 + 70
     (one,) = told
     assert one.kind == PROBLEM
@@ -77,7 +77,7 @@ def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("probes.observe.scanner._MOST_FILES", 10)
     attaches = Attaches()
     scanner = scanning(attaches)
-    scanner._attach(libraries_of(os.geteuid(), 30, tmp_path))
+    scanner.attach(libraries_of(os.geteuid(), 30, tmp_path))
     assert len(scanner._identities) <= 10
     scanner._pages.close()
 
@@ -136,10 +136,10 @@ def test_a_library_that_no_descriptor_is_left_for_is_not_taken_for_one_that_has_
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         with pytest.raises(OSError, match="Too many open files") as caught:
-            scanner._attach([moved])
+            scanner.attach([moved])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert caught.value.errno == errno.EMFILE
-    scanner._attach([moved])
+    scanner.attach([moved])
     assert len(attaches.given) == 1, "it is tried again"
     scanner._pages.close()

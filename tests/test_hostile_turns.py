@@ -76,8 +76,8 @@ def test_who_comes_last_waits_for_one_turn_of_each_other_user(
 ) -> None:
     flood = [one for user in range(1, USERS + 1) for one in mapped(tmp_path, user, FILES)]
     (victims,) = mapped(tmp_path, VICTIM, 1)
-    scanner._notice([*flood, victims])
-    scanner._work(60.0)
+    scanner.notice([*flood, victims])
+    scanner.work(60.0)
     found = paths(attaches)
     assert found.index(victims.path) <= USERS * AT_ONCE
     assert len(found) == USERS * FILES + 1, "and everybody comes"
@@ -96,8 +96,8 @@ def test_who_has_had_a_long_turn_waits_for_the_others(
         return reach(mapping)
 
     monkeypatch.setattr(libraries, "reach", slowly)
-    scanner._notice([*slow, *quick])
-    scanner._work(60.0)
+    scanner.notice([*slow, *quick])
+    scanner.work(60.0)
     found = paths(attaches)
     assert found.index(quick[-1].path) < found.index(slow[2 * AT_ONCE].path)
 
@@ -105,13 +105,13 @@ def test_who_has_had_a_long_turn_waits_for_the_others(
 def test_what_comes_while_a_flood_is_looked_at_is_heard_soon(
     scanner: Scanner, attaches: Attaches, tmp_path: Path
 ) -> None:
-    scanner._notice([one for user in range(1, 4) for one in mapped(tmp_path, user, FILES)])
-    scanner._work(0.0)
+    scanner.notice([one for user in range(1, 4) for one in mapped(tmp_path, user, FILES)])
+    scanner.work(0.0)
     assert len(paths(attaches)) <= AT_ONCE, "a slice of work"
     (victims,) = mapped(tmp_path, VICTIM, 1)
-    scanner._notice([victims])
+    scanner.notice([victims])
     while victims.path not in paths(attaches):
-        scanner._work(0.0)
+        scanner.work(0.0)
     assert len(paths(attaches)) <= 4 * AT_ONCE + 1
 
 
@@ -124,13 +124,13 @@ def test_of_a_user_with_too_many_nothing_more_is_even_opened(
     reach = libraries.reach
     monkeypatch.setattr(libraries, "reach", lambda one: (reached.append(one.path), reach(one))[1])
     many = mapped(tmp_path, 1, 3 * MOST_OF_ONE_USER)
-    scanner._notice(many)
-    scanner._work(60.0)
+    scanner.notice(many)
+    scanner.work(60.0)
     assert len(attaches.given) == MOST_OF_ONE_USER
     assert len(reached) == MOST_OF_ONE_USER
     (victims,) = mapped(tmp_path, VICTIM, 1)
-    scanner._notice([victims])
-    scanner._work(60.0)
+    scanner.notice([victims])
+    scanner.work(60.0)
     assert victims.path in paths(attaches)
     assert [sample.kind for sample in told] == [PROBLEM]
 
@@ -139,16 +139,16 @@ def test_what_could_not_be_read_in_time_is_tried_again(
     scanner: Scanner, attaches: Attaches, tmp_path: Path
 ) -> None:
     (late,) = mapped(tmp_path, 1, 1)
-    scanner._notice([late])
+    scanner.notice([late])
     attaches.put_off.add(late.file)
-    scanner._work(60.0)
+    scanner.work(60.0)
     assert paths(attaches) == [late.path]
-    scanner._notice([late])
-    scanner._work(60.0)
+    scanner.notice([late])
+    scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2, "and counts once"
     assert scanner._quota._taken[1] == 1
-    scanner._notice([late])
-    scanner._work(60.0)
+    scanner.notice([late])
+    scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2
 
 
@@ -268,15 +268,15 @@ def test_libraries_that_came_and_went_take_nothing(
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
     kept = mapped(tmp_path, 1, 2)
-    scanner._notice(kept)
-    scanner._work(60.0)
+    scanner.notice(kept)
+    scanner.work(60.0)
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3 * MOST_OF_ONE_USER):
         folder = tmp_path / str(number)
         folder.mkdir()
         (one,) = mapped(folder, 1, 1, content=number.to_bytes(2, "little") * 4096)
-        scanner._notice([one])
-        scanner._work(60.0)
+        scanner.notice([one])
+        scanner.work(60.0)
         assert one.file in holds.held, "there is room for each"
         alive[:] = [one, *kept]
         if left == "removed":
@@ -303,8 +303,8 @@ def test_a_few_libraries_stay_probed_for_the_next_program(
     for number in range(3 * FEW):
         (folder := tmp_path / str(number)).mkdir()
         last = mapped(folder, 1, 1, content=number.to_bytes(2, "little") * 4096)
-        scanner._notice(last)
-        scanner._work(60.0)
+        scanner.notice(last)
+        scanner.work(60.0)
         scanner.sweep()
         assert len(holds.held) <= FEW + 1
     assert last[0].file in holds.held
@@ -328,8 +328,8 @@ def test_one_file_in_container_after_container_counts_once(
     for number in range(3 * MOST_OF_ONE_USER):
         (folder := tmp_path / str(number)).mkdir()
         alive[:] = mapped(folder, 1, 1)
-        scanner._notice(alive)
-        scanner._work(60.0)
+        scanner.notice(alive)
+        scanner.work(60.0)
         assert alive[0].file in scanner._identities, "there is room for each"
         scanner.sweep()
     assert len(scanner._aliases) <= FEW + 1

@@ -47,19 +47,19 @@ def _gpu(row: dict[str, Any]) -> GpuCheck:
     return GpuCheck(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
 
 
-def read_nvml(library: Path | None = None, patience_s: float = _PATIENCE_S) -> Nvml:
+def read_nvml(library: Path | None = None) -> Nvml:
     """Asks NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
     sampler = nvml.NvmlSampler(_ROUND_S, library)
     try:
-        sampler.wait_opened(patience_s)
+        sampler.wait_opened(_PATIENCE_S)
     except nvml.NvmlError as error:
         return Nvml(mapped_library("libnvidia-ml.so"), "", (), str(error))
-    sampler.wait_complete(patience_s)
+    sampler.wait_complete(_PATIENCE_S)
     sample = sampler.latest()
     sampler.close()
     path = mapped_library("libnvidia-ml.so")
     if not sampler.answered:
-        return Nvml(path, sampler.driver, (), f"NVML did not answer within {patience_s:g} s")
+        return Nvml(path, sampler.driver, (), f"NVML did not answer within {_PATIENCE_S:g} s")
     return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
 
 

@@ -38,8 +38,8 @@ class Kernel:
 class Cuda:
     """The runtime library by its soname, as programs that are linked to it find it."""
 
-    def __init__(self, library: str = "libcudart.so.12") -> None:
-        self._runtime = ctypes.CDLL(library)
+    def __init__(self) -> None:
+        self._runtime = ctypes.CDLL("libcudart.so.12")
         launch = self._runtime.cudaLaunchKernel
         launch.argtypes = [
             ctypes.c_void_p,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gputop.process.isolation import isolated
 
-KIB = 1 << 10
 MIB = 1 << 20
 Steps = Iterator[int]
 

@@ -25,7 +25,6 @@ SCHEMA: Final = "gputop.frame/1"
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
 UNPLACED = Line("", 0, "stack not known")
 LAUNCHES_BELOW = frozenset(row.name for row in api.TABLE if row.shape and row.layer == api.DRIVER)
-HISTOGRAM_BUCKETS = 40  # histogram[i] counts calls of 2**i <= ns < 2**(i+1)
 
 
 def stacks_recorded(header: Mapping[str, Any]) -> str:
@@ -61,7 +60,7 @@ class CallTotals:
 class CallRow(CallTotals):
     """The calls that ended in the window, and those that have not returned."""
 
-    histogram: tuple[int, ...]
+    histogram: tuple[int, ...]  # [i] counts calls of 2**i <= ns < 2**(i+1)
     in_progress: int = 0  # calls that have not returned at the mark
     in_progress_ns: int = 0  # age of the oldest of them
 

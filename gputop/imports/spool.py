@@ -122,9 +122,9 @@ class Spool:
             order = np.lexsort((-part[then], keys)) if then else np.argsort(keys, kind="stable")
             yield part[order]
 
-    def sorted(self, key: Key, then: str = "") -> Iterator[Rows]:
+    def sorted(self, key: Key) -> Iterator[Rows]:
         """All rows by key, in parts; see ``parts``."""
-        return self.parts(key, self.splitters(key), then)
+        return self.parts(key, self.splitters(key))
 
     def _divided(self, key: Key, splitters: Ints) -> Iterator[Rows]:
         empty = np.zeros(0, self.dtype)

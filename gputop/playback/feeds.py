@@ -68,7 +68,6 @@ class LiveFeed:
         self,
         source: Source,
         log: CommandLog | None = None,
-        window_ns: int = WINDOW_NS,
         *,
         recorder: Recorder | None = None,
         outcome: Callable[[], str] | None = None,
@@ -78,13 +77,12 @@ class LiveFeed:
         Args:
             source: What is observed.
             log: The output of the started command.
-            window_ns: What rates refer to.
             recorder: Records on request, and holds the history; one of its own without it.
             outcome: How the started command has ended, "" while it runs.
         """
         self._source = source
         self._log, self._outcome = log, outcome
-        self._engine = Engine(source.header, window_ns)
+        self._engine = Engine(source.header, WINDOW_NS)
         self._frame: Frame | None = None
         self._failure: str | None = None
         self._landmarks = Landmarks()

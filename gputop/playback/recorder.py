@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from gputop.engine.tally import FileSums
 from gputop.format import format_bytes
@@ -29,7 +28,6 @@ class Recorder:
         *,
         owner: tuple[int, int] | None = None,
         private: bool = False,
-        now: Callable[[], float] = time.time,
     ) -> None:
         """Start with the recording that was asked for on the command line, if any.
 
@@ -38,11 +36,10 @@ class Recorder:
             writer: A new session file that gets the same from the first item on.
             owner: User and group id behind sudo, for files to come.
             private: Whether files disguise processes that are not watched.
-            now: Seconds since the epoch, for names of files.
         """
         self.history = history
         self.failure: str | None = None
-        self._owner, self._private, self._now = owner, private, now
+        self._owner, self._private = owner, private
         self._writer = writer
         self._started = time.monotonic()
         self._notice = ""
@@ -95,7 +92,7 @@ class Recorder:
 
     def default_path(self) -> str:
         """A name that says when."""
-        return time.strftime("gputop-%Y%m%d-%H%M%S.msgpack", time.localtime(self._now()))
+        return time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
 
     def state(self) -> RecordingState | None:
         """The file that is being written."""

@@ -47,18 +47,18 @@ class Pmu:
     return_bit: int
 
 
-def read_pmu(folder: Path = PMU) -> Pmu:
+def read_pmu() -> Pmu:
     """Reads the type of the event source and the bit that asks for a return probe.
 
     Raises:
         OSError: The kernel was built without perf's uprobes, or /sys is masked.
         ValueError: It describes them in a way unknown to us.
     """
-    number = int((folder / "type").read_text())
-    place = (folder / "format" / "retprobe").read_text().strip()
+    number = int((PMU / "type").read_text())
+    place = (PMU / "format" / "retprobe").read_text().strip()
     register, _, bit = place.partition(":")
     if register != "config":
-        raise ValueError(f"{folder}/format/retprobe says {place}")
+        raise ValueError(f"{PMU}/format/retprobe says {place}")
     return Pmu(number, 1 << int(bit))
 
 

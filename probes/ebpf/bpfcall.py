@@ -245,14 +245,13 @@ class BatchReader:
         map_fd: The map.
         key_bytes: Size of a key.
         value: numpy type of one value, its size being the map's value size.
-        capacity: Elements per system call; grows when a bucket does not fit.
     """
 
-    def __init__(self, map_fd: int, key_bytes: int, value: np.dtype[np.void], capacity: int = 512) -> None:
+    def __init__(self, map_fd: int, key_bytes: int, value: np.dtype[np.void]) -> None:
         self._fd = map_fd
         self._key_bytes = key_bytes
         self._value = value
-        self._allocate(capacity)
+        self._allocate(512)  # elements of a system call; more when a bucket does not fit
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity

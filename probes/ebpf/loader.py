@@ -111,9 +111,9 @@ def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     return wanted != "perf" if wanted else bpfcall.has_uprobe_multi()
 
 
-def uses_sessions(environment: Mapping[str, str] = os.environ) -> bool:
+def uses_sessions() -> bool:
     """Whether one program is at entry and return of calls (Linux 6.13 and later), with multi-uprobe links."""
-    return environment.get(ATTACH_VARIABLE) != "pairs" and bool(
+    return os.environ.get(ATTACH_VARIABLE) != "pairs" and bool(
         bpfcall.has_uprobe_multi(bpfcall.UPROBE_SESSION)
     )
 

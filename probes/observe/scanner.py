@@ -125,11 +125,11 @@ class Scanner:
             self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
         first = sorted(installed, key=lambda target: libraries.calling_order(target.layer))
         self._pinned = {target.identity for target in first}
-        self._attach(first)
+        self.attach(first)
         if command is not None and (target := libraries.program(command)) is not None:
             self._look_into(target, 0)
         self._scan(libraries.all_pids())
-        self._work(_BEGIN_S)
+        self.work(_BEGIN_S)
 
     def _listen(self, cpus: int) -> MmapEvents:
         events = MmapEvents(cpus, self._lines)
@@ -154,7 +154,7 @@ class Scanner:
 
     def _turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
-        self._work(_SLICE_S)
+        self.work(_SLICE_S)
         if (now := time.monotonic()) >= self._sweep_at:
             began_s = time.thread_time()
             self.sweep()
@@ -167,7 +167,7 @@ class Scanner:
             return
         found, lost = self._events.wait(0.0 if self._turns else PAUSE_S if late else _WAIT_S)
         if found:
-            self._notice(found)
+            self.notice(found)
         self._behind |= lost
         if self._behind and time.monotonic() >= self._next_scan:
             self._behind, self._next_scan = False, time.monotonic() + POLL_S
@@ -184,7 +184,8 @@ class Scanner:
 
     # -- by the kernel's records ------------------------------------------------------------
 
-    def _notice(self, found: list[Mapped]) -> None:
+    def notice(self, found: list[Mapped]) -> None:
+        """Has processes looked at for files that they have mapped."""
         of: dict[int, list[Mapped]] = {}
         other = []
         for mapping in found:
@@ -212,7 +213,7 @@ class Scanner:
 
     # -- whose turn it is -------------------------------------------------------------------
 
-    def _work(self, seconds: float) -> None:
+    def work(self, seconds: float) -> None:
         """Does what waits, for so long; who has had least goes first."""
         until = time.monotonic() + seconds
         while (taken := self._turns.take()) is not None:
@@ -228,7 +229,7 @@ class Scanner:
 
     def _serve(self, user: int, work: _Work) -> None:
         if self._quota.admits(user):
-            self._attach(self._reached(work.found), user)
+            self.attach(self._reached(work.found), user)
         if self._lines is not None:
             self._lines.notice(work.found)
         if work.drives or work.pid in self._watched():
@@ -309,12 +310,12 @@ class Scanner:
             self._programs.clear()
         self._programs[target.identity] = runtime
         if runtime is Runtime.VISIBLE:
-            self._attach([target], user)
+            self.attach([target], user)
         return runtime
 
     # -- both -------------------------------------------------------------------------------
 
-    def _attach(self, targets: Iterable[Target], user: int = 0) -> None:
+    def attach(self, targets: Iterable[Target], user: int = 0) -> None:
         """Attaches to files that a program of a user has mapped, or that are installed."""
         known = len(self._attachments.refusals)
         now = time.monotonic_ns()

@@ -81,23 +81,20 @@ class Limits:
     file_bytes: int = 0
 
 
-def confine(
-    limits: Limits, allowed: Iterable[str], *, refused: Refused = Refused.FAILS, nobody: bool = True
-) -> None:
+def confine(limits: Limits, allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> None:
     """Takes everything from this process that it does not need: all of the below but the namespaces.
 
     Args:
         limits: What it may use.
         allowed: The system calls that it may make, by name.
         refused: What becomes of any other one.
-        nobody: Whether root becomes nobody. Who is not root stays who he is.
 
     Raises:
         OSError: A part of it failed; the process must not go on.
     """
     limit(limits)
     drop_capabilities_for_good()
-    if nobody and os.geteuid() == 0:
+    if os.geteuid() == 0:
         become_nobody()
     drop_capabilities()
     forbid_new_rights()

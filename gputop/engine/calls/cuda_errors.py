@@ -25,7 +25,6 @@ _NCCL = {
     5: ("ncclInvalidUsage", "invalid usage"),
     6: ("ncclRemoteError", "remote process exited or there was a network error"),
 }
-NCCL_IN_PROGRESS = 7  # a communicator that does not block: no error
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,9 +197,9 @@ def _contents(path: Path) -> mmap.mmap:
     return room
 
 
-def read_offsets(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> Mapping[str, int]:
+def read_offsets(path: Path = VMLINUX) -> Mapping[str, int]:
     """The offsets of ``read_layout``. Raises BtfError as that does."""
-    return read_layout(path, wanted).offsets
+    return read_layout(path).offsets
 
 
 def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, int]:

@@ -90,13 +90,12 @@ def import_bcc() -> ModuleType:
     )
 
 
-def compile_text(text: bytes, shim: str, flags: tuple[str, ...] = FLAGS) -> dict[str, Any]:
+def compile_text(text: bytes, shim: str) -> dict[str, Any]:
     """What a text becomes, in the form that ``probes/ebpf/build/compiled.py`` reads.
 
     Args:
         text: The complete program text.
         shim: Folder that stands for the kernel's headers.
-        flags: For clang.
 
     Raises:
         NoBccError: As ``import_bcc``.
@@ -104,7 +103,7 @@ def compile_text(text: bytes, shim: str, flags: tuple[str, ...] = FLAGS) -> dict
     """
     bcc = import_bcc()
     os.environ["BCC_KERNEL_SOURCE"] = shim
-    module = bcc.BPF(text=text, cflags=list(flags)).module
+    module = bcc.BPF(text=text, cflags=list(FLAGS)).module
     lib = sys.modules["bcc.libbcc"].lib
     lib.bpf_num_tables.argtypes = [ctypes.c_void_p]
     lib.bpf_num_tables.restype = ctypes.c_size_t
