@@ -27,6 +27,7 @@ from replay.reader import SessionReader
 from tests.cli_support import assert_one_sentence, on_terminal, write_recording
 from tests.gputop_command import GPUTOP
 from tests.inside import run
+from tests.waiting import wait_until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
@@ -227,7 +228,8 @@ def break_replayed_explanation(reader: SessionReader, monkeypatch: pytest.Monkey
     explainer = ReplayExplainer(reader)
     explainer.start()
     explainer.show(0, exact=True)
-    explainer._thread.join()
+    wait_until(lambda: explainer.failure, "the explanation to fail")
+    explainer.close()
     assert "here" in explainer.failure
 
 
