@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -33,6 +34,10 @@ _RUNTIME = "libcudart.so.12"
 _CALLS = ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaStreamCreateWithFlags")
 
 
+class _EndedError(Exception):
+    """A neighbour of gputop's has ended by itself: it is left out of that round."""
+
+
 def rows(folder: Path) -> list[Row]:
     """The screen's CPU time and memory, each with its bound, then those of its neighbours."""
     out = folder / "watched"
@@ -44,11 +49,12 @@ def rows(folder: Path) -> list[Row]:
             found: dict[str, list[tuple[float, float]]] = {}
             for _ in range(ROUNDS):
                 for name, command in _commands(program.pid).items():
-                    found.setdefault(name, []).append(_watched(folder, command, environment))
+                    with suppress(_EndedError):
+                        found.setdefault(name, []).append(_watched(folder, command, environment))
         finally:
             program.kill()
     most = CPU_BOUND * turn_s() / USUAL_TURN_S
-    return [row for name, lives in found.items() for row in _rows(name, lives, most)]
+    return [row for name, lives in found.items() if lives for row in _rows(name, lives, most)]
 
 
 def _commands(pid: int) -> Mapping[str, list[str]]:
@@ -77,7 +83,10 @@ def _watched(folder: Path, command: list[str], environment: Mapping[str, str]) -
     with Terminal(folder) as terminal:
         terminal.keys("clear; exec " + shlex.join(words) if not ours else shlex.join(words), "Enter")
         time.sleep(_WARM_UP_S)
-        pid = terminal.child() if ours else terminal.shell()
+        try:
+            pid = terminal.child() if ours else terminal.shell()
+        except subprocess.CalledProcessError as error:  # the terminal has ended with it
+            raise _EndedError from error
         before, began = gputop_ticks(pid), time.monotonic()
         time.sleep(_WATCH_S)
         ticks = gputop_ticks(pid) - before
