@@ -48,9 +48,12 @@ def by_key(
 
 
 def merged(one: Iterable[Value], later: Iterable[Value], key: Callable[[Value], Hashable]) -> list[Value]:
-    """The same of rows that know their key."""
-    earlier, others = ({key(row): row for row in rows} for rows in (one, later))
-    return list(by_key(earlier, others, added_up).values())
+    """The same of rows that know their key; several of one side may have the same."""
+    known: dict[Hashable, Value] = {}
+    for row in (*one, *later):
+        place = key(row)
+        known[place] = added_up(known[place], row) if place in known else row
+    return list(known.values())
 
 
 def counted(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
