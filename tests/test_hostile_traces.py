@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
+import gputop
+from gputop.analysis.chains import chain
 from gputop.commands import cli
+from gputop.errors import SessionDamagedError
 from gputop.imports.detect import read_trace
 from gputop.imports.gathered import ImportFileError
 from gputop.imports.joining import join
 from gputop.imports.recorded import write_trace
 from probes.activities import MOST_GPUS, activity_rows, unknown_rows
+from tests.each_recording import RECORDINGS
 from tests.waiting import until_good
 
 OPERATORS, CALLS = 60_000, 2_000
@@ -87,6 +91,25 @@ def test_a_session_whose_activities_name_no_gpu_is_damaged() -> None:
     data = {name: rows[name].tolist() for name in rows.dtype.names or ()}
     with pytest.raises(ValueError, match="names GPU"):
         activity_rows({**data, "texts": ["kernel"], "name": [0], "detail": [0], "what": [0]})
+
+
+def test_calls_of_one_thread_for_very_many_gpus_are_refused(tmp_path: Path) -> None:
+    """Each call cut the gap of every GPU: 55 KB took 4.6 GB."""
+    (trace := tmp_path / "gpus.json").write_text(
+        json.dumps({"traceEvents": kernels([*range(MOST_GPUS)] * 6)})
+    )
+    write_trace(read_trace(str(trace)), str(path := tmp_path / "gpus.msgpack"))
+    with pytest.raises(SessionDamagedError, match="gaps of 1024 GPUs are cut"):
+        gputop.explain(str(path))
+
+
+def test_gaps_of_many_gpus_are_explained_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (trace := tmp_path / "gpus.json").write_text(json.dumps({"traceEvents": kernels([*range(40)] * 3)}))
+    write_trace(read_trace(str(trace)), str(path := tmp_path / "gpus.msgpack"))
+    paths = [str(path), str(RECORDINGS[0])]
+    whole = [gputop.to_json(gputop.explain(one)) for one in paths]
+    monkeypatch.setattr(chain, "BLOCK", 500)
+    assert [gputop.to_json(gputop.explain(one)) for one in paths] == whole
 
 
 def kernels(numbers: Iterable[int]) -> list[dict[str, object]]:

@@ -30,6 +30,8 @@ _ALONE: Final = re.compile(
 _WORKERS: Final = re.compile(r"_MultiProcessingDataLoaderIter")
 SCALARS: Final = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)\b")
 READS: Final = re.compile(r"^aten::(nonzero|masked_select|unique\w*|_unique2|repeat_interleave|bincount)\b")
+MOST_GPUS_OF_A_THREAD: Final = 16  # an HGX has 8, a DGX-2 16
+FEW_CUTS: Final = 1 << 22  # a GB of them
 _INSIDE = 0.5  # of a piece within an interval, for it to belong there
 
 
@@ -196,7 +198,11 @@ def walk(evidence: Evidence, gaps: Gaps, polls: Polls | None = None) -> tuple[Se
 
 
 def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Ints]:
-    """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them."""
+    """(gap, begin, end, call): the gaps cut at the calls that their thread makes in them.
+
+    Raises:
+        ValueError: They are too many: one thread's calls for very many GPUs cut the gaps of each.
+    """
     calls = evidence.calls
     first, last = np.zeros(len(gaps), np.int64), np.zeros(len(gaps), np.int64)
     for thread in np.unique(gaps.thread).tolist():
@@ -205,6 +211,12 @@ def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Int
         ends = np.maximum.accumulate(calls["end"][low:high])
         first[mine] = low + np.searchsorted(ends, gaps.begin[mine], side="right")
         last[mine] = low + np.searchsorted(calls["begin"][low:high], gaps.end[mine], side="left")
+    cuts = int(np.maximum(last - first, 0).sum())
+    if cuts > FEW_CUTS + MOST_GPUS_OF_A_THREAD * len(calls):
+        raise ValueError(
+            f"gaps of {len(np.unique(gaps.device))} GPUs are cut {cuts} times by {len(calls)} calls, where a "
+            f"thread uses {MOST_GPUS_OF_A_THREAD} GPUs at most"
+        )
     owner, row = expand(first, last)
     begin = np.maximum(calls["begin"][row], gaps.begin[owner])
     end = np.minimum(calls["end"][row], gaps.end[owner])

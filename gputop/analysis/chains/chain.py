@@ -33,6 +33,7 @@ class State(IntEnum):
 
 
 _NONE = -1
+BLOCK = 1 << 17  # pieces at a time: a walk takes some 500 bytes for each, what it finds 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +141,21 @@ class Walk:
         self._found: list[tuple[Ints, ...]] = []
         self._link_parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         self._link_count = 0
-        empty = np.full(len(gap), _NONE, np.int64)
-        front = _Front(gap, thread, begin, end, empty, call, np.full((len(gap), DEPTH), _NONE, np.int64))
+        for row in range(0, len(gap), BLOCK):
+            rows = slice(row, row + BLOCK)
+            self._explain(gap[rows], thread[rows], begin[rows], end[rows], call[rows])
+        self.segments = self._segments()
+        parts = zip(*self._link_parts, strict=True) if self._link_parts else [[np.zeros(0, np.int64)]] * 4
+        self.links = Links(*(np.concatenate(list(part)) for part in parts))
+
+    def _explain(self, gap: Ints, thread: Ints, begin: Ints, end: Ints, call: Ints) -> None:
+        none = np.full(len(gap), _NONE, np.int64)
+        front = _Front(gap, thread, begin, end, none, call, np.full((len(gap), DEPTH), _NONE, np.int64))
         for depth in range(DEPTH):
             if not len(front.gap):
                 break
             front = self._descend(front, depth)
         self._segment(front, np.arange(len(front.gap)), State.LOOP, DEPTH)
-        self.segments = self._segments()
-        parts = zip(*self._link_parts, strict=True) if self._link_parts else [[empty[:0]]] * 4
-        self.links = Links(*(np.concatenate(list(part)) for part in parts))
 
     # -- one level ----------------------------------------------------------------------------------
 
