@@ -6,6 +6,7 @@ thread. So a kernel gets the begin of that one, by which explanations find it, w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,10 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from probes import api
-from probes.activities import COPY, FILL, GRAPH, KERNEL, TABLE, Table, activity_samples, unknown_rows
+from probes.activities import (
+    COPY,
+    FILL,
+    GRAPH,
+    KERNEL,
+    MOST_GPUS,
+    TABLE,
+    Table,
+    activity_samples,
+    unknown_rows,
+)
 from probes.api_semantics import Role
 from probes.arrays import distinct
 from probes.inside.messages import CLOCK, HEADER, RECORD, ROW, VERSION, InsideState, Message, What
+from probes.inside.text_numbers import HandedTexts, TextNumbers
 from probes.proc.procfs import thread_numbers
 from probes.samples import listed_gpus
 from probes.schema import CallFlag, ExitFlag, Kind, Records
@@ -54,8 +66,12 @@ _CAPTURES: Final = np.array(
 _TAKEN: Final = "another CUPTI client, such as torch.profiler, has taken its records"
 _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
 _MOMENTS: Final = 4_096
-_MOST_TEXTS: Final = 1 << 16
-_MOST_LETTERS: Final = 8 << 20  # of a process's texts
+_MOST_ROWS: Final = 200_000  # of all programs, from one mark to the next
+_MOST_THREADS: Final = 1 << 16  # of a process, whose numbers are remembered
+_MOST_STATES: Final = 64  # that a process may tell in its life
+_LONGEST_SENTENCE: Final = 300
+_MOST_ERROR_NS: Final = 1_000_000_000_000
+_TOO_MANY_STATES: Final = f"it has started or ended them {_MOST_STATES} times"
 _MOST_LOST: Final = 1 << 40  # what a program says may be anything
 _MOST_DEVICES: Final = 64
 _LATEST_NS: Final = 1_000_000_000  # after now: a program's times may be anything, too
@@ -71,10 +87,8 @@ class _Process:
     """What is known of a process, by its number here."""
 
     inside_pid: int
-    texts: dict[int, str] = field(default_factory=dict)
-    letters: int = 0
     rows: list[Rows] = field(default_factory=list)  # as they came
-    moments: list[Rows] = field(default_factory=list)
+    moments: deque[Rows] = field(default_factory=lambda: deque(maxlen=_MOMENTS))
     given: Rows = field(default_factory=lambda: np.zeros(0, ROW))  # calls of CUPTI that are not joined yet
     givers: Rows = field(default_factory=lambda: np.zeros(0, _GIVERS))
     work: Table = field(default_factory=lambda: np.zeros(0, TABLE))  # whose call is not known yet
@@ -91,6 +105,7 @@ class _Process:
     whole_ns: int = 0  # the same at the mark before
     heard_ns: int = 0  # the newest call that CUPTI told
     state: int = 0
+    states: int = 0  # that were told, and programs that were under this number before
     error_ns: int = 0
     told_error_ns: int = -1
 
@@ -105,8 +120,9 @@ class Inside:
     def __init__(self, tell: Callable[[Sample], object]) -> None:
         self._tell = tell
         self._processes: dict[int, _Process] = {}
-        self._texts: list[str] = [""]
-        self._numbers: dict[str, int] = {"": 0}
+        self._texts = TextNumbers({*_WHAT.values(), *_COPY_NAMES.values(), "Memcpy", "Memset"})
+        self._handed = HandedTexts()
+        self._rows_since_mark = 0
         self._gpus: dict[str, int] = {}
         self._calls: dict[int, list[Rows]] = {}  # outermost ones that probes saw, of dtype _CALLS, by process
         self._ended: set[int] = set()
@@ -136,25 +152,22 @@ class Inside:
         elif message == Message.CLOCK and len(data) >= CLOCK.itemsize:
             process.moments.append(np.frombuffer(data, CLOCK, 1))
         elif message == Message.TEXT:
-            process.letters += len(data)
-            if len(process.texts) < _MOST_TEXTS and process.letters < _MOST_LETTERS:
-                process.texts[int(header["number"])] = data[:count].decode(errors="replace")
+            self._handed.take(pid, int(header["number"]), data[:count])
         elif message == Message.DEVICE and int(header["number"]) < _MOST_DEVICES:
             process.uuids[int(header["number"])] = data[:count].decode(errors="replace")
         elif message == Message.STATE:
-            self._state(
-                pid, process, int(header["number"]), data[:count].decode(errors="replace"), int(told["time"])
-            )
+            sentence = data[: min(count, _LONGEST_SENTENCE)].decode(errors="replace")
+            self._hear_state(pid, process, int(header["number"]), sentence, int(told["time"]))
 
     def _process(self, pid: int, header: Any, now: int) -> _Process:
         known = self._processes.get(pid)
         inside = int(header["pid"])
         if known is None or known.inside_pid != inside:
-            known = self._processes[pid] = _Process(inside, until_ns=now, whole_ns=now)
-            parent = int(header["parent"])
-            if parent:
-                of = next((one for one in self._processes.values() if one.inside_pid == parent), None)
-                known.texts = dict(of.texts) if of is not None else {}
+            states = known.states + 1 if known is not None else 0
+            parent = int(header["parent"]) if states < _MOST_STATES else 0
+            of = next((key for key, one in self._processes.items() if parent == one.inside_pid), None)
+            self._handed.inherit(pid, of if parent else None)
+            known = self._processes[pid] = _Process(inside, until_ns=now, whole_ns=now, states=states)
         return known
 
     def _follow(self, process: _Process, before: int) -> None:
@@ -166,6 +179,10 @@ class Inside:
 
     def _rows(self, process: _Process, header: Any, rows: Rows, now: int) -> None:
         process.told += len(rows)
+        room = max(_MOST_ROWS - self._rows_since_mark, 0)
+        process.lost += max(len(rows) - room, 0)
+        rows = rows[:room]
+        self._rows_since_mark += len(rows)
         if (dropped := int(header["dropped"])) > process.dropped_before:
             process.dropped = min(process.dropped + dropped - process.dropped_before, _MOST_LOST)
             process.dropped_before = dropped
@@ -173,6 +190,14 @@ class Inside:
             process.rows.append(rows)
         if 0 < int(header["flushed"]) <= now:
             process.until_ns = int(header["flushed"])
+
+    def _hear_state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
+        """Each is told in samples that stay, so a program that tells them without end is told of no more."""
+        process.states += 1
+        if process.states < _MOST_STATES:
+            self._state(pid, process, state, sentence, now)
+        elif process.states == _MOST_STATES:
+            self._state(pid, process, InsideState.TAKEN, _TOO_MANY_STATES, now)
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
         if process.state == InsideState.TAKEN and state in (InsideState.TAKEN, InsideState.ENDED):
@@ -184,7 +209,7 @@ class Inside:
             self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
             process.heard_ns = now
         elif state == InsideState.ENDED:
-            error = max((int(one["error"].max()) for one in process.moments), default=process.error_ns)
+            error = max((_error_of(one) for one in process.moments), default=process.error_ns)
             whole = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
             self._tell(Sample(PROCESS, now, {"pid": pid, **whole}))
         elif state in (InsideState.REFUSED, InsideState.TAKEN):
@@ -253,7 +278,7 @@ class Inside:
             self._notice_silence(pid, process, mark_ns, last=last or ended)
             if len(rows):
                 count += len(rows)
-                yield from activity_samples(rows, self._texts, mark_ns)
+                yield from activity_samples(rows, self._texts.texts, mark_ns)
             if process.moments and process.error_ns > process.told_error_ns:
                 process.told_error_ns = process.error_ns
                 yield Sample(PROCESS, mark_ns, {"pid": pid, "inside_error_ns": process.error_ns})
@@ -264,11 +289,14 @@ class Inside:
                 if process.state == InsideState.ON:  # it ended without handing over what it had
                     missing, since = missing + 1, min(since, process.until_ns)
                 del self._processes[pid]
+                self._handed.drop(pid)
                 self._calls.pop(pid, None)
             lost += missing
             process.lost = process.dropped = 0
             process.whole_ns = process.until_ns
         self._ended.clear()
+        self._rows_since_mark = 0
+        self._texts.forget(process.work for process in self._processes.values())
         for pid, kept in self._calls.items():
             self._calls[pid] = [one[one["end"] > mark_ns - _CALLS_KEPT_NS] for one in kept]
         self._since_mark = [count + lost, since] if count or lost else []
@@ -291,7 +319,7 @@ class Inside:
 
     def _joined(self, pid: int, process: _Process, now: int, *, last: bool) -> Table:
         """Rows of activities that can be told, and keeps the others."""
-        rows = np.concatenate([np.zeros(0, ROW), *process.rows])
+        rows = self._possible(process, np.concatenate([np.zeros(0, ROW), *process.rows]), now)
         process.rows.clear()
         if not len(rows) and not len(process.work):
             return process.work
@@ -308,7 +336,7 @@ class Inside:
         work = np.concatenate([process.work, work])
         self._find_givers(pid, process)
         self._drop_old(process, now)
-        on_gpu = np.isin(work["what"], [self._text(_WHAT[one]) for one in _ON_GPU])
+        on_gpu = np.isin(work["what"], [self._texts.number(_WHAT[one]) for one in _ON_GPU])
         if len(process.givers):
             place = np.searchsorted(process.givers["correlation"], process.correlation)
             giver = process.givers[np.minimum(place, len(process.givers) - 1)]
@@ -319,6 +347,19 @@ class Inside:
         process.work, process.correlation = work[~ready], process.correlation[~ready]
         chosen: Table = work[ready]
         return chosen
+
+    def _possible(self, process: _Process, rows: Rows, now: int) -> Rows:
+        """Rows that can be true; the others are counted as lost. They would be waited for without end."""
+        latest, what = now + _LATEST_NS, rows["what"]
+        on_cupti = what <= What.OVERHEAD
+        begin, end = (
+            np.where(on_cupti, self._monotonic(process, rows[name]), rows[name].astype(np.int64))
+            for name in ("begin", "end")
+        )
+        device = np.where(np.isin(what, _ON_GPU), rows["device"], 0)
+        possible = (begin > 0) & (begin <= latest) & (end <= latest) & (device < MOST_GPUS)
+        process.lost = min(process.lost + int(np.count_nonzero(~possible)), _MOST_LOST)
+        return rows[possible]
 
     def _find_givers(self, pid: int, process: _Process) -> None:
         """Joins calls of CUPTI with those that probes saw: the outermost one of the thread around each."""
@@ -331,10 +372,8 @@ class Inside:
         at = self._monotonic(process, process.given["begin"])
         tids = self._threads(pid, process, process.given["thread"])
         found = np.full(len(at), -1, np.int64)
-        for tid in np.unique(tids).tolist():
+        for tid in np.intersect1d(tids, calls["tid"]).tolist():
             low, high = np.searchsorted(calls["tid"], [tid, tid + 1])
-            if low == high:
-                continue
             mine = np.flatnonzero(tids == tid)
             place = low + np.searchsorted(calls["begin"][low:high], at[mine] + _SLACK_NS, side="right") - 1
             held = np.maximum(place, low)
@@ -364,9 +403,9 @@ class Inside:
         if not process.moments:
             return at.astype(np.int64)
         moments = np.concatenate(process.moments)[-_MOMENTS:]
-        process.moments = [moments]
+        process.moments = deque([moments], maxlen=_MOMENTS)
         moments = moments[np.argsort(moments["cupti"], kind="stable")]
-        process.error_ns = max(process.error_ns, int(moments["error"].max()))
+        process.error_ns = max(process.error_ns, _error_of(moments))
         shift = moments["cupti"].astype(np.int64) - moments["monotonic"].astype(np.int64)
         first = int(moments["cupti"][0])
         here = at.astype(np.int64) - first
@@ -374,7 +413,8 @@ class Inside:
         off = np.interp(
             here.astype(np.float64), there.astype(np.float64), (shift - shift[0]).astype(np.float64)
         )
-        return np.asarray(at.astype(np.int64) - shift[0] - np.rint(off).astype(np.int64), np.int64)
+        with np.errstate(invalid="ignore"):  # a program's clock may be anywhere; such rows are left out
+            return np.asarray(at.astype(np.int64) - shift[0] - np.rint(off).astype(np.int64), np.int64)
 
     def _table(self, pid: int, process: _Process, rows: Rows) -> Table:
         table = unknown_rows(len(rows))
@@ -400,12 +440,12 @@ class Inside:
         side = np.where(direction == 2, rows["detail"] >> 16 & 0xFF, rows["detail"] >> 8 & 0xFF)
         table["direction"] = np.where(copies, direction, -1)
         table["memory"] = np.where(copies, self._each_number(side, lambda one: _MEMORY.get(one, -1)), -1)
-        texts = process.texts
+        texts = self._handed.of(pid)
         names = self._each(rows["name"], lambda one: demangled(texts.get(one, "")))
         names = np.where(
             what == What.COPY, self._each(direction, lambda one: _COPY_NAMES.get(one, "Memcpy")), names
         )
-        names = np.where(what == What.FILL, self._text("Memset"), names)
+        names = np.where(what == What.FILL, self._texts.number("Memset"), names)
         graphs = what == What.GRAPH
         names[graphs] = self._each(rows["graph"][graphs], lambda one: f"CUDA graph {one}")
         overhead = what == What.OVERHEAD
@@ -414,21 +454,12 @@ class Inside:
         table["detail"] = 0
         said = np.flatnonzero(ranges & ((rows["stream"] > 0) | (rows["detail"] > 0)))
         for place in said.tolist():
-            table["detail"][place] = self._text(_detail(rows[place], texts))
+            table["detail"][place] = self._texts.number(_detail(rows[place], texts))
         return table
-
-    def _text(self, text: str) -> int:
-        number = self._numbers.get(text)
-        if number is None:
-            if len(self._texts) >= _MOST_TEXTS:
-                return 0
-            number = self._numbers[text] = len(self._texts)
-            self._texts.append(text)
-        return number
 
     def _each(self, values: npt.NDArray[Any], text: Callable[[int], str]) -> Ints:
         """The numbers of the texts that values stand for."""
-        return self._each_number(values, lambda one: self._text(text(one)))
+        return self._each_number(values, lambda one: self._texts.number(text(one)))
 
     def _each_number(self, values: npt.NDArray[Any], number: Callable[[int], int]) -> Ints:
         kinds, place = np.unique(values, return_inverse=True)
@@ -446,8 +477,14 @@ class Inside:
         wanted = set(np.unique(threads).tolist())
         if wanted - set(process.threads):
             process.threads |= thread_numbers(pid)
-            process.threads |= {one: one for one in wanted - set(process.threads)}
-        return self._each_number(threads, lambda one: process.threads[one])
+            if len(process.threads) + len(wanted) < _MOST_THREADS:
+                process.threads |= {one: one for one in wanted - set(process.threads)}
+        return self._each_number(threads, lambda one: process.threads.get(one, one))
+
+
+def _error_of(moments: Rows) -> int:
+    """By how much clocks may be off, as a program tells it."""
+    return min(int(moments["error"].max()), _MOST_ERROR_NS)
 
 
 def _detail(row: Any, texts: dict[int, str]) -> str:
