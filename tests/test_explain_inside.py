@@ -116,3 +116,38 @@ def test_of_names_that_tell_nothing_one_short_sentence_says_so() -> None:
     assert report.diagnosis is not None
     (said,) = report.diagnosis.evidence
     assert said.endswith("; the names of its kernels do not tell whether they compute or move memory")
+
+
+def _drained(steps: int, *, work_us: int, gap_us: int) -> Report:
+    """Each step eight short kernels, launched one by one on an empty queue, a long one, a wait for all."""
+    traced, length = Traced(), 8 * (20 + gap_us) + work_us + 60
+    for step in range(steps):
+        at = step * length
+        for kernel in range(8):
+            begin = at + kernel * (20 + gap_us)
+            traced.gives(begin, begin + 5, (begin + 8, begin + 28), name="small")
+        last = at + 8 * (20 + gap_us)
+        traced.gives(last, last + 5, (last + 8, last + 8 + work_us), name="gemm")
+        traced.call("cudaDeviceSynchronize", last + 10, last + 12 + work_us, tid=MAIN)
+    return own(traced)
+
+
+def test_short_gaps_after_a_drain_belong_to_the_wait_that_took_the_lead() -> None:
+    """Without the wait launches would lie in the queue: of 1,540 us a step the GPU works for 1,160."""
+    report = _drained(200, work_us=1_000, gap_us=40)
+    idle = idle_of(report)
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "sync"
+    assert "C06" not in idle
+    assert idle["C03"] > 200 * 8 * 40_000 * 0.9
+    wins = 200 * (1_540 - 1_160) * 1_000  # the GPU alone is the limit then
+    assert 0.95 * wins < report.findings[0].max_gain_ns < 1.4 * wins
+
+
+def test_gaps_of_a_host_that_is_slower_than_the_gpu_stay_its_own_whatever_waits() -> None:
+    """The host needs 2,200 us a step, the GPU 660: a wait of 500 us is no reason."""
+    report = _drained(200, work_us=500, gap_us=250)
+    idle = idle_of(report)
+    assert report.diagnosis is not None
+    assert report.diagnosis.kind == "launch"
+    assert idle["C06"] > 200 * 7 * 250_000 * 0.9

@@ -16,14 +16,16 @@ from gputop.analysis.answer.report import Finding, WhatIf
 from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.drains import MANY_READS, NEAR, launch_place, reads_of_short
 from gputop.analysis.causes.host_causes import OTHER_WORK
+from gputop.analysis.causes.launch_sites import after_launch
 from gputop.analysis.causes.own_code import own_short
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.chain import State
-from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, Loop, Removal, bound
+from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, GivenWork, Loop, Removal, bound
 from gputop.analysis.evidence.api_classes import H2D, Group
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import ends_with_copy
+from gputop.analysis.proofs.gaps import KernelTime
 
 
 def whole_pieces(claim: CauseMatch) -> tuple[Ints, Ints]:
@@ -107,13 +109,18 @@ class Replays:
         gap = claim.gaps[0]
         device, pid = int(scene.gaps.device[gap]), claim.pid
         estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
-        if estimate is None:
+        gpu, given = scene.analysis.gpu, None
+        if estimate is not None:
+            given = GivenWork.of(estimate)
+        elif isinstance(gpu, KernelTime) and scene.evidence.header.get("inside"):
+            given = GivenWork.known(scene.evidence, gpu, device)
+        if given is None:
             return None
         if (device, pid) not in self._loops:
             self._loops[device, pid] = Loop(
                 scene.evidence,
-                scene.analysis.gpu,
-                estimate,
+                gpu,
+                given,
                 pid,
                 _stretch(scene, device, pid),
                 self._waits,
@@ -406,7 +413,7 @@ def _inside(cause: Cause, claim: CauseMatch) -> Ints:
 def _reads(claim: CauseMatch) -> Ints:
     """The waits that open the gaps, and the copies to the host that they wait for."""
     scene = claim.scene
-    gaps = claim.gaps[~scene.gaps.estimated[claim.gaps]]
+    gaps = claim.gaps[~(scene.gaps.estimated | after_launch(scene))[claim.gaps]]
     rows = np.concatenate([scene.gaps.drained_by[gaps], scene.gap_facts.read_row[gaps]])
     return distinct(rows)
 

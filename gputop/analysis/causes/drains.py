@@ -22,8 +22,9 @@ from gputop.analysis.chains.attribution_context import SCALAR_BYTES, Attribution
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read
 from gputop.analysis.chains.thread_places import places
 from gputop.analysis.evidence.api_classes import Group
-from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.columns import Ints, Mask, covered, length, union
 from gputop.analysis.evidence.evidence import Column
+from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.stack_table import Line
 from probes.code.source_files import is_library
 
@@ -82,15 +83,41 @@ def _find(scene: AttributionContext) -> Ints:
     source = np.where(unwaited, -1, np.arange(len(gaps)))
     pids = scene.evidence.threads.pid[gaps.thread]
     launched = np.isin(scene.gap_facts.refill_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
+    lost = None
+    if isinstance(scene.analysis.gpu, KernelTime):  # when each wait's lead is used up is known to the ns
+        lost = _beyond_leads(scene, pids, unwaited)
     for pid in np.unique(pids).tolist():
         mine = pids == pid
         drains = np.flatnonzero(mine & ~unwaited & (gaps.drained_by >= 0))
         guessed = np.flatnonzero(mine & unwaited & launched)
         if len(drains) and len(guessed) and host_is_faster(scene, pid):
             place = np.searchsorted(gaps.begin[drains], gaps.begin[guessed], side="right") - 1
-            source[guessed] = np.where(place >= 0, drains[np.maximum(place, 0)], -1)
+            goes_back = place >= 0
+            if lost is not None:
+                goes_back &= lost[guessed] * 2 < (gaps.end - gaps.begin)[guessed]
+            source[guessed] = np.where(goes_back, drains[np.maximum(place, 0)], -1)
         _loops_of_reads(scene, pid, mine, source)
     return source
+
+
+def _beyond_leads(scene: AttributionContext, pids: Ints, unwaited: Mask) -> Ints:
+    """Of each gap the part that would be there without the waits, too, ns.
+
+    A wait takes a lead from the host: for as long as the GPU still worked it would have gone on. Each gap
+    since then uses some of that up; where none is left, the host is too slow by itself.
+    """
+    gaps, calls = scene.gaps, scene.evidence.calls
+    wait = np.maximum(gaps.drained_by, 0)
+    lead = np.maximum(np.minimum(calls["end"][wait], gaps.begin) - calls["begin"][wait], 0)
+    lead = np.where(unwaited | (gaps.drained_by < 0), 0, lead)
+    beyond = np.zeros(len(gaps), np.int64)
+    order = np.lexsort((gaps.begin, gaps.device, pids))
+    first = np.append(True, np.diff(pids[order]) | np.diff(gaps.device[order])).astype(np.bool_)
+    for mine in np.split(order, np.flatnonzero(first)[1:]):
+        left = np.cumsum(lead[mine] - (gaps.end - gaps.begin)[mine])
+        owed = np.maximum.accumulate(np.maximum(-left, 0))
+        beyond[mine] = np.diff(owed, prepend=0)
+    return beyond
 
 
 def _loops_of_reads(scene: AttributionContext, pid: int, mine: Mask, source: Ints) -> None:
@@ -141,9 +168,13 @@ def host_is_faster(scene: AttributionContext, pid: int) -> bool:
     inside = (calls["pid"] == pid) & (calls["begin"] < high) & (calls["end"] > low)
     rows = np.flatnonzero(inside & np.isin(evidence.group(calls), [int(group) for group in _WAITING]))
     waits = union(np.maximum(calls["begin"][rows], low), np.minimum(calls["end"][rows], high))
-    works = waited = 0
-    for span in scene.analysis.gpu.spans:
-        begin, end = scene.analysis.gpu.pending(span.device)
+    works, waited, gpu = 0, 0, scene.analysis.gpu
+    for span in gpu.spans:
+        begin, end = gpu.pending(span.device)
+        if isinstance(gpu, KernelTime):
+            own = gpu.of(span.device)
+            own = own[(own["pid"] == pid) & (own["begin"] > low) & (own["begin"] < high)]
+            works += length(*union(own["begin"].astype(np.int64), own["end"].astype(np.int64)))
         for estimate in scene.analysis.estimates:
             if estimate.device != span.device:
                 continue

@@ -16,7 +16,14 @@ from gputop.analysis.causes.drains import (
     source_of,
     title_of_read,
 )
-from gputop.analysis.causes.launch_sites import advice_for, not_waited, own_work, pattern_of, title_for
+from gputop.analysis.causes.launch_sites import (
+    advice_for,
+    after_launch,
+    not_waited,
+    own_work,
+    pattern_of,
+    title_for,
+)
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read, form_of_sync
 from gputop.analysis.chains.chain import State
@@ -67,14 +74,16 @@ TENSOR = Cause(
 
 
 def _explicit(scene: AttributionContext, free: Mask) -> Mask:
-    waited = scene.estimated | ~not_waited(scene)[scene.segments.gap]
+    # what follows a launch goes back to a wait only where that took the host's lead
+    waited = scene.estimated | (~not_waited(scene) | after_launch(scene))[scene.segments.gap]
     explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.segments.gap]
     return free & own_work(scene) & waited & explicit
 
 
 def _sync(claim: CauseMatch) -> tuple[Form, Pattern]:
     gaps = claim.scene.gaps
-    waits = np.where(gaps.estimated[claim.gaps], -1, gaps.drained_by[claim.gaps])
+    unwaited = gaps.estimated | after_launch(claim.scene)
+    waits = np.where(unwaited[claim.gaps], -1, gaps.drained_by[claim.gaps])
     pattern = pattern_of(claim, waits, np.full(len(waits), -1))
     return form_of_sync(pattern), pattern
 

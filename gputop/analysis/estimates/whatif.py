@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.analysis.estimates.estimate import Estimate
-from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
-from gputop.analysis.evidence.columns import Ints, Mask, length, subtract, union
+from gputop.analysis.evidence.api_classes import D2H, H2D, ON_GPU, Group, Role, Trait
+from gputop.analysis.evidence.call_context import work_given
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, length, subtract, union
 from gputop.analysis.evidence.evidence import Evidence
-from gputop.analysis.proofs.gaps import GpuTime
+from gputop.analysis.proofs.gaps import GpuTime, KernelTime
 from gputop.analysis.proofs.work_queue import BIG_COPY, START_NS
 
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
@@ -46,6 +47,42 @@ class Removal:
     instead_ns: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class GivenWork:
+    """What one GPU was given, one row each.
+
+    Attributes:
+        row: Of the call.
+        thread: Row of the thread that gave it.
+        ready: When the GPU could begin with it at the earliest, ns.
+        duration_ns: How long it took.
+    """
+
+    row: Ints
+    thread: Ints
+    ready: Ints
+    duration_ns: Floats
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> GivenWork:
+        """As the estimate has it."""
+        queue = estimate.queue
+        return cls(queue.row, queue.thread, queue.ready, estimate.duration_ns)
+
+    @classmethod
+    def known(cls, evidence: Evidence, gpu: KernelTime, device: int) -> GivenWork:
+        """As the GPU's own clock has it: a call's kernels one after the other."""
+        rows, call = work_given(evidence, *ON_GPU)
+        mine = (call >= 0) & (rows["device"] == gpu.devices.index[device])
+        begin, end = (rows[name][mine].astype(np.int64) for name in ("begin", "end"))
+        row, which = np.unique(call[mine], return_inverse=True)
+        took = np.bincount(which, weights=end - begin, minlength=len(row))
+        first = np.full(len(row), FOREVER)
+        np.minimum.at(first, which, begin)
+        ready = np.minimum(evidence.calls["end"][row] + START_NS, first)
+        return cls(row, evidence.calls["row"][row].astype(np.int64), ready, took.astype(np.float64))
+
+
 class Loop:
     """One process's calls on one GPU, ready to be run again."""
 
@@ -53,7 +90,7 @@ class Loop:
         self,
         evidence: Evidence,
         gpu: GpuTime,
-        estimate: Estimate,
+        given: GivenWork,
         pid: int,
         stretch: tuple[int, int],
         waits: int,
@@ -62,26 +99,26 @@ class Loop:
         """Looks at what the process gave its GPU and waited for.
 
         Args:
-            evidence, gpu, estimate: What is known of the GPU.
+            evidence, gpu, given: What is known of the GPU.
             pid: The process.
             stretch: From when to when.
             waits: At most so many are run again.
             working: For how long the GPU may have worked between two times, ns.
         """
-        calls, queue = evidence.calls, estimate.queue
-        own = np.flatnonzero(evidence.threads.pid[queue.thread] == pid)
-        order = own[np.argsort(queue.ready[own], kind="stable")]
-        inside = (queue.ready[order] > stretch[0]) & (queue.ready[order] < stretch[1])
+        calls = evidence.calls
+        own = np.flatnonzero(evidence.threads.pid[given.thread] == pid)
+        order = own[np.argsort(given.ready[own], kind="stable")]
+        inside = (given.ready[order] > stretch[0]) & (given.ready[order] < stretch[1])
         order = order[inside]
         rows = _waiting(evidence, gpu, pid, stretch)
         low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch, waits)
         rows = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
-        order = order[(queue.ready[order] >= low) & (queue.ready[order] <= high)]
+        order = order[(given.ready[order] >= low) & (given.ready[order] <= high)]
         self.low, self.high = low, high
         self.rows: Ints = rows
-        self._row: Ints = queue.row[order]
-        self._ready: Ints = queue.ready[order]
-        self._duration: Ints = np.rint(estimate.duration_ns[order]).astype(np.int64)
+        self._row: Ints = given.row[order]
+        self._ready: Ints = given.ready[order]
+        self._duration: Ints = np.rint(given.duration_ns[order]).astype(np.int64)
         # kernels of several streams run side by side: in one queue they would take longer than the GPU did
         if (counted := int(self._duration.sum())) > (most := working(low, high)):
             self._duration = self._duration * most // counted
@@ -89,11 +126,11 @@ class Loop:
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC
         )
-        self._queued = _queued(evidence, np.unique(queue.thread[order]), low, high)
+        self._queued = _queued(evidence, np.unique(given.thread[order]), low, high)
         # a wait is for what was given before it or its event, and a read for itself, too
         reads = calls["direction"][rows] == D2H
-        given = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
-        self._until = np.searchsorted(self._ready, given, side="right")
+        before = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
+        self._until = np.searchsorted(self._ready, before, side="right")
         self.whole_ns = self._run(Removal(*(np.zeros(0, np.int64),) * 4), None)
 
     @property
