@@ -133,6 +133,7 @@ def test_of_a_program_that_is_killed_the_end_is_not_known(tmp_path: Path, what: 
     [
         ("subscribe:39", "another CUPTI client has it"),
         ("enable:33", "the GPU is virtual"),
+        ("enable:41", "the GPU is in confidential mode"),
         pytest.param("enable:35", "NVreg_RestrictProfilingToAdminUsers", marks=long),
         pytest.param("enable:999", "cuptiActivityEnable failed with error 999", marks=long),
         pytest.param("version:12", "has version 12: CUDA 11.8 or later has 18", marks=long),
