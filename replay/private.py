@@ -53,8 +53,9 @@ _NVIDIA: Final = "device:/dev/nvidia"
 _PSEUDONYM: Final = re.compile(r"other-[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
 # An absolute path, except its last part: a library's own name says which one it is, its folder whose. Folders
-# may be called anything; only one whose name ends with a space is taken for the end of the path.
-_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^/\n]*[^/\s]/)+")
+# may be called anything; only one whose name ends with a space is taken for the end of the path. It may stand
+# right behind a compiler's option, or be the path of an address.
+_FOLDERS: Final = re.compile(r"(?:(?<![\w.])|(?<=\s-[A-Za-z])|(?<=\A-[A-Za-z]))/(?:[^/]*[^/\s]/)+")
 _HEADER_SECRETS: Final = re.compile(
     r"(host|node)_?name|host|node|domain|fqdn|(sudo_?)?user(_?name)?|login|owner|argv?|args|cmdline"
     r"|command(_?line)?|cwd|home|path|directory|machine_?id|boot_?id|serial|env(ironment)?|ip|address",
@@ -158,6 +159,8 @@ class Disguise:
         data = self._clean(sample.data, None, sample.kind in _NUMBERED_KINDS)
         if sample.kind in _SENTENCES:
             data = _without_folders(data)
+        elif sample.kind == PROCESS and "inside_refused" in data:  # a sentence of the program's
+            data["inside_refused"] = _without_folders(data["inside_refused"])
         elif sample.kind == FRAMES:
             data = {**data, "frames": [_without_source_folders(stack) for stack in data.get("frames", ())]}
         elif sample.kind == FILES:
@@ -293,6 +296,7 @@ class Disguise:
 
     def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
         if isinstance(value, str):
+            value = value.partition(" ")[0] if key == "container" else value  # its kind, not its name
             return "" if key in _NOBODYS else self._text(key, value, whom)
         if key in _USER_KEYS:
             return None
@@ -321,9 +325,9 @@ def _is_pseudonym(text: str) -> bool:
 
 
 def _without_place(text: str) -> str:
-    """The name of an activity; of a function of Python its file without the folders that are somebody's."""
+    """The name of an activity without the folders that are somebody's."""
     place = python_place(text)
-    return text if place is None else f"{without_folders(place[0])}({place[1]}): {place[2]}"
+    return _FOLDERS.sub("", text) if place is None else f"{without_folders(place[0])}({place[1]}): {place[2]}"
 
 
 def _number(value: Any) -> int | None:

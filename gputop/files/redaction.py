@@ -20,7 +20,7 @@ from gputop.errors import GputopError
 from gputop.files.output_files import new_session
 from gputop.files.whole import damage_of
 from probes.activities import activity_rows, activity_sample, python_place
-from probes.code.source_files import is_library, without_folders
+from probes.code.source_files import direct, is_library, without_folders
 from probes.schema import ALIASED, Kind, Records
 from probes.source import ACTIVITY, APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, Sample
 from replay.private import Disguise, private_header
@@ -31,8 +31,13 @@ _SYSTEM: Final = re.compile(
     r"(?:/usr)?/(?:s?bin|lib(?:32|64|x32)?)/|/usr/local/(?:cuda|nvidia|lib)[^/]*/|/opt/(?:nvidia|intel|rocm)[^/]*/"
     r"|/(?:dev|proc|sys)/"
 )
-# an absolute path in a text; its parts may hold anything but what ends a word there
-_PATH: Final = re.compile(r"(?<![\w./<])/(?:[^\s/'\"`,;:()\[\]]+/)*[^\s/'\"`,;:()\[\]]+")
+# an absolute path in a text, also right behind a compiler's option; its parts may hold anything but what ends
+# a word there, and of that what stands within a name: /home/o'neil/x, /data/a,b/c
+_PART: Final = r"""(?:[^\s/'"`,;:()\[\]]|[,;:()\[\]'"](?=[^\W\d][^\s/]{0,254}/))+"""
+_PATH: Final = re.compile(rf"(?:(?<![\w./<])|(?<=\s-[A-Za-z])|(?<=\A-[A-Za-z]))/+(?:{_PART}/+)*{_PART}")
+_ADDRESS: Final = re.compile(
+    r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}:)//([^\s'\"`<>]+)"
+)  # file:///home/x, s3://data/x
 _SUFFIX: Final = re.compile(
     r"\.(?:py|pyc|so|cu|cpp|cc|c|h|ipynb|sh|json|ya?ml|toml|pt|db|sqlite|msgpack)(?:\.\d+)*\Z"
 )
@@ -107,6 +112,7 @@ class Redactor:
 
     def path(self, path: str) -> str:
         """A path with pseudonyms; of a library its own part stays, of the system's files all of it."""
+        path = direct(path)
         if not path or path.startswith("<") or _SYSTEM.match(path):
             return path
         if is_library(path):
@@ -130,6 +136,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A text without paths, and without the names that are known."""
+        text = _ADDRESS.sub(lambda found: found[1] + self._folder("//" + found[2]), text)
         return self._known(_PATH.sub(lambda found: self.path(found[0]), text), files=True)
 
     def _known(self, text: str, *, files: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import lru_cache
 from typing import Final
@@ -24,6 +25,7 @@ _NATIVE_LIBRARY: Final = re.compile(
 @lru_cache(maxsize=4096)
 def is_library(path: str) -> bool:
     """Whether a file is a library's."""
+    path = direct(path)
     if _LIBRARY.search(path) is not None:
         return True
     return not path.endswith(".py") and _NATIVE_LIBRARY.search(path) is not None
@@ -34,8 +36,14 @@ def without_folders(path: str) -> str:
 
     A library of native code gets a folder by which it stays one.
     """
+    path = direct(path)
     found = _LIBRARY.search(path)
     if found:
         return path[found.start() :]
     name = path.rpartition("/")[2]
     return f"/lib/{name}" if is_library(path) else name
+
+
+def direct(path: str) -> str:
+    """A path that does not go back up: through a library's folder it may lead to somebody's."""
+    return posixpath.normpath(path) if "/../" in path else path
