@@ -18,7 +18,7 @@ from gputop.playback.feed import OLD_NS, Explained
 
 EVERY_NS = NS_PER_S  # rules are held against figures so often
 HOLE_NS = 30 * NS_PER_S  # without figures for so long: what was true before is not known to be so still
-MOST_SUBJECTS = 1024
+MOST_SUBJECTS = 1024  # of a rule: no other rule has fewer for them
 MOST_RULES = 32
 SLOWER, ERRORS = "slower", "errors"
 _PARTS = 60  # of the time over which figures are averaged
@@ -262,9 +262,11 @@ class Alerts:
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
             told = dict(now(rule.figure))
+            room = MOST_SUBJECTS - sum(key[0] == place for key in self._subjects)
             for subject, value in told.items():
                 key = place, subject
-                if key in self._subjects or len(self._subjects) < MOST_SUBJECTS:
+                room -= key not in self._subjects
+                if key in self._subjects or room >= 0:
                     self._hold(self._subjects.setdefault(key, _Subject(rule)), now_ns, value, subject, fired)
             self._absent(place, told.keys(), now_ns, fired)
         return fired

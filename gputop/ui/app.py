@@ -255,10 +255,9 @@ class GputopApp(Host):
         """Rules that fire: the bell, a message, a marker, a line in the log."""
         if seen is None:
             return
-        for alert in self.view.alert(*seen):
-            text = alert.text()
+        for text, time_ns in self.view.alert(*seen):
             _LOG.warning("alert: %s", text)
-            self.feed.transport.mark(f"alert: {text}", alert.time_ns)
+            self.feed.transport.mark(f"alert: {text}", time_ns)
             self.bell()
             self.notify(text, title="alert", severity="warning", timeout=ALERT_S, markup=False)
 

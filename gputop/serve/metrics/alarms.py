@@ -24,7 +24,8 @@ from gputop.format import NS_PER_S
 from gputop.playback.alerts import ERRORS, SLOWER, Alert, Alerts, Figures, Rule
 from gputop.process.say import say
 from gputop.serve.metrics.daemon_totals import DaemonTotals
-from gputop.serve.metrics.post import post, trusting
+from gputop.serve.metrics.post import is_roots_alone, post, trusting
+from gputop.serve.rate_limit import RateLimiter
 from probes import api
 from probes.samples import listed_gpus, lost_until
 from probes.source import GPUS, MARK, Item, Sample
@@ -34,7 +35,8 @@ NOBODY: Final = 65534
 COMMAND_S: Final = 30  # that a command may take
 WEBHOOK_S: Final = 10.0
 AGAIN_S: Final = 600.0  # from one telling of a rule and its subject to the next
-AN_HOUR: Final = 30  # tellings in all
+AN_HOUR: Final = 30  # tellings of a rule: what one user's processes set off leaves those of other rules
+LOGGED: Final = (0.1, 60.0)  # lines of the log in a second, and at once
 MOST_WAITING: Final = 64
 _HOUR_S: Final = 3600.0
 _FRESH_NS: Final = 30 * NS_PER_S  # the daemon explains every eight seconds
@@ -66,6 +68,11 @@ def webhook_address(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{text!r} is no address such as https://example.org/alerts")
+    if parts.username is not None and not is_roots_alone(parts.scheme, parts.hostname, parts.port):
+        raise ValueError(
+            f"the password in the address would go to whoever holds {parts.hostname}, in the clear: name an "
+            "address of https://, or one of this machine at a port that root alone can hold (below 1024)"
+        )
     return text
 
 
@@ -101,7 +108,9 @@ class Alarms:
         self._rates_ns = 0
         self._lost = 0
         self._newest: dict[tuple[str, str], float] = {}
-        self._hour: deque[float] = deque()
+        self._hour: dict[str, deque[float]] = {rule.text: deque() for rule in rules}
+        self._paces = {rule.text: RateLimiter(*LOGGED, clock) for rule in rules}
+        self._unlogged = 0
         self.left_out = 0
         self._waiting: queue.Queue[tuple[Alert, int] | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="gputop-alarms", daemon=True)
@@ -180,14 +189,15 @@ class Alarms:
     # -- telling ------------------------------------------------------------------------------------
 
     def _tell(self, alert: Alert) -> None:
-        say(f"alert: {alert.text()}")
+        self._log(alert)
         now, key = self._clock(), (alert.rule.text, alert.subject)
         self._newest = {one: at for one, at in self._newest.items() if now - at < AGAIN_S}
-        while self._hour and now - self._hour[0] >= _HOUR_S:
-            self._hour.popleft()
+        hour = self._hour[alert.rule.text]
+        while hour and now - hour[0] >= _HOUR_S:
+            hour.popleft()
         if not (self._told.command or self._told.webhook):
             return
-        if key in self._newest or len(self._hour) >= AN_HOUR:
+        if key in self._newest or len(hour) >= AN_HOUR:
             self.left_out += 1
             return
         try:
@@ -197,7 +207,17 @@ class Alarms:
             return
         self.left_out = 0
         self._newest[key] = now
-        self._hour.append(now)
+        hour.append(now)
+
+    def _log(self, alert: Alert) -> None:
+        """A line, as far as processes that come and go do not fill the disk with them."""
+        pace = self._paces[alert.rule.text]
+        if pace.owed_s():
+            self._unlogged += 1
+            return
+        pace.spend()
+        left_out, self._unlogged = self._unlogged, 0
+        say(f"alert: {alert.text()}" + (f" ({left_out} alerts before it are not logged)" if left_out else ""))
 
     def _run(self) -> None:
         while (waiting := self._waiting.get()) is not None:

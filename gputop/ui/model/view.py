@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
-from gputop.playback.alerts import Alert, Alerts
+from gputop.playback.alerts import Alerts
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.answer.chain_page import ChainPage
 from gputop.ui.model.answer.steady import Steady
@@ -31,6 +31,7 @@ from gputop.ui.model.time.timeblocks import Subject, TimeBlocks
 LOG_LINES = 2_000
 READING_S = 3.0  # after a key or a move of the mouse rows keep their places for so long
 TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # the key of a pane is its place here
+MOST_ALERTS = 4  # at a moment: processes that come and go set off a thousand in a second
 
 
 class View:
@@ -123,9 +124,13 @@ class View:
         self.gpu_history.take(present, present=True)
         self.process_history.take(present, present=True)
 
-    def alert(self, frame: Frame, explained: Explained) -> list[Alert]:
-        """The rules that fire at a moment: that of the newest frame, of a recording the one that is shown."""
-        return self._alerts.take(frame, explained)
+    def alert(self, frame: Frame, explained: Explained) -> list[tuple[str, int]]:
+        """What rules tell at a moment, and which: that of the newest frame, of a recording the one shown."""
+        alerts = self._alerts.take(frame, explained)
+        texts = [(alert.text(), alert.time_ns) for alert in alerts[:MOST_ALERTS]]
+        if more := len(alerts) - len(texts):
+            texts.append((f"{more} more alerts at this moment", alerts[-1].time_ns))
+        return texts
 
     def touch(self) -> None:
         """A key or the mouse was used: whoever did so is reading."""
