@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gputop.analysis import live
+from gputop.analysis.answer.report import Report
 from gputop.analysis.build import ledger_of
 from gputop.analysis.incremental import ExplainSchedule, Fresh, Looks, Whole
 from gputop.analysis.live import LiveExplainer, ReplayExplainer
@@ -98,12 +100,14 @@ def test_a_recording_explains_each_moment_as_it_was_explained_live(tmp_path: Pat
         assert explainer.verdict_at(marks.index(verdict.end_ns)) == verdict
 
 
-def costing(clock: dict[str, float], cpu_s: float) -> Callable[[], Whole]:
+def costing(clock: dict[str, float], cpu_s: float, report: Report | None = None) -> Callable[[], Whole]:
     """An explanation that takes so much CPU."""
 
     def explain() -> Whole:
         clock["cpu"] += cpu_s
-        verdict = Verdict(fake_reports.report(), 2, 1, fake_reports.lanes(), counted=Counted(0, 0, {}))
+        verdict = Verdict(
+            report or fake_reports.report(), 2, 1, fake_reports.lanes(), counted=Counted(0, 0, {})
+        )
         return Whole(verdict, NOTHING)
 
     return explain
@@ -146,6 +150,46 @@ def test_it_comes_sooner_while_what_is_seen_contradicts_it(clock: dict[str, floa
     assert not pace.due, "400 ms are 2 % of 20 s, and 8 % of 5 s"
 
 
+def test_haste_that_does_not_help_ends(clock: dict[str, float]) -> None:
+    pace, waits = ExplainSchedule(), []
+    for _ in range(8):
+        pace.explain(costing(clock, 0.4))
+        began = clock["wall"]
+        while not pace.is_due(contradicted=True):
+            clock["wall"] += 0.5
+        waits.append(clock["wall"] - began)
+    assert waits == [5.0, 10.0, 10.0, 20.0, 20.0, 20.0, 20.0, 20.0]
+    clock["wall"] += 40.0
+    assert pace.is_due(contradicted=False)
+    pace.explain(costing(clock, 0.4))
+    clock["wall"] += 5.0
+    assert pace.is_due(contradicted=True), "what follows an agreement is news"
+
+
+@pytest.mark.parametrize("slower", [1, 4])
+def test_haste_is_eased_too(clock: dict[str, float], slower: int) -> None:
+    pace = ExplainSchedule()
+    pace.slower = slower
+    pace.explain(costing(clock, 0.4))
+    clock["wall"] += slower * 5.0 - 0.1
+    assert not pace.is_due(contradicted=True)
+    clock["wall"] += 0.2
+    assert pace.is_due(contradicted=True)
+
+
+def test_while_the_causes_stay_the_same_it_is_explained_half_as_often(clock: dict[str, float]) -> None:
+    pace, waits = ExplainSchedule(), []
+    calm = fake_reports.report(fake_reports.finding())
+    other = replace(calm, findings=(replace(calm.findings[0], cause="C09"),))
+    for report in (calm, calm, calm, other):
+        pace.explain(costing(clock, 0.4, report))
+        began = clock["wall"]
+        while not pace.is_due(contradicted=False):
+            clock["wall"] += 1.0
+        waits.append(clock["wall"] - began)
+    assert waits == [20.0, 40.0, 40.0, 20.0]
+
+
 def test_a_look_comes_every_second_whatever_it_costs(clock: dict[str, float]) -> None:
     class Dear(Fresh):
         def look(self, window: Window) -> Verdict | None:
@@ -154,8 +198,8 @@ def test_a_look_comes_every_second_whatever_it_costs(clock: dict[str, float]) ->
 
     looks = Looks()
     looks.look(Dear(), Window({}))
-    clock["wall"] += 0.75
-    assert looks.due
+    clock["wall"] += 0.9 + 1e-6
+    assert looks.due, "at the fourth mark of a second"
 
 
 def test_an_explanation_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

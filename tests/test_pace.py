@@ -1,4 +1,4 @@
-"""The ring is read twenty times a second, and less often only while processes come and go by the dozen."""
+"""The ring is read twenty times a second, and less often while little comes or processes by the dozen."""
 
 from __future__ import annotations
 
@@ -47,9 +47,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_a_ring_is_read_twenty_times_a_second(clock: Clock) -> None:
-    assert 20 <= clock.reads(PollInterval(POLL_S), births=0, seconds=10) / 10 <= 25
-    assert 20 <= clock.reads(PollInterval(POLL_S), births=20, seconds=10) / 10 <= 25
+def test_a_ring_is_read_twenty_times_a_second_while_it_fills(clock: Clock) -> None:
+    assert 20 <= clock.reads(PollInterval(POLL_S), births=0, seconds=10, fill=0.1) / 10 <= 25
+
+
+def test_it_is_read_as_often_while_single_processes_begin(clock: Clock) -> None:
+    assert 19 <= clock.reads(PollInterval(POLL_S), births=20, seconds=10) / 10 <= 25
+
+
+def test_a_calm_ring_is_read_at_marks_and_once_between_them(clock: Clock) -> None:
+    assert 7 <= clock.reads(PollInterval(POLL_S), births=0, seconds=10) / 10 <= 9
+
+
+def test_who_reads_less_often_anyway_goes_on_so(clock: Clock) -> None:
+    assert 4 <= clock.reads(PollInterval(0.2), births=0, seconds=10, mark_s=1.0) / 10 <= 6
 
 
 def test_while_hundreds_of_processes_begin_it_is_read_at_each_mark(clock: Clock) -> None:
@@ -68,7 +79,7 @@ def test_a_crowd_is_over_when_no_more_begin(clock: Clock) -> None:
     one.born(480)
     one.born(480)
     assert not one.crowded
-    assert 20 <= clock.reads(one, births=0, seconds=10) / 10 <= 25
+    assert 7 <= clock.reads(one, births=0, seconds=10) / 10 <= 9
 
 
 def test_a_ring_that_fills_is_not_left_alone(clock: Clock) -> None:

@@ -114,7 +114,8 @@ def test_looks_and_explanations_that_are_eased_come_less_often(
         clock.now += 0.04
         return made
 
-    made = SimpleNamespace(look=spend, verdict=SimpleNamespace(report=SimpleNamespace(span_ns=10 << 33)))
+    report = SimpleNamespace(span_ns=10 << 33, findings=(), diagnosis=None)
+    made = SimpleNamespace(look=spend, verdict=SimpleNamespace(report=report))
     looks, pace = incremental.Looks(), incremental.ExplainSchedule()
     looks.slower = pace.slower = slower
     for due, take, usual_s in (

@@ -30,7 +30,7 @@ LEAST_REACH_NS, USUAL_REACH_NS, MOST_REACH_NS = (
     3_000_000_000,
 )  # how far a look goes
 LEAST_NEW_NS = 150_000_000  # looked at once more: calls and waits that had not ended are known by then
-DEAR_S, CHEAP_S = 0.035, 0.02  # CPU of a look, above which it goes less far back, and below which farther
+DEAR_S, CHEAP_S = 0.02, 0.01  # CPU of a look, above which it goes less far back, and below which farther
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,11 @@ def seen(window: Window, stretch: tuple[int, int]) -> tuple[AttributionContext, 
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
 SHARE = 0.02  # of a core: an explanation that costs more comes less often
 HURRIED_SHARE = 0.08  # while what is seen contradicts the explanation that is shown
+IN_VAIN = 2  # explanations that were contradicted at once: then half of it, after as many more a quarter
+FIRST_CAUSES = 2  # as the panel has
+CALM = 2  # times less often while one explanation names the same causes as the one before
 LOOK_SHARE = 0.02  # of a core, of looks at what is newest
-LONGEST_S = 0.7  # between two of them, so that a mark comes within a second
+LONGEST_S = 0.9  # between two of them, so that one comes at the first mark after it
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 
 
@@ -152,16 +155,30 @@ class ExplainSchedule:
     def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:
         self._share, self._longest_s = share, longest_s
         self._began, self._wait_s = 0.0, 0.0
+        self._contradicted = 0  # explanations in a row that what was seen next contradicted
+        self._named: object = None
+        self._calm = 1
+
+    def is_due(self, *, contradicted: bool) -> bool:
+        """Whether the next one is due, where what is seen does or does not contradict the last."""
+        if contradicted:
+            return self.due_at_once
+        self._contradicted = 0
+        return self.due
 
     @property
     def due(self) -> bool:
         """Whether enough time has passed."""
-        return time.monotonic() >= self._began + self.slower * self._wait_s
+        return time.monotonic() >= self._began + self.slower * self._calm * self._wait_s
 
     @property
     def due_at_once(self) -> bool:
-        """The same while what is seen contradicts what was explained: it may cost more then."""
-        hurried = self._wait_s * self._share / HURRIED_SHARE
+        """The same while what is seen contradicts what was explained: it may cost more then.
+
+        Where haste does not help, because no explanation agrees with what follows it, it ends.
+        """
+        times = min(2 ** (self._contradicted // IN_VAIN), HURRIED_SHARE / self._share)
+        hurried = self.slower * times * self._wait_s * self._share / HURRIED_SHARE
         return time.monotonic() >= self._began + max(hurried, PERIOD_S)
 
     def explain(self, make: Callable[[], Whole]) -> Whole:
@@ -174,7 +191,19 @@ class ExplainSchedule:
             began,
             max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s)),
         )
+        named = _named(made)
+        # while the window still fills, each tells more than the one before
+        self._calm = CALM if not first and named == self._named else 1
+        self._named = named
+        self._contradicted += 1
         return made
+
+
+def _named(made: Whole) -> object:
+    """What the panel names: the kind of program, and the causes in their order."""
+    report = made.verdict.report
+    findings = tuple((one.cause, one.kind, one.pid) for one in report.findings[:FIRST_CAUSES])
+    return report.diagnosis.kind if report.diagnosis else None, findings
 
 
 class Looks:

@@ -196,7 +196,7 @@ class LiveExplainer:
                 self._final_ns = ended_ns
                 self._ask_for_all()
             return  # what could be seen from here on is not about them
-        due = self._pace.due_at_once if self._fresh.contradicted else self._pace.due
+        due = self._pace.is_due(contradicted=self._fresh.contradicted)
         if due and not self._busy:
             self._ask_for_all()
         if self._looks.due and not self._unseen:
@@ -321,7 +321,7 @@ class ReplayExplainer:
         if ended_ns := self._window.ended_ns:
             self._explain_end(ended_ns)
             return
-        if exact or (self._pace.due_at_once if self._fresh.contradicted else self._pace.due):
+        if exact or self._pace.is_due(contradicted=self._fresh.contradicted):
             effort = WHOLE if exact else LIVE  # who stands still has time
             self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window, effort)))
         elif self._looks.due:

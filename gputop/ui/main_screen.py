@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
+from textual.widget import Widget
 
 from gputop.engine.calls.stack_table import Line
 from gputop.ui.model.process.line_table import line_uses
@@ -73,6 +74,7 @@ class MainScreen(TimeScreen):
         super().__init__()
         self._view = view
         self._hidden: set[str] = set()  # what is hidden on the screen
+        self._others: list[Widget] = []  # what gives no room away
         self._deep = 0, 0  # the selected process, and the most rows that its details had
 
     def panes(self) -> ComposeResult:
@@ -111,8 +113,10 @@ class MainScreen(TimeScreen):
             processes.room = timeline.room = chain.room = chart.room = None
             return
         vast = self.has_class("-vast") and self.has_class("-huge")
-        others = [*self.query("Header, WhyPane, Banner, Storms, Log, TimeBar, Keys"), self.query_one("#top")]
-        left = self.size.height - sum(one.outer_size.height for one in others if one.display)
+        if not self._others:  # looking for several kinds took a quarter of what a drawn frame costs
+            several = self.query("Header, WhyPane, Banner, Storms, Log, TimeBar, Keys")
+            self._others = [*several.results(Widget), self.query_one("#top")]
+        left = self.size.height - sum(one.outer_size.height for one in self._others if one.display)
         details = self.query_one(Details).rows()
         if view.selected is None or view.selected.pid != self._deep[0]:
             self._deep = (view.selected.pid if view.selected else 0), 0

@@ -1,4 +1,4 @@
-"""How long the ring of events is left alone: less often where processes come and go by the hundred."""
+"""How long the ring of events is left alone: longer where little comes, or processes by the dozen."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from collections.abc import Callable, Iterator
 
 _FULL = 0.25  # a ring that is filled so far is read without a pause
 _FILLING = 1 / 16  # one that is filled so far is not left alone for longer than a poll
+_EARLY_S = 0.01  # a pause that ends so near to it is the last one
 _MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes than for what they did
 _RECENT_S = 0.25
+_CALM_S = 0.15  # where no process began of late, and what waits is little
 _LONGEST_S = 0.25  # who lives for less in such a crowd is told by the kernel's records alone
 
 
 class PollInterval:
     """Pauses between two reads of the ring.
 
-    What a read costs goes with how many processes began in it, and hardly with how often each did something:
-    each is a sample of its own, before which what was gathered goes to the file. A shell script or a build
-    starts hundreds a second, most of which are over before anybody could look at them.
+    A read costs as much for a hundred records as for a thousand: while a ring fills slowly and no process
+    begins, which might be over soon, every third poll suffices. In a crowd it goes with how many processes
+    began in it: each is a sample of its own, before which what was gathered goes to the file. A shell script
+    or a build starts hundreds a second, most of which are over before anybody could look at them.
     """
 
     def __init__(self, poll_s: float) -> None:
-        """Reads after each ``poll_s``, in seconds, but for crowds."""
+        """Reads after each ``poll_s``, in seconds, but for calm and crowds."""
         self._poll_s = poll_s
         self._births: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
@@ -39,6 +42,12 @@ class PollInterval:
         (since, before), (until, now) = self._births[0], self._births[-1]
         return now - before >= _MANY * max((until - since) / _RECENT_S, 1)
 
+    @property
+    def _left_alone_s(self) -> float:
+        if self.crowded:
+            return _LONGEST_S
+        return 0.0 if self._births[-1][1] > self._births[0][1] else _CALM_S
+
     def pauses(self, deadline: float, fill: Callable[[], float]) -> Iterator[float]:
         """The pauses up to the next read, in seconds.
 
@@ -47,7 +56,7 @@ class PollInterval:
             fill: How full it is, 0 to 1.
         """
         begin = time.monotonic()
-        latest = min(deadline, begin + max(_LONGEST_S, self._poll_s)) if self.crowded else begin
+        latest = min(deadline, begin + max(self._left_alone_s, self._poll_s) - _EARLY_S)
         while fill() < _FULL:
             yield min(self._poll_s, max(deadline - time.monotonic(), 0))
             if time.monotonic() >= latest or fill() >= _FILLING:
