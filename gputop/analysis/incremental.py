@@ -177,7 +177,7 @@ class ExplainSchedule:
 
         Where haste does not help, because no explanation agrees with what follows it, it ends.
         """
-        times = min(2 ** (self._contradicted // IN_VAIN), HURRIED_SHARE / self._share)
+        times = min(1 << (self._contradicted // IN_VAIN), HURRIED_SHARE / self._share)
         hurried = self.slower * times * self._wait_s * self._share / HURRIED_SHARE
         return time.monotonic() >= self._began + max(hurried, PERIOD_S)
 
