@@ -9,8 +9,12 @@ from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.roles import births_in_gaps, most_at_a_time
 from probes.source import FRAMES, Sample
 from tests import cause_stories as made
-from tests.cause_stories import STEP_US, STEPS
-from tests.programs import FUTEX, LAUNCH, MAIN, NANOSLEEP, SYNC, Program, started
+from tests import items
+from tests.cause_stories import STEP_US, STEPS, WORKER
+from tests.programs import FUTEX, LAUNCH, MAIN, NANOSLEEP, RECVFROM, SYNC, Program, started
+
+TAKES = 1 << 62 | 2  # a stack
+WORK_US = 10_000
 
 
 def causes(program: Program) -> list[str]:
@@ -146,11 +150,42 @@ def test_memory_that_empty_cache_gives_back_is_named_so() -> None:
     program.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
     (found,) = (one for one in program.report().findings if one.cause == "C20")
     assert "empty_cache" not in found.title + found.advice[0]
-    frames = [["/x/torch/cuda/memory.py", 280, "empty_cache"], ["/app/main.py", 12, "main"]]
+    frames = [["/x/site-packages/torch/cuda/memory.py", 280, "empty_cache"], ["/app/main.py", 12, "main"]]
     program.samples.append(Sample(FRAMES, 0, {"pid": [MAIN], "stack": [made.CODE], "frames": [frames]}))
     (found,) = (one for one in program.report().findings if one.cause == "C20")
     assert found.title == "`torch.cuda.empty_cache()` in the loop"
     assert "remove it from the loop" in found.advice[0]
+    assert found.line is not None
+    assert found.line.line == 12
+
+    takes = [["/x/site-packages/torch/nn/modules/linear.py", 125, "forward"], ["/app/main.py", 11, "main"]]
+    stacks = {"pid": [MAIN] * 2, "stack": [made.CODE, TAKES], "frames": [frames, takes]}
+    longer = started()
+    for begin in range(0, STEPS * STEP_US, STEP_US):
+        longer.call(LAUNCH, begin, begin + 10)
+        longer.call(SYNC, begin + 20, begin + 3000)
+        longer.call("cudaFree", begin + 3100, begin + 4000, stack=made.CODE)
+        longer.call("cudaMalloc", begin + 4100, begin + 9000, bytes=8 << 20, stack=TAKES)
+    longer.call(LAUNCH, STEPS * STEP_US, STEPS * STEP_US + 10)
+    longer.samples.append(Sample(FRAMES, 0, stacks))
+    (found,) = (one for one in longer.report().findings if one.cause == "C20")
+    assert found.line is not None
+    assert found.line.line == 12  # where it is emptied, not where that costs most
+
+
+@pytest.mark.parametrize(("answer_us", "told"), [(100, False), (700, True), (2500, True)])
+def test_an_answer_that_costs_little_more_than_two_wakeups_is_no_fault(answer_us: int, told: bool) -> None:
+    """A step of 10 ms of work with one exchange of so long: 1, 7 and 20 % of the time."""
+    program = started()
+    whole = WORK_US + answer_us
+    for begin in range(0, STEPS * whole, whole):
+        program.call(LAUNCH, begin, begin + 10)
+        program.call(SYNC, begin + 20, begin + WORK_US)
+        program.off(begin + WORK_US, begin + whole - 10, op=RECVFROM, waker_pid=WORKER, waker_tid=WORKER)
+    program.call(LAUNCH, STEPS * whole, STEPS * whole + 10)
+    program.starts(WORKER, maker=MAIN)
+    program.samples.append(items.names(0, {WORKER: "tokenizer"}, pid=WORKER))
+    assert ("C29" in causes(program)) == told
 
 
 def test_a_wait_that_only_its_time_out_ends_is_a_sleep() -> None:

@@ -10,7 +10,20 @@ from gputop.analysis.chains.attribution_context import AttributionContext, any_o
 from gputop.analysis.chains.chain import State
 from probes.source import FRAMES, Sample
 from tests.items import START
-from tests.programs import FUTEX, LAUNCH, MAIN, POLL, PREAD, RECVFROM, SYNC, US, Program, started
+from tests.programs import (
+    COPY_ASYNC,
+    FUTEX,
+    H2D,
+    LAUNCH,
+    MAIN,
+    POLL,
+    PREAD,
+    RECVFROM,
+    SYNC,
+    US,
+    Program,
+    started,
+)
 from tests.simulated import SECOND, Deed, Machine, launches
 
 WORKER, CLIENT = 20, 77
@@ -125,6 +138,23 @@ def test_large_copies_from_pageable_memory_cost_what_the_cpu_stages() -> None:
     assert "33.6MB" in finding.advice[0] or "32" in finding.advice[0]
     assert "page-locked" in finding.advice[0], "nothing tells of PyTorch"
     assert finding.api == "cudaMemcpyAsync"
+
+
+def test_what_wakes_late_within_a_copy_may_have_been_lost_as_well() -> None:
+    """Every fourth thread gets its CPU back 2 ms after the GPU was done; then 2 ms of staging."""
+    program = started()
+    at = 0
+    for step in range(40):
+        late = 2_000 * (step % 4 == 0)
+        program.call(LAUNCH, at, at + 10)
+        program.off(at + 30, at + 8_020 + late, waker_pid=0, waker_tid=0)
+        program.call(COPY_ASYNC, at + 20, at + 10_020 + late, kind=H2D, bytes=50 << 20)
+        at += 10_040 + late
+    (finding,) = (one for one in program.report().findings if one.cause == "C04")
+    staging, late_ns = 40 * 2_000_000, 10 * 2_000_000
+    assert finding.kind == "waste"
+    assert finding.loss.upper == pytest.approx(staging + late_ns, rel=0.03)
+    assert finding.max_gain_ns >= finding.loss.upper
 
 
 def test_small_copies_are_not_staged_ones() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis.ledger import LEFT
 from gputop.simgpu import environment, read_trace
 from tests.first_screen import read
 from tests.stories import chains, ends, installed, live
@@ -218,6 +219,32 @@ def test_a_name_that_can_only_be_guessed_is_not_proved() -> None:
     line = min(chains.STORIES["pipe-computes-before"].ends)
     assert not at_end(line, hint=True).level_right
     assert at_end(line, hint=True, name_level="hint").level_right
+
+
+@pytest.mark.parametrize(
+    ("because", "promised", "above", "holds"),
+    [
+        (LEFT, 100, 400, True),
+        (LEFT, 100, 390, False),  # together less than the truth
+        (LEFT, 760, 0, False),
+        ("", 100, 400, False),  # stands for itself
+        ("", 500, 0, True),
+        ("", 750, 0, True),
+        ("", 751, 0, False),
+    ],
+)
+def test_a_saving_that_is_left_by_those_above_it_covers_the_gain_with_them(
+    because: str, promised: int, above: int, *, holds: bool
+) -> None:
+    """A starved program: in truth a step wins 500 of 1000 ns, ten steps 5000."""
+    story = chains.STORIES["pipe-computes-before"]
+    own = at_end(min(story.ends), max_gain_ns=10 * promised, gain_because=because)
+    starved = finding("C13", story.program, 1, 10 * above)
+    own.answer.report["findings"].insert(0, starved)
+    clocks = [{"units": 10, "ns": 10 * ns, "delayed": 2 * ns, "warm_up": 0} for ns in (1000, 500)]
+    before, after = (replace(own, run=Run(story, 1, Path("."), (clock,))) for clock in clocks)
+    pair = Pair("pipe-computes-before", "pipe-computes-after", removes_cause=True)
+    assert ends.Changed(pair, before, after, Difference({})).gain_right == holds
 
 
 def panel_of(what: str, place: str, number: str = "C29", kind: str = "host-bound") -> str:

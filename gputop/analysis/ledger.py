@@ -41,6 +41,7 @@ from gputop.analysis.answer.report import (
     whole,
 )
 from gputop.analysis.answer.wording import ACCOUNTS, TIME, about_figures, loss_ns, verdict
+from gputop.analysis.causes.cause import numbered
 from gputop.analysis.evidence.power import Energy
 from gputop.analysis.findings.diagnosis import Ground, Rows, class_of, class_of_rows, one_offs
 from gputop.analysis.findings.findings import Least, least_of
@@ -142,8 +143,9 @@ class Entry:
 
     def is_finding(self, least: Least) -> bool:
         """Whether it repeats and is worth a change."""
-        known = self.example is not None and self.gaps >= LEAST_GAPS
-        return self.settled or (known and least.reached(self.sure_ns, self.total_ns))
+        if self.settled or self.example is None or self.gaps < LEAST_GAPS:
+            return self.settled
+        return least.reached(numbered(self.example.cause), self.sure_ns, self.total_ns, self.gaps)
 
     def finding(self, parts: int, steps: int) -> Finding:
         """The finding, of so many parts and of so many steps."""

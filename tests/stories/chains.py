@@ -38,6 +38,7 @@ _add("exits", "peers.py exits computes", "host", "process", "# <- ends")
 
 _LOADS = ("numba", "python")  # of an environment that has Numba and zmq
 _NUMBA: dict[str, object] = {"python": "numba", "loads": _LOADS}
+_CACHE_NS = {"SIMGPU_MALLOC_NS": "150000", "SIMGPU_FREE_NS": "100000"}  # as large blocks take on a GPU
 _TORCH: dict[str, object] = {"python": "torch", "loads": ("torch", "triton", "python"), "needs_wheel": True}
 _GUESS: dict[str, object] = {"hint": True}
 
@@ -147,9 +148,11 @@ for _kind in ("table", "list", "mask"):
     )
 for _kind in ("model", "both", "list"):
     _add(f"save-{_kind}", f"within_torch.py save_{_kind}", "sync host", "torch.save", "# <- saves", **_TORCH)
-_add(
-    "empty-cache", "within_torch.py cache_each_step", "", "", "", **_TORCH
-)  # behind the GPU's work: wins nothing
+_CACHE: dict[str, object] = {"settings": _CACHE_NS, **_TORCH}
+for _kind in ("each_step", "after_batch", "of_lengths"):
+    _name = f"cache-{_kind.replace('_', '-')}"
+    _add(_name, f"within_torch.py cache_{_kind}", "sync launch", "empty_cache", "# <- empties", **_CACHE)
+_add("cache-collected", "within_torch.py cache_collected", "host", "work", "# <- collects", **_CACHE)
 for _kind in ("shapes", "number", "anew"):
     _add(
         f"compile-{_kind}", f"within_torch.py compile_{_kind}", "host", "compiles", "# <- compiles", **_TORCH

@@ -149,6 +149,7 @@ class Cause:
         relaunched: Whether all small copies go with it, and each is replaced by a launch.
         late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
             counts for it, and not once more beside it. It is told beside the kernels of a trace, too.
+        exchanges: Whether its gaps are waits for an answer of others: brief ones are mostly wakeups.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
         frees_cpu: Whether the change takes work from threads of the process that the submitter shares its
             CPUs with: its waits for a CPU behind these go, too.
@@ -168,6 +169,7 @@ class Cause:
     culprit: Culprit = "drained_by"
     at: Callable[[CauseMatch], Line | None] = lambda _claim: None
     beside: frozenset[str] = frozenset()
+    exchanges: bool = False
     crowded: bool = False
     frees_cpu: bool = False
     short: Literal["launch", "copy", ""] = ""
@@ -216,6 +218,11 @@ def bursts(times: Ints, least: int, within_ns: int) -> Mask:
 def every() -> tuple[Cause, ...]:
     """All of them, by number."""
     return tuple(_CAUSES[number] for number in sorted(_CAUSES))
+
+
+def numbered(number: str) -> Cause:
+    """That one."""
+    return _CAUSES[number]
 
 
 def in_order() -> tuple[Cause, ...]:

@@ -50,7 +50,8 @@ def pageable_copies(scene: AttributionContext, span_ns: int) -> list[Finding]:
         staging = _staging(scene, mine)
         total = int(staging.sum())
         if len(mine) >= 3 and total >= max(LEAST_SHARE * span_ns, LEAST_NS):
-            found.append(_finding(scene, int(pid), mine, staging))
+            more = min(_late(scene, mine, staging), total)
+            found.append(_finding(scene, int(pid), mine, staging, more))
     return found
 
 
@@ -69,7 +70,18 @@ def _staging(scene: AttributionContext, rows: Ints) -> Ints:
     return np.where(alone, busy, estimate)
 
 
-def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints) -> Finding:
+def _late(scene: AttributionContext, rows: Ints, staging: Ints) -> int:
+    """How much longer than usual these calls waited: it may be that they met an empty GPU late.
+
+    A thread that sleeps until earlier work ends may get its CPU back only a while after that.
+    """
+    calls = scene.evidence.calls
+    waited = (calls["end"] - calls["begin"])[rows] - staging
+    waited = waited[~np.isin(rows, scene.gaps.refilled_by)]
+    return int(np.maximum(waited - np.percentile(waited, _FAST), 0).sum()) if len(waited) else 0
+
+
+def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints, more: int) -> Finding:
     calls = scene.evidence.calls
     total, tid = int(staging.sum()), int(calls["tid"][rows[0]])
     size = int(np.median(calls["bytes"][rows]))
@@ -83,7 +95,7 @@ def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints) -> 
         STAGED,
         level=Level.STRONG,
         kind="waste",
-        loss=Range(0, total),
+        loss=Range(0, total + more),
         pid=pid,
         tid=tid,
         api=api,
@@ -98,7 +110,7 @@ def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints) -> 
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
         advice=(f"the CPU waits inside each copy: {_pinned(torch=Framework.TORCH in loads)}",),
-        gain_ns=total,
+        gain_ns=total + more,
         moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
         count=len(rows),
         line=line,

@@ -24,6 +24,7 @@ from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct
 from gputop.analysis.proofs.gaps import DeviceTime
 from gputop.analysis.proofs.nvml_witness import others_at_work, strangers
+from gputop.engine.calls.stack_table import Line
 from gputop.format import format_ns, format_percent
 from probes.samples import listed_gpus
 
@@ -232,18 +233,30 @@ def _device_memory(scene: AttributionContext, free: Mask) -> Mask:
     return free & in_own_call(scene, Group.ALLOC, Group.FREE)
 
 
-def _emptied(claim: CauseMatch) -> bool:
-    """Whether most of what is freed there is freed by PyTorch's ``empty_cache()``."""
+def _given_back(claim: CauseMatch) -> tuple[Ints, bool]:
+    """(the calls there by which PyTorch's ``empty_cache()`` frees, whether most of what is freed is that)."""
     evidence = claim.scene.evidence
     frames = evidence.facts.stacks.frames
     rows = distinct(claim.scene.segments.call[claim.segments])
     frees = rows[evidence.group_of(rows) == Group.FREE]
-    numbers, counts = np.unique(evidence.calls["stack"][frees], return_counts=True)
+    stacks = evidence.calls["stack"][frees]
     emptied = [
-        any(frame.function == _EMPTIES and "/torch/" in frame.file for frame in frames(stack))
-        for stack in numbers.tolist()
+        stack
+        for stack in np.unique(stacks).tolist()
+        if any(frame.function == _EMPTIES and "/torch/" in frame.file for frame in frames(stack))
     ]
-    return bool(2 * counts[np.array(emptied, np.bool_)].sum() > counts.sum())
+    given = frees[np.isin(stacks, emptied)]
+    return given, 2 * len(given) > len(frees)
+
+
+def _emptied(claim: CauseMatch) -> bool:
+    return _given_back(claim)[1]
+
+
+def _emptying_line(claim: CauseMatch) -> Line | None:
+    """Where the cache is emptied: that is to be removed, however long the next step's allocations take."""
+    given, most = _given_back(claim)
+    return usual_line(claim.scene, given) if most else None
 
 
 def _advise_device(claim: CauseMatch) -> tuple[str, ...]:
@@ -269,6 +282,7 @@ DEVICE_MEMORY = Cause(
     _advise_device,
     calls_go=frozenset({"inside"}),
     titled=lambda claim: EMPTIED if _emptied(claim) else TITLE,
+    at=_emptying_line,
     culprit="inside",
     kind=DiagnosisKind.SYNC,
     family="A",

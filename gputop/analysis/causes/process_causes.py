@@ -181,6 +181,7 @@ WORKS = Cause(
     culprit="end",
     titled=_title,
     told=_told,
+    exchanges=True,
     kind=DiagnosisKind.HOST,
     family="H",
     rank=132,

@@ -99,6 +99,7 @@ def possible(scene: AttributionContext) -> Possible:
 LEAST_SHARE, LEAST_FINDING_NS = 0.02, 5_000_000  # a loss below both is not worth a change
 SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
 SUPPOSED_SHARE = 0.05  # an estimated loss must be larger, and larger than the error of the estimate
+BRIEF_NS, BRIEF_SHARE = 150_000, 0.1  # an answer that comes so soon is worth a change from that share on
 _MOMENTS = 3
 
 
@@ -200,13 +201,16 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """What a loss must reach, ns: one of which enough is proved, and one that is an estimate."""
+    """What a loss must reach, ns: of a proved one, of an estimate, of brief answers."""
 
     proved: float
     supposed: float
+    brief: float
 
-    def reached(self, sure_ns: float, total_ns: float) -> bool:
-        """Whether so much is worth a change."""
+    def reached(self, cause: Cause, sure_ns: float, total_ns: float, gaps: int) -> bool:
+        """Whether so much, in so many gaps, is worth a change."""
+        if cause.exchanges and total_ns < BRIEF_NS * gaps:  # two wakeups, of which a healthy pair has as many
+            return total_ns >= self.brief
         return sure_ns >= self.proved or total_ns >= self.supposed
 
     def near(self, total_ns: float) -> bool:
@@ -223,7 +227,11 @@ def least_of(span_ns: int, error_ns: float, *, exact: bool) -> Least:
         exact: By the GPU's own clock a loss is exact, however short a profile is.
     """
     floor = 0 if exact else min(LEAST_FINDING_NS, SHORT_SHARE * span_ns)
-    return Least(max(LEAST_SHARE * span_ns, floor), max(SUPPOSED_SHARE * span_ns, floor, error_ns))
+    return Least(
+        max(LEAST_SHARE * span_ns, floor),
+        max(SUPPOSED_SHARE * span_ns, floor, error_ns),
+        BRIEF_SHARE * span_ns,
+    )
 
 
 class _Candidate:
@@ -276,7 +284,8 @@ class _Candidate:
 
     def is_finding(self, least: Least) -> bool:
         """Whether it repeats and is worth it."""
-        return len(self.claim.gaps) >= LEAST_GAPS and least.reached(self.sure_ns, self.total_ns)
+        gaps = len(self.claim.gaps)
+        return gaps >= LEAST_GAPS and least.reached(self._cause, self.sure_ns, self.total_ns, gaps)
 
     def may_be_one(self, least: Least) -> bool:
         """Whether it may be a finding with what other parts have of it."""

@@ -1,6 +1,8 @@
 """What PyTorch does by itself where it is used so. Arguments: KIND before|after; see the functions."""
 
+import gc
 import io
+import itertools
 import sys
 import time
 
@@ -11,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 KIND, WHICH = sys.argv[1:3]
 BEFORE = WHICH == "before"
-WIDTH, SMALL = 1024, 2560  # SMALL: rows of a batch for which host and GPU take about as long
+WIDTH, CACHED, SMALL = 1024, 2048, 2560  # SMALL: rows of a batch for which host and GPU take about as long
 
 
 def perceptron(layers: int = 6) -> nn.Module:
@@ -177,11 +179,54 @@ def save_list() -> None:
 
 
 def cache_each_step() -> None:
-    model, optimizer, x = parts()
+    model, optimizer, x = parts(CACHED)
 
     def step() -> None:
         train(model, optimizer, x)
         if BEFORE:
+            torch.cuda.empty_cache()  # <- empties
+
+    loop(step)
+
+
+def cache_after_batch() -> None:
+    model, _, x = parts(CACHED)
+    model.eval()
+
+    @torch.no_grad()
+    def step() -> None:
+        for _ in range(4):
+            model(x).argmax(1)
+            if BEFORE:
+                torch.cuda.empty_cache()  # <- empties
+
+    loop(step)
+
+
+def release() -> None:
+    if BEFORE:
+        torch.cuda.empty_cache()  # <- empties
+
+
+def cache_of_lengths() -> None:
+    model, optimizer, x = parts(CACHED)
+    lengths = itertools.cycle((2048, 1792, 1920))
+
+    def step() -> None:
+        train(model, optimizer, x[: next(lengths)])
+        release()
+
+    loop(step)
+
+
+def cache_collected() -> None:
+    model, optimizer, x = parts(CACHED)
+
+    def step() -> None:
+        for _ in range(4):
+            train(model, optimizer, x)
+        if BEFORE:
+            gc.collect()  # <- collects: with PyTorch's objects it takes longer than the memory
             torch.cuda.empty_cache()
 
     loop(step)
