@@ -17,10 +17,14 @@ fail() {
 }
 # some machines have no xz, and every Python with PyTorch has lzma
 unpacked() {
-	local python code='import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])'
+	local python named='' code='import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])'
 	tar -C "$place" -xJf "$here/root.tar.xz" 2>/dev/null && return
-	for python in "${@:-}" python3 python /opt/conda/bin/python; do
-		"$python" -c "$code" "$here/root.tar.xz" "$place" 2>/dev/null && return
+	while [ $# -gt 1 ]; do
+		[ "$1" != --python ] || named=$2
+		shift
+	done
+	for python in "$named" python3 python /opt/conda/bin/python; do
+		"$python" -I -c "$code" "$here/root.tar.xz" "$place" 2>/dev/null && return
 	done
 	return 1
 }

@@ -19,6 +19,7 @@ from gputop.simgpu import library_build
 from tests.gpu_check import calls, nvml, stories
 from tests.gpu_check.machine import Machine, PartError
 from tests.gpu_check.page import into, page, summary, write
+from tests.gpu_check.results_folder import RESULTS, claim, tidy
 
 KEPT = ("loader", "numpy-sync", "device-copies", "launches", "server")  # whose recordings before the fix stay
 MOST_S = 480.0
@@ -68,7 +69,9 @@ def main() -> int:
         found = [json.loads((Path(folder) / "results.json").read_text("utf-8")) for folder in options.parts]
         options.page.write_text(into(options.page.read_text(encoding="utf-8"), found), encoding="utf-8")
         return 0
-    options.output.mkdir(parents=True, exist_ok=True)
+    if refused := claim(options.output):
+        print(f"gpu-check: {refused}", file=sys.stderr)
+        return 1
     if options.simulated:
         use_simulated(options.output.resolve())
     machine = Machine(options.python, options.simulated, options.output.resolve())
@@ -99,19 +102,11 @@ def main() -> int:
         if name == "machine" and "why" in results[name]:
             print(f"gpu-check: {results[name]['why']}", file=sys.stderr)
             return 1
-    tidy(options.output)
+    tidy(options.output, {f"{name}-before.msgpack" for name in KEPT} | {RESULTS})
     print(page(results))
     for column, good, whole in summary(results):
         print(f"{column}: {good} of {whole}")
     return 0 if all("why" not in part for part in results.values()) else 1
-
-
-def tidy(folder: Path) -> None:
-    """Leaves the results and five recordings."""
-    kept = {f"{name}-before.msgpack" for name in KEPT} | {"results.json", "results.md"}
-    for path in folder.iterdir():
-        if path.name not in kept and path.is_file():
-            path.unlink()
 
 
 if __name__ == "__main__":

@@ -74,8 +74,10 @@ class Machine:
         for python in (self.python,) if self.python else _PYTHONS:
             if not shutil.which(python):
                 continue
+            python = os.path.abspath(python) if "/" in python else python
             done = subprocess.run(
                 [python, "-c", _FACTS],
+                cwd="/",  # Python's first place to import from, and root may stand anywhere
                 env=self.environment,
                 capture_output=True,
                 text=True,
