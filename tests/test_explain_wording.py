@@ -22,7 +22,7 @@ from gputop.report_page.findings_html import findings as page_findings
 from gputop.report_page.findings_html import rest as page_rest
 from gputop.ui.model.answer.chain_page import ChainPage
 from gputop.ui.model.answer.why import _cause, why_of
-from gputop.ui.model.answer.whylines import range_text
+from gputop.ui.model.answer.whylines import about_text, range_text
 from gputop.ui.model.look import ASCII, UNICODE, plain
 from gputop.ui.model.time.blocklanes import Look, idle_range
 from gputop.ui.model.time.lanehistory import LaneHistory
@@ -159,7 +159,7 @@ def test_where_the_timeline_shows_the_panels_window_it_has_its_very_figure(name:
 
 @pytest.mark.parametrize("name", ["storm", "numpy-sync", "dataloader", "dataloader-workers"])
 def test_once_and_the_panel_do_not_contradict_each_other(name: str) -> None:
-    """The sentence has what is proved and the estimate, the panel what is proved and the estimate's bound."""
+    """Both have what is proved and the estimate; the panel how far that may be off, too."""
     whole = [one for one in verdicts(RECORDINGS[0].with_name(f"{name}.msgpack")) if one.report.span_ns >= S]
     assert whole
     for verdict in whole:
@@ -173,6 +173,7 @@ def test_once_and_the_panel_do_not_contradict_each_other(name: str) -> None:
         low, *_, high = [*re.findall(r"[\d.]+", range_text(gpu.proved, gpu.high, UNICODE)) * 2]
         assert (proved or about)[1] == low
         assert float(low) <= float(about[1]) <= float(high)
+        assert about[1] in re.findall(r"[\d.]+", about_text(gpu, UNICODE))
         assert f"[{panel.causes[0].number}, {panel.causes[0].level}]" in said
 
 

@@ -174,6 +174,8 @@ def test_a_leak_is_told_with_its_line_its_rate_and_when_the_gpu_is_full() -> Non
     assert leak.rate == pytest.approx(50 * MIB, rel=0.1)
     assert leak.full_in_ns == pytest.approx(20 * GIB / (50 * MIB) * 1e9, rel=0.1)
     assert "train.py:10 in step()" in leak_line(leak)
+    assert leak_line(leak).startswith("train (10) holds more and more GPU memory")
+    assert leak_line(replace(leak, name="")).startswith("process 10 holds")
 
 
 def test_a_leak_that_many_lines_share_is_that_of_the_process() -> None:
@@ -251,6 +253,8 @@ def test_others_are_named_with_what_they_hold() -> None:
     found = short(asked=8 * GIB, room=6 * GIB, holders={10: 14 * GIB, 77: 60 * GIB})
     assert found.others == (Holder(77, "notebook", 60 * GIB),)
     assert "others on the GPU: notebook (77) 60.0G" in "\n".join(shortage_lines(found))
+    assert "train (10) asked for 8.0G" in shortage_lines(found)[0]
+    assert "process 10 asked for 8.0G" in shortage_lines(replace(found, name=""))[0]
 
 
 def test_memory_of_the_host_is_not_blamed_on_the_gpu() -> None:

@@ -66,8 +66,11 @@ def many(count: int, proved_ms: int = 4_800) -> Report:
 def test_the_idle_range_goes_from_what_is_proved_to_what_is_estimated_and_its_error() -> None:
     account = made.account(4_700, 2_400)  # of 10 s, give or take 0.1 s
     why = told(made.explained(made.finding(), told=account))
-    assert why.gpus == (GpuIdle("GPU 0", 0.47, 0.25, 0.0, untold=False),)
-    assert "GPU 0 idle 47–72 %" in text(why)[1]
+    assert why.gpus == (GpuIdle("GPU 0", 0.47, 0.25, 0.0, untold=False, about=0.71),)
+    assert "GPU 0 idle ~71 % (47–72 %)" in text(why)[1]
+    assert "GPU 0 idle ~71 % (47-72 %)" in text(why, glyphs=ASCII)[1]
+    exact = replace(account, error_ns=0)
+    assert "GPU 0 idle 47–71 %" in text(told(made.explained(made.finding(), told=exact)))[1]
 
 
 def test_an_estimates_error_never_leads_beyond_what_can_be_proved() -> None:

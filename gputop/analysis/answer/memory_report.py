@@ -61,6 +61,7 @@ class Leak:
         per_step: In each step; None without steps.
         full_in_ns: When the GPU is full at this rate; None where that is not known, and for host memory.
         by_torch: PyTorch's allocator takes it, in segments: which tensors stay in them is not seen.
+        name: Of the process, "" where it is not known.
     """
 
     pid: int
@@ -72,6 +73,7 @@ class Leak:
     per_step: Annotated[int | None, Mark("bytes_per_step")]
     full_in_ns: int | None
     by_torch: bool = False
+    name: Annotated[str, HIDDEN] = ""
 
     @property
     @marked(Mark("bytes_per_second"))
@@ -115,6 +117,7 @@ class OutOfMemory:
         blame: What it was for.
         why: The same in a sentence with its figures.
         whole: The process was watched from its beginning; else it held what it took before as well.
+        name: Of the process, "" where it is not known.
     """
 
     time_ns: int
@@ -137,6 +140,7 @@ class OutOfMemory:
     why: str
     by_torch: bool = False
     whole: Annotated[bool, Mark("from_start")] = True
+    name: Annotated[str, HIDDEN] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +181,8 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
     tries = f", tried {one.attempts} times" if one.attempts > 1 else ""
     met = ", then succeeded" if one.met else ""
     lines = [
-        f"out of memory at {one.time_ns / 1e9:.3f} s: process {one.pid} asked for {format_bytes(one.asked)} "
-        f"by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
+        f"out of memory at {one.time_ns / 1e9:.3f} s: {_who(one.name, one.pid)} asked for "
+        f"{format_bytes(one.asked)} by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
         f"  {one.why}",
     ]
     if one.free is not None and one.blame in ("own", "others", "request"):
@@ -199,7 +203,7 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
         lines.append(
             "  what PyTorch's allocator holds of it unused is not seen: torch.cuda.memory_summary() tells"
         )
-    named = [f"{by.name or 'process'} ({by.pid}) {format_bytes(by.size)}" for by in one.others[:_SHOWN]]
+    named = [f"{_who(by.name, by.pid)} {format_bytes(by.size)}" for by in one.others[:_SHOWN]]
     if named:
         lines.append(f"  others on the GPU: {', '.join(named)}")
     return lines
@@ -220,10 +224,14 @@ def leak_line(leak: Leak) -> str:
         else ""
     )
     return (
-        f"process {leak.pid} holds more and more {what} memory{where}: {format_bytes(leak.held)}, "
+        f"{_who(leak.name, leak.pid)} holds more and more {what} memory{where}: {format_bytes(leak.held)}, "
         f"{format_bytes(leak.rate)} a second{step}{full}"
         f"{_BY_TORCH if leak.by_torch else ''}"
     )
+
+
+def _who(name: str, pid: int) -> str:
+    return f"{name} ({pid})" if name else f"process {pid}"
 
 
 def _at(line: Line | None) -> str:

@@ -215,7 +215,8 @@ def _leak(
     ended = pid in scene.evidence.ended
     free = None if use in OF_HOST or ended else _free_now(scene.evidence, pid)
     full = None if free is None else int(free * growth.over_ns / max(growth.grown, 1))
-    return Leak(pid, use, line, growth.held, growth.grown, growth.over_ns, per_step, full, by_torch)
+    name = _name(scene.evidence, pid)
+    return Leak(pid, use, line, growth.held, growth.grown, growth.over_ns, per_step, full, by_torch, name)
 
 
 def _free_now(evidence: Evidence, pid: int) -> int | None:
@@ -264,6 +265,7 @@ def _explained(evidence: Evidence, places: _Places, one: Shortage, start_ns: int
         why,
         _by_torch(evidence, one.stack),
         _whole(evidence, one.pid),
+        _name(evidence, one.pid),
     )
 
 

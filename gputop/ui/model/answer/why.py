@@ -44,6 +44,7 @@ class GpuIdle:
         estimated: Idle beside that as far as one can tell, and what that estimate may be off.
         unknown: Nobody tells; what remains is busy.
         untold: Whether neither a source nor a finding tells of most of it.
+        about: The estimate itself, that the sentence has; None without one.
     """
 
     label: str
@@ -51,6 +52,7 @@ class GpuIdle:
     estimated: float
     unknown: float
     untold: bool
+    about: float | None = None
 
     @property
     def parts(self) -> tuple[float, float, float]:
@@ -241,7 +243,9 @@ def idle_of(gpu: GpuSpan, *, told: bool = True) -> GpuIdle:
     most = account.bounds.upper - account.proved_ns - account.unknown_ns
     estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))
     untold = not told and account.source is None and account.unknown_ns > _MOSTLY * span
-    return GpuIdle(gpu.label, account.proved_ns / span, estimated / span, account.unknown_ns / span, untold)
+    about = None if gpu.idle.estimate is None else gpu.idle.estimate / span
+    parts = account.proved_ns / span, estimated / span, account.unknown_ns / span
+    return GpuIdle(gpu.label, *parts, untold, about)
 
 
 def _cause(finding: Finding, report: Report) -> PanelCause:

@@ -146,6 +146,14 @@ def range_text(low: float, high: float, glyphs: Glyphs) -> str:
     return f"{percent_text(low, high, '-' if glyphs.ascii else '–')} %"
 
 
+def about_text(gpu: GpuIdle, glyphs: Glyphs) -> str:
+    """``~32 % (1–33 %)``, the sentence's estimate and how far it may be off; the range where that is all."""
+    told = range_text(gpu.proved, gpu.high, glyphs)
+    about = "" if gpu.about is None else range_text(gpu.about, gpu.about, glyphs)
+    known = about in ("", range_text(gpu.proved, gpu.proved, glyphs), range_text(gpu.high, gpu.high, glyphs))
+    return told if known else f"~{about} ({told})"
+
+
 def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:
     """A GPU's time in ``width`` columns with its two ends: proved idle, estimated, unknown, busy blank."""
     tokens = ("dim", "dim", "unknown") if calm else _TOKENS
@@ -170,7 +178,7 @@ def _says(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
     told = range_text(gpu.proved, gpu.high, glyphs)
     if count > 2:
         return f"?{told}" if gpu.untold else told
-    return f"idle unknown ({told})" if gpu.untold else f"idle {told}"
+    return f"idle unknown ({told})" if gpu.untold else f"idle {about_text(gpu, glyphs)}"
 
 
 def _cell_least(gpus: Sequence[GpuIdle]) -> int:
