@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from gputop.analysis.chains.named_ranges import NamedRanges, numbers_apart
 from gputop.analysis.evidence.evidence import Evidence
 from tests import inside
+from tests.bench.tmux import Terminal
 from tests.ebpf.inside_evidence import evidence_of
 from tests.ebpf.recording import TIMEOUT_S, Workshop
 from tests.observed_demo import SLEEPS
@@ -77,6 +79,32 @@ def test_a_shell_names_a_range_around_the_programs_that_it_starts(tmp_path: Path
         assert span["begin"] < evidence.calls["begin"][mine].min()
         assert evidence.calls["end"][mine].max() < span["end"]
     assert "task 7/epoch #/step/log" in paths(evidence)
+
+
+@pytest.mark.parametrize("by", ["callbacks", "shell"])
+def test_the_live_screen_names_the_range_in_which_a_thread_keeps_the_gpu_idle(
+    tmp_path: Path, by: str
+) -> None:
+    """A range is known once it has ended, so of a shell's tasks the screen names the earlier ones."""
+    python = shlex.quote(sys.executable)
+    work, words = [sys.executable, str(PROGRAM), "3000"], "in range `step/log`"
+    if by == "shell":
+        say, step = f"{python} -m gputop annotate", f"{python} {shlex.quote(str(PROGRAM))} 40"
+        work = ["sh", "-c", f"for n in $(seq 99); do {say} begin build && {step}; {say} end build; done"]
+        words = "in range `build"
+    env = environment(tmp_path) | SLEEPS | {"SELF_LOG": str(tmp_path / "log")}
+    changed = [f"{name}={value}" for name, value in env.items() if os.environ.get(name) != value]
+    sized = ("-u", "COLUMNS", "-u", "LINES")  # what the tests set stands above the terminal's own size
+    command = ["env", *sized, *changed, sys.executable, "-m", "gputop", *FLAGS, "--", *work]
+    with Terminal(tmp_path, (160, 50)) as terminal:
+        terminal.keys(shlex.join(command), "Enter")
+        terminal.wait(lambda: "its ranges" in terminal.screen(), TIMEOUT_S)
+        terminal.keys("w")
+        terminal.wait(lambda: words in " ".join(terminal.screen().split()), TIMEOUT_S)
+        terminal.keys("q")
+        terminal.wait(lambda: "its ranges" in terminal.screen(), TIMEOUT_S)
+        terminal.keys("q")
+        terminal.wait(terminal.at_prompt, TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
