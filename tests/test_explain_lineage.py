@@ -12,6 +12,7 @@ from probes.source import FRAMES, Sample
 from tests.items import START
 from tests.programs import (
     COPY_ASYNC,
+    D2H,
     FUTEX,
     H2D,
     LAUNCH,
@@ -138,6 +139,21 @@ def test_large_copies_from_pageable_memory_cost_what_the_cpu_stages() -> None:
     assert "33.6MB" in finding.advice[0] or "32" in finding.advice[0]
     assert "page-locked" in finding.advice[0], "nothing tells of PyTorch"
     assert finding.api == "cudaMemcpyAsync"
+
+
+@pytest.mark.parametrize(("queued", "cause"), [(True, "C01"), (False, "C03")])
+def test_who_has_no_cpu_between_a_read_and_its_wait_waits_for_the_read(queued: bool, cause: str) -> None:
+    """25 ms pass between ``cudaMemcpyAsync`` to the host and its synchronisation."""
+    program = started()
+    for at in range(0, 40 * 40_000, 40_000):
+        program.call(LAUNCH, at, at + 10)
+        program.call(COPY_ASYNC, at + 20, at + 4_000, kind=D2H, bytes=4)
+        if queued:
+            program.off(at + 4_010, at + 28_990, at + 4_010)
+        program.call(SYNC, at + 29_000, at + 29_010)
+    program.call(LAUNCH, 40 * 40_000, 40 * 40_000 + 10)
+    told = {one.cause: one for one in program.report().findings}
+    assert cause in told
 
 
 def test_what_wakes_late_within_a_copy_may_have_been_lost_as_well() -> None:

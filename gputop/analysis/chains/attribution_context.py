@@ -16,7 +16,7 @@ from gputop.analysis.chains.polling import Futex, find_locks
 from gputop.analysis.chains.steps import Steps, find_steps
 from gputop.analysis.evidence.api_classes import D2H, H2D, OPERATOR, RANGE, Group, Role
 from gputop.analysis.evidence.blocking import Wait
-from gputop.analysis.evidence.call_context import line_numbers
+from gputop.analysis.evidence.call_context import line_numbers, time_within
 from gputop.analysis.evidence.columns import Ints, Mask, covered, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.proofs.proofs import COPY_BEFORE
@@ -25,7 +25,7 @@ from probes.samples import section
 from probes.schema import OffFlag
 
 READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy (docs/causes/C01.md)
-NEXT_NS = 10_000_000  # with no call in between, only a preemption keeps them apart
+NEXT_NS = 10_000_000  # with no call in between; time in a run queue does not count
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
 FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
@@ -390,15 +390,25 @@ def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
     found = np.where(itself & copies[drained_by], drained_by, -1)
     for back in range(1, COPY_BEFORE + 1):
         row = np.maximum(drained_by - back, 0)
-        near = (drained_by >= back) & (calls["row"][row] == calls["row"][drained_by])
-        near &= calls["begin"][drained_by] - calls["end"][row] <= (NEXT_NS if back == 1 else READ_NS)
+        near = (drained_by >= back) & (calls["row"][row] == calls["row"][drained_by]) & copies[row]
+        near[near] = _between(evidence, row[near], drained_by[near]) <= (NEXT_NS if back == 1 else READ_NS)
         near &= (
             (roles == Role.PROVE_DEVICE)
             | (roles == Role.PROVE_EVENT)
             | (calls["stream"][row] == calls["stream"][drained_by])
         )
-        found = np.where((found < 0) & near & copies[row], row, found)
+        found = np.where((found < 0) & near, row, found)
     return found
+
+
+def _between(evidence: Evidence, row: Ints, then: Ints) -> Ints:
+    """Time from one call to another of its thread, without what it was in a run queue: others had the CPU."""
+    calls = evidence.calls
+    begin, end = calls["end"][row], calls["begin"][then]
+    passed: Ints = end - begin
+    late = np.flatnonzero(passed > READ_NS)
+    passed[late] -= time_within(evidence, calls["row"][row[late]], begin[late], end[late]).queued
+    return passed
 
 
 def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
@@ -413,7 +423,7 @@ def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
     near &= (calls["row"][row] == calls["row"][drained_by]) & (
         calls["stream"][row] == calls["stream"][drained_by]
     )
-    near &= calls["begin"][drained_by] - calls["end"][row] <= NEXT_NS
+    near[near] = _between(evidence, row[near], drained_by[near]) <= NEXT_NS
     apart = np.flatnonzero(near & (calls["stack"][row] != calls["stack"][drained_by]))
     both = line_numbers(evidence, np.append(calls["stack"][row[apart]], calls["stack"][drained_by[apart]]))
     copied, waited = both[: len(apart)], both[len(apart) :]
