@@ -142,8 +142,10 @@ class HostData(TypedDict, total=False):
 
     cores_percent: list[float]  # of each CPU, busy
     load: list[float]  # of 1, 5 and 15 minutes
+    uptime_s: int
     memory_total_bytes: int
     memory_available_bytes: int
+    memory_cached_bytes: int
     swap_total_bytes: int
     swap_free_bytes: int
     pressure_cpu_percent: float  # PSI: some task waited for it

@@ -158,6 +158,7 @@ def host(tick: int = 0) -> HostRow:
         load=(6.4, 5.9, 4.1),
         memory_total_bytes=256 << 30,
         memory_available_bytes=191 << 30,
+        memory_cached_bytes=48 << 30,
         swap_total_bytes=8 << 30,
         swap_free_bytes=8 << 30,
         pressure_cpu_percent=12.0,
@@ -167,6 +168,8 @@ def host(tick: int = 0) -> HostRow:
         disk_write_bytes_per_second=4 << 20,
         received_bytes_per_second=12 << 20,
         sent_bytes_per_second=1 << 20,
+        uptime_s=183_000,
+        name="gpu-box",
     )
 
 

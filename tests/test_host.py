@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,8 +38,10 @@ def procfs(folder: Path, second: int) -> Path:
     (folder / "stat").write_text(f"cpu  {busy} 0 0 {idle + 100 * second} 0 0 0 0 0 0\n{cores}intr 5\n")
     (folder / "loadavg").write_text("1.50 0.75 0.25 1/200 4242\n")
     (folder / "meminfo").write_text(
-        "MemTotal: 1024 kB\nMemFree: 1 kB\nMemAvailable: 256 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+        "MemTotal: 1024 kB\nMemFree: 1 kB\nMemAvailable: 256 kB\nCached: 64 kB\n"
+        "SwapTotal: 0 kB\nSwapFree: 0 kB\n"
     )
+    (folder / "uptime").write_text("183000.42 7.1\n")
     for what, share in (("cpu", 0.25), ("memory", 0.0), ("io", 0.5)):
         total = int(second * share * 1_000_000)
         (folder / "pressure" / what).write_text(f"some avg10=99 avg60=0 avg300=0 total={total}\n")
@@ -66,6 +69,8 @@ def test_figures_of_the_machine_are_of_the_second_before(tmp_path: Path) -> None
         "load": [1.5, 0.75, 0.25],
         "memory_total_bytes": 1 << 20,
         "memory_available_bytes": 256 << 10,
+        "memory_cached_bytes": 64 << 10,
+        "uptime_s": 183_000,
         "swap_total_bytes": 0,
         "swap_free_bytes": 0,
         "pressure_cpu_percent": 25.0,
@@ -204,5 +209,8 @@ def test_the_host_line_leaves_figures_out_whole(width: int) -> None:
     whole = plain(host_spans(fake.host(), 400, UNICODE))
     assert all(part in whole for part in line.split("  "))
     assert "CPU" in line
+    assert whole.endswith("  cached 48.0G  up 50h50m  on gpu-box")
+    unknown = replace(fake.host(), memory_cached_bytes=None, uptime_s=None, name="")
+    assert not re.search("cached|up|on ", plain(host_spans(unknown, 400, UNICODE)))
     if width >= 80:
         assert all(word in line for word in ("load 6.4", "mem 65.0G/256G", "pressure cpu 12 mem 0 io 2 %"))

@@ -32,7 +32,7 @@ from gputop.engine.threads.occupancy import OccupancyWindow
 from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
-from probes.samples import lost_until, told
+from probes.samples import lost_until, section, told
 from probes.schema import LOSS_KINDS, Kind, Records, join, select
 from probes.source import APIS, COUNTERS, FAULTS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
@@ -84,7 +84,7 @@ class Engine:
         self._alive: frozenset[int] = frozenset()
         self._gpus: Sample | None = None
         self._history: nvml_rows.History = {}
-        self._host = HostWindow()
+        self._host = HostWindow("" if "merged" in header else str(section(header, "machine").get("host", "")))
         self._mark: Sample | None = None
         self.facts = Facts()
 

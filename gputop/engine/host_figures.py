@@ -11,9 +11,9 @@ from probes.source import HOST, RESIDENT, STALE_NS, Sample
 
 _SHARES = ("pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent")
 SIZES = (
-    "memory_total_bytes", "memory_available_bytes", "swap_total_bytes", "swap_free_bytes",
-    "disk_read_bytes_per_second", "disk_write_bytes_per_second", "received_bytes_per_second",
-    "sent_bytes_per_second",
+    "memory_total_bytes", "memory_available_bytes", "memory_cached_bytes", "swap_total_bytes",
+    "swap_free_bytes", "disk_read_bytes_per_second", "disk_write_bytes_per_second",
+    "received_bytes_per_second", "sent_bytes_per_second",
 )  # fmt: skip
 _LOADS = 3  # of 1, 5 and 15 minutes
 
@@ -27,6 +27,7 @@ class HostRow:
     load: tuple[float, ...]  # of 1, 5 and 15 minutes
     memory_total_bytes: int | None
     memory_available_bytes: int | None
+    memory_cached_bytes: int | None  # of files: given up when somebody needs it
     swap_total_bytes: int | None
     swap_free_bytes: int | None
     pressure_cpu_percent: float | None  # PSI: of the time, some task waited for it
@@ -36,12 +37,16 @@ class HostRow:
     disk_write_bytes_per_second: int | None
     received_bytes_per_second: int | None
     sent_bytes_per_second: int | None
+    uptime_s: int | None
+    name: str  # "" in a merged recording
 
 
 class HostWindow:
     """Takes the samples of a machine and of its processes' memory in."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """Start with nothing known but the machine's name."""
+        self._name = name
         self._host: Sample | None = None
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
@@ -69,7 +74,7 @@ class HostWindow:
         """The machine's figures; None where none are known."""
         if self._host is None or mark_ns - self._host.time_ns > STALE_NS:
             return None
-        return host_row(self._host.data)
+        return host_row(self._host.data, self._name)
 
     def resident(self, mark_ns: int) -> dict[int, int]:
         """pid -> bytes."""
@@ -89,8 +94,8 @@ def _share(before: tuple[int, int, float | None], time_ns: int, ns: int) -> floa
     return 100 * (ns - before[1]) / lasted if lasted > 0 and ns >= before[1] else None
 
 
-def host_row(data: Mapping[str, Any]) -> HostRow:
-    """The figures of a ``host`` sample."""
+def host_row(data: Mapping[str, Any], name: str = "") -> HostRow:
+    """The figures of a ``host`` sample, of a machine with this name."""
     cores = tuple(float(one) for one in data.get("cores_percent") or ())
     sizes: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in SIZES}
     shares: dict[str, float | None] = {key: _number(data.get(key)) for key in _SHARES}
@@ -98,6 +103,8 @@ def host_row(data: Mapping[str, Any]) -> HostRow:
         cpu_percent=round(sum(cores) / len(cores), 1) if cores else None,
         cores_percent=cores,
         load=tuple(float(one) for one in data.get("load") or ())[:_LOADS],
+        uptime_s=None if data.get("uptime_s") is None else int(data["uptime_s"]),
+        name=name,
         **sizes,
         **shares,  # type: ignore[arg-type]
     )

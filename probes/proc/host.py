@@ -45,6 +45,8 @@ class HostFigures:
         cores, sums = self._read_cores(), self._read_sums()
         passed_ns = now_ns - self._at_ns
         data: dict[str, object] = {**self._memory()}
+        for words in self._lines("uptime")[:1]:
+            data["uptime_s"] = int(float(words[0]))
         if shares := [
             _share(now, before) for now, before in zip(cores, self._cores, strict=False) if now != before
         ]:
@@ -131,6 +133,7 @@ class HostFigures:
         names = {
             "MemTotal:": "memory_total_bytes",
             "MemAvailable:": "memory_available_bytes",
+            "Cached:": "memory_cached_bytes",
             "SwapTotal:": "swap_total_bytes",
             "SwapFree:": "swap_free_bytes",
         }

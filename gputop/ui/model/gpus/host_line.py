@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gputop.engine.host_figures import HostRow
-from gputop.format import SPARKS, SPARKS_ASCII, format_bytes, format_percent
+from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII, escape_text, format_bytes, format_percent
+from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 
 _MOST_CORES = 64  # that have a sign each
@@ -56,6 +57,12 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     if len(host.load) > 1:
         more = " ".join(f"{load:.1f}" for load in host.load[1:])
         parts.append([("load 5, 15 min ", "dim"), (more, "")])
+    if host.memory_cached_bytes is not None:
+        parts.append([("cached ", "dim"), (format_bytes(host.memory_cached_bytes), "")])
+    if host.uptime_s is not None:
+        parts.append([("up ", "dim"), (format_run(host.uptime_s * NS_PER_S), "")])
+    if host.name:
+        parts.append([("on ", "dim"), (escape_text(host.name, ascii_only=glyphs.ascii), "")])
     return parts
 
 
