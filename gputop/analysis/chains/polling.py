@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
-from gputop.analysis.evidence.call_context import text_of
+from gputop.analysis.evidence.call_context import by_text
 from gputop.analysis.evidence.columns import Ints, Mask, covered, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.engine.calls.stack_table import Line
-from probes.code.source_files import is_library
 from probes.schema import NO_SYSCALL, OffFlag
 
 LEAST_LOOKS = 3  # fewer yields or sleeps in a row are no polling
@@ -412,18 +411,8 @@ def _python_lines(evidence: Evidence, stacks: npt.NDArray[np.uint64]) -> Ints:
 
 def _takes_lock(evidence: Evidence, rows: Ints) -> Mask:
     """Stays whose innermost line takes a lock, by its text; threads of the process end them."""
-    stacks = evidence.slices["stack"][rows]
-    numbers, which = np.unique(stacks, return_inverse=True)
-    taking = np.zeros(len(numbers), np.bool_)
-    for place, stack in enumerate(numbers.tolist()):
-        innermost = next(iter(evidence.facts.stacks.frames(stack)), None)
-        taking[place] = (
-            innermost is not None
-            and not is_library(innermost.file)
-            and _TAKES.search(text_of(evidence, innermost)) is not None
-        )
     own = evidence.slices["waker_pid"][rows] == evidence.slices["pid"][rows]
-    takes: Mask = taking[which.reshape(-1)] & own
+    takes: Mask = by_text(evidence, evidence.slices["stack"][rows], _TAKES) & own
     return takes
 
 

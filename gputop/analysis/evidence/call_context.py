@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import GRAPH, KERNEL, ON_GPU, OPERATOR, PYTHON, RANGE
-from gputop.analysis.evidence.columns import FOREVER, Ints, intersect, overlap, union
+from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, intersect, overlap, union
 from gputop.analysis.evidence.evidence import Column, Columns, Evidence, Threads
 from gputop.engine.calls.source_text import read_source
 from gputop.engine.calls.stack_table import Line, in_backward
@@ -17,6 +18,8 @@ from gputop.engine.threads.occupancy import expand
 from gputop.engine.wallclock import WallClock
 from probes.activities import Table
 from probes.code.source_files import is_library
+
+MOST_READ: Final = 32  # lines whose files are read for one question
 
 
 def text_of(evidence: Evidence, line: Line) -> str:
@@ -30,6 +33,24 @@ def text_of(evidence: Evidence, line: Line) -> str:
     ):
         return ""  # or it cannot be told, since the clock was set
     return source.lines[line.line - 1] if line.line <= len(source.lines) else ""
+
+
+def by_text(evidence: Evidence, stacks: Column, pattern: re.Pattern[str]) -> Mask:
+    """Which stacks have an innermost line of the program whose text a pattern is found in.
+
+    A recording names files as it likes, and each costs time: those of the most frequent lines are read.
+    """
+    numbers, which, counts = np.unique(stacks, return_inverse=True, return_counts=True)
+    found, known = np.zeros(len(numbers), np.bool_), dict[Line, bool]()
+    for place in np.argsort(-counts, kind="stable").tolist():
+        line = next(iter(evidence.facts.stacks.frames(int(numbers[place]))), None)
+        if line is None or is_library(line.file):
+            continue
+        if line not in known and len(known) < MOST_READ:
+            known[line] = pattern.search(text_of(evidence, line)) is not None
+        found[place] = known.get(line, False)
+    matching: Mask = found[which.reshape(-1)]
+    return matching
 
 
 def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
