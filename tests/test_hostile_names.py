@@ -274,7 +274,7 @@ if "nvmlDeviceGetHandleByIndex" not in sys.argv[1]:
 class Loud(pynvml.NVMLError):
     def __str__(self):
         garbage()
-print(json.dumps([read_nvml(None, 20).error, nvml_errors.reason_of(Loud(999))]))
+print(json.dumps([read_nvml().error, nvml_errors.reason_of(Loud(999))]))
 """
 
 
