@@ -14,9 +14,11 @@ import gputop
 from gputop.simgpu.trace import read_trace
 from tests.ebpf.inside_evidence import FLAGS, evidence_of
 from tests.ebpf.recording import Recorded, Workshop
+from tests.stories import installed
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300), pytest.mark.long]
-PROGRAM = str(Path(__file__).resolve().parent / "programs" / "unforeseen.py")
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+PROGRAM, COMPILED = str(PROGRAMS / "unforeseen.py"), PROGRAMS / "compiled.py"
 WORK = {"kernel", "h2d", "d2h", "d2d", "memset", "comm", "comm_wait"}
 KINDS = {"kernel": "kernel", "h2d": "copy", "d2h": "copy", "d2d": "copy", "memset": "fill"}
 WHOLE = (
@@ -113,3 +115,29 @@ def test_kernels_by_line_are_those_of_the_trace(tmp_path: Path) -> None:
     assert kernel.ns == pytest.approx(sum(took.values()), rel=1e-4)
     found = {line.function.rpartition(".")[2]: ns for line, ns in kernel.lines.items()}
     assert found == pytest.approx(dict(took), rel=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_of_a_model_that_torch_compiles_idle_time_and_rows_are_the_traces(
+    tmp_path: Path, backend: str
+) -> None:
+    """Inductor needs Triton, which compiles for no simulated GPU."""
+    torch = installed.wheel()
+    if torch is None:
+        pytest.skip("no PyTorch with CUDA: make torch-cuda")
+    trace, python = tmp_path / "trace", str(torch / "bin" / "python")
+    run = Workshop(tmp_path, lines="off").record(
+        python, str(COMPILED), backend, "40", flags=FLAGS, env={"SIMGPU_TRACE": str(trace)}
+    )
+    evidence, problems = evidence_of(run.path)
+    assert problems == []
+    truth, rows = read_trace(trace), evidence.activities.of("kernel", "copy", "fill")
+    real = truth.of(kinds=WORK)
+    assert len(rows) == len(real) > 400
+    assert (rows["call_tid"] >= 0).all()
+    gaps = truth.idle_intervals(
+        None, 0, int(real["start"].min()), int(real["end"].max()), work_from="start", kinds=WORK
+    )
+    (gpu,) = gputop.explain(run.path).gpus
+    idle = (gaps[:, 1] - gaps[:, 0]).sum()
+    assert gpu.idle.lower == gpu.idle.upper == pytest.approx(idle, abs=500 + 200 * len(gaps))
