@@ -45,6 +45,13 @@ _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
 _NOBODYS: Final = frozenset(
     {"command", "cmdline", "user", "pod", "namespace", "pod_container", "job_id", "job_step"}
 )  # text that is kept of no process
+# Variables of CUDA, and what of them is no value of CUDA's but a text that somebody chose.
+_VARIABLES: Final = {
+    "cuda_visible_devices": re.compile(
+        r"(?<![^,])(?!\s{0,8}(?:-?\d{1,9}|(?:GPU|MIG)-[\da-fA-F/-]*|(?:MIG-)?GPU-[\da-fA-F/-]*)?\s{0,8}(?:,|\Z))[^,]+"
+    ),
+    "cuda_device_order": re.compile(r"\A(?!(?:FASTEST_FIRST|PCI_BUS_ID)?\Z).+\Z", re.DOTALL),
+}
 # Where a number as a key of a map is that of a thread or process; elsewhere it counts GPUs or API rows.
 _NUMBERED_KINDS: Final = frozenset({PROCESS, NAMES, OPEN})
 _NUMBERED_KEYS: Final = frozenset({"processes", "threads"})
@@ -297,6 +304,7 @@ class Disguise:
     def _cell(self, key: Any, value: Any, whom: int | None, numbered: bool) -> Any:
         if isinstance(value, str):
             value = value.partition(" ")[0] if key == "container" else value  # its kind, not its name
+            value = _VARIABLES[key].sub("?", value) if key in _VARIABLES else value
             return "" if key in _NOBODYS else self._text(key, value, whom)
         if key in _USER_KEYS:
             return None

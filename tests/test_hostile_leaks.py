@@ -77,10 +77,32 @@ def test_why_cupti_tells_nothing_and_which_container_it_is_hold_no_name_in_a_pri
 
 
 @pytest.mark.parametrize(
-    "text", ["a," * 50_000, "/" * 100_000, "/a," * 40_000, "x-I/" * 40_000, "a://" * 30_000]
+    ("variable", "clean"),
+    [
+        ("0,1", "0,1"),
+        ("", ""),
+        ("-1", "-1"),
+        (" 2 , 0", " 2 , 0"),
+        ("GPU-4f1c,MIG-GPU-aa-bb/1/0,MIG-12ab-cd", "GPU-4f1c,MIG-GPU-aa-bb/1/0,MIG-12ab-cd"),
+        ("zoe", "?"),
+        ("0,zoe's,1", "0,?,1"),
+        ("1zoe,GPU-zoe", "?,?"),
+    ],
+)
+def test_a_variable_of_cuda_holds_no_text_that_somebody_chose(variable: str, clean: str) -> None:
+    data = {"pid": 10, "watched": True, "cuda_visible_devices": variable, "cuda_device_order": "zoe"}
+    for made in (Disguise().sample, Redactor().item):
+        item = made(Sample(PROCESS, 1, data))
+        assert isinstance(item, Sample)
+        assert (item.data["cuda_visible_devices"], item.data["cuda_device_order"]) == (clean, "?")
+
+
+@pytest.mark.parametrize(
+    "text", ["a," * 50_000, "/" * 100_000, "/a," * 40_000, "x-I/" * 40_000, "a://" * 30_000, " " * 100_000]
 )
 def test_texts_made_to_be_searched_for_long_are_not(text: str) -> None:
     begin = time.process_time()
     for clean in (Redactor().item, Disguise().sample):
         clean(Sample(NOTE, 1, {"text": text}))
+        clean(Sample(PROCESS, 1, {"pid": 10, "watched": True, "cuda_visible_devices": text}))
     assert time.process_time() - begin < 5.0
