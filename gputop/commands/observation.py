@@ -16,6 +16,7 @@ from typing import Any
 
 from gputop.commands.command import VERSION
 from gputop.commands.observer import as_root, own_command, start_observer
+from gputop.engine.malloc_tuning import share_freed
 from gputop.engine.tally import FileSums
 from gputop.errors import CommandError, GputopError
 from gputop.files.output_files import clear_segments, refuse_existing
@@ -215,6 +216,7 @@ def open_session(
     Raises:
         CommandError: Any of it failed; nothing is left behind, the command has not run.
     """
+    share_freed()  # before there are threads
     check_pids(options.pid, as_root("{}"))
     check_command(options.command, os.environ)
     if record_to:

@@ -1,0 +1,35 @@
+"""What one thread frees is used by the next one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_ARENAS = """
+import ctypes, re, sys, threading
+from gputop.engine.malloc_tuning import share_freed
+if sys.argv[1] == "shared":
+    share_freed()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def take():
+    libc.malloc(100_000)
+    ready.wait()
+ready = threading.Barrier(5)
+threads = [threading.Thread(target=take) for _ in range(4)]
+for one in threads:
+    one.start()
+ready.wait()
+libc.malloc_stats()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+@pytest.mark.parametrize(("how", "arenas"), [("shared", 1), ("usual", 5)])
+def test_threads_share_what_is_freed(how: str, arenas: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ARENAS, how], stderr=subprocess.PIPE, text=True, check=True, timeout=60
+    )
+    assert done.stderr.count("Arena ") == arenas
