@@ -26,11 +26,10 @@ from gputop.serve.metrics.alarms import (
 )
 from gputop.serve.metrics.daemon_totals import DaemonTotals, FunctionCalls
 from probes import api
-from probes.source import GPUS, MARK, Sample
+from probes.source import GPUS, Sample
 from tests import inside
+from tests.alarm_marks import S, mark, said_of
 from tests.waiting import wait_until
-
-S = 1_000_000_000
 
 
 class Clock:
@@ -42,16 +41,8 @@ class Clock:
         return self.now
 
 
-def mark(second: int, lost: int = 0) -> Sample:
-    return Sample(MARK, second * S, {"number": second, "lost": {"calls": lost}})
-
-
 def gpu(second: int, **figures: Any) -> Sample:
     return Sample(GPUS, second * S, {"gpus": [{"index": 0, **figures}]})
-
-
-def said_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().err.splitlines() if "alert" in line]
 
 
 def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(

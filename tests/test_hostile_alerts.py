@@ -14,7 +14,7 @@ from gputop.serve.metrics.daemon_totals import DaemonTotals, FunctionCalls, Proc
 from gputop.ui.model.config import Asked
 from gputop.ui.model.view import MOST_ALERTS, View
 from tests import fake_frames as fake
-from tests.test_alarms import S, mark, said_of
+from tests.alarm_marks import S, mark, said_of
 
 
 def fail_in_all(totals: DaemonTotals, count: int) -> None:

@@ -14,7 +14,7 @@ from probes.inside.intake import Inside
 from probes.inside.messages import CLOCK, MOST_ROWS, ROW, InsideState, Message, What
 from probes.inside.text_numbers import MOST_CHARACTERS, MOST_TEXTS, HandedTexts, TextNumbers
 from probes.source import PROBLEM, Sample
-from tests.test_inside_intake import NOW, PID, message, moment, rows, told
+from tests.handed_over import NOW, PID, message, moment, rows, told
 
 SECOND = 1_000_000_000
 EDGES = st.sampled_from([0, 1, 5, NOW - 1, NOW, NOW + 2 * SECOND, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
