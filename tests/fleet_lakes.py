@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gputop.documents.columns import INT, REAL, TEXT
+from gputop.documents.field_columns import INT, REAL, TEXT
 from gputop.fleet.lake.lake import OLD_PIECE, open_lake
 from gputop.fleet.lake.lake_tables import COLUMNS, NEW
 from tests.conftest import needed

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.documents.columns import INT, REAL, TEXT
+from gputop.documents.field_columns import INT, REAL, TEXT
 from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.query.database import LockedDatabase
 from tests.conftest import needed

@@ -18,7 +18,7 @@ from gputop.api.json_schema import DOCUMENTS
 from gputop.commands import cli
 from gputop.commands.overview import TABLE
 from gputop.documents import fields
-from gputop.documents.columns import INT, TEXT, columns, durations, row_of
+from gputop.documents.field_columns import INT, TEXT, columns, durations, row_of
 from gputop.documents.fields import FLAT, HIDDEN, RARE, Mark, marked
 from tests.each_recording import FILES as EACH
 from tests.json_page import assert_valid

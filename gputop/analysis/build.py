@@ -28,7 +28,7 @@ from gputop.analysis.findings.kernel_findings import graphs_of, kernels_of
 from gputop.analysis.findings.memory_findings import memory_of
 from gputop.analysis.findings.step_findings import loops_of
 from gputop.analysis.gains import Replays, what_if, with_gains
-from gputop.analysis.ledger import Entry, Key, Ledger, Storm, entry_of, ranked, report_of
+from gputop.analysis.ledger import Entry, Key, Ledger, ThreadStorm, entry_of, ranked, report_of
 from gputop.analysis.proofs.gaps import GpuTime, KernelTime, held_kernels
 from gputop.analysis.proofs.nvml_witness import contradictions, shared_gpus, strangers
 from gputop.engine.calls.failed_calls import between
@@ -146,7 +146,7 @@ def ledger_of(
         if chances
         else {},
         storms={
-            (one.pid, one.tid): Storm(
+            (one.pid, one.tid): ThreadStorm(
                 one.name, one.switches, one.switches / max(one.switches_per_second, 1e-9), one.gpu_ns
             )
             for one in storms(scene)

@@ -198,7 +198,7 @@ def _weakest(levels: Levels, otherwise: Level) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Storm:
+class ThreadStorm:
     """A thread that is switched very often."""
 
     name: str
@@ -269,7 +269,7 @@ class Ledger:
     spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
     what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
-    storms: Annotated[Mapping[tuple[int, int], Storm], _by_key(added_up)]
+    storms: Annotated[Mapping[tuple[int, int], ThreadStorm], _by_key(added_up)]
     cpu_waits: Annotated[Mapping[int, int], COUNTED]
     coverage: Annotated[bool, ALL]
     notes: Annotated[tuple[str, ...], Adds(_noted)]

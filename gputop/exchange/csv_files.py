@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gputop.documents.columns import TEXT
+from gputop.documents.field_columns import TEXT
 from gputop.exchange.session_tables import COLUMNS, Rows
 from gputop.format import escape_text
 

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gputop.documents.columns import TEXT
+from gputop.documents.field_columns import TEXT
 from gputop.errors import GputopError, install_command
 from gputop.exchange.session_tables import COLUMNS, VERSION, Rows
 from gputop.format import escape_text

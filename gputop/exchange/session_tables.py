@@ -15,7 +15,7 @@ import numpy as np
 from gputop.analysis.answer.report import Finding, Report
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
-from gputop.documents.columns import BOOL, INT, REAL, TEXT, columns, row_of
+from gputop.documents.field_columns import BOOL, INT, REAL, TEXT, columns, row_of
 from gputop.engine.facts import Facts, began_ns
 from gputop.engine.gpus.gpu_processes import use_by_pid
 from gputop.engine.host_figures import SIZES as HOST_SIZES

@@ -19,7 +19,7 @@ from gputop.api.holes import unkept_of
 from gputop.api.recording_evidence import examined
 from gputop.api.session import Session, open_session
 from gputop.api.stretches import fits
-from gputop.documents.columns import row_of
+from gputop.documents.field_columns import row_of
 from gputop.engine.malloc_tuning import give_back, keep_freed
 from gputop.errors import (
     GputopError,

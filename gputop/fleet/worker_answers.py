@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gputop.documents.columns import INT, REAL, TEXT
+from gputop.documents.field_columns import INT, REAL, TEXT
 from gputop.fleet.explain_task import ExplainOutcome
 from gputop.fleet.lake.lake_tables import COLUMNS, Row
 

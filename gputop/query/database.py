@@ -11,7 +11,7 @@ import numpy as np
 
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session
-from gputop.documents.columns import BOOL, INT, REAL, TEXT
+from gputop.documents.field_columns import BOOL, INT, REAL, TEXT
 from gputop.errors import GputopError, install_command
 from gputop.exchange.session_tables import COLUMNS, Rows, tables
 from gputop.format import escape_text

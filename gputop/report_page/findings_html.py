@@ -16,7 +16,7 @@ from gputop.analysis.answer.wording import (
     storm_text,
     what_if_text,
 )
-from gputop.documents.columns import durations
+from gputop.documents.field_columns import durations
 from gputop.format import format_ns, format_percent
 from gputop.report_page.markup import figure, items, sentence, text
 

@@ -9,7 +9,7 @@ from datetime import datetime, time, timedelta, timezone
 from typing import Any, Final
 from uuid import uuid4
 
-from gputop.documents.columns import INT, REAL, TEXT
+from gputop.documents.field_columns import INT, REAL, TEXT
 from gputop.errors import GputopError
 from gputop.fleet.lake.lake_tables import COLUMNS, FORMER, NEW, Row, write_table
 from gputop.fleet.lake.pieces import (

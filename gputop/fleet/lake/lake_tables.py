@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from gputop.analysis.answer.report import Finding
-from gputop.documents.columns import INT, REAL, TEXT, columns
+from gputop.documents.field_columns import INT, REAL, TEXT, columns
 from gputop.errors import GputopError, install_command
 from gputop.format import escape_text
 
