@@ -81,3 +81,9 @@ def summed(tally: Tally) -> tuple[object, ...]:
     )
     stays = {row[0]: row[1:] for row in tally.stays.rows()}
     return tally.events, sums, threads.born, threads.died, calls, stays, *others
+
+
+def test_records_of_which_none_came_add_up_to_nothing() -> None:
+    sums = FileSums()
+    sums.take(empty(0))
+    assert sums.told() == FileSums().told()

@@ -439,7 +439,7 @@ class FileSums:
             many = (
                 len(distinct(gathered["pid"])) > _FEW_PROCESSES
             )  # then most records have a row of their own
-            at_once = _MOST_DENSE // 2 if many else len(gathered)
+            at_once = _MOST_DENSE // 2 if many else max(len(gathered), 1)
             for start in range(0, len(gathered), at_once):
                 tally.take(gathered[start : start + at_once])
                 if tally.table.rows > _MOST_DENSE:

@@ -80,7 +80,7 @@ def test_who_sends_through_the_loopback_is_the_waker_through_a_softirq(runs: dic
 def test_the_programs_load_also_where_the_kernel_tells_neither_interrupts_nor_throttling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(btf, "OPTIONAL", {})
+    monkeypatch.setattr(btf, "OPTIONAL", {"thread_info": ("cpu",)})  # which CPU it is, all kernels tell
     programs = loader.load(loader.Options(False, 1 << 20, os.getpid()))
     assert programs.tells == {"interrupts": False, "throttling": False}
     programs.module.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from gputop.process.path_trust import weak_part
 
 RESULTS = "results.json"
+_OURS = ("errors", "trace", "state")  # the last is the simulated NVML's
 
 
 def claim(folder: Path) -> str:
@@ -37,7 +38,7 @@ def claim(folder: Path) -> str:
 def tidy(folder: Path, kept: set[str]) -> None:
     """Takes away what the kit wrote beside what is kept."""
     for path in folder.iterdir():
-        ours = path.suffix in (".msgpack", ".json") or path.name in ("errors.txt", "trace")
+        ours = path.suffix in (".msgpack", ".json") or path.stem in _OURS
         if ours and path.name not in kept and path.is_file():
             path.unlink()
 
