@@ -293,7 +293,7 @@ class ReplayExplainer:
             if wanted is None or (wanted[1] and wanted == self._answered):
                 continue  # who stands still asks more than once
             if self._failure and not wanted[1]:
-                continue  # until a moment is asked for: reading anew at each mark would cost a core
+                continue  # until another moment is requested: reading anew at each mark would cost a core
             self._answered = None
             try:
                 self._answer(*wanted)

@@ -293,7 +293,7 @@ class GpuRow:
     tensor_active_percent: float | None = None
     dram_bandwidth_percent: float | None = None
     compute_mode: str | None = None  # default, exclusive process, exclusive thread, prohibited
-    persistence_enabled: bool | None = None  # the driver stays loaded while nobody uses the GPU
+    persistence_enabled: bool | None = None  # the driver stays loaded while no process uses the GPU
     mig_enabled: bool | None = None
     mig: tuple[MigRow, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None

@@ -27,7 +27,7 @@ class HostRow:
     load: tuple[float, ...]  # of 1, 5 and 15 minutes
     memory_total_bytes: int | None
     memory_available_bytes: int | None
-    memory_cached_bytes: int | None  # of files: given up when somebody needs it
+    memory_cached_bytes: int | None  # of files: freed when a process needs it
     swap_total_bytes: int | None
     swap_free_bytes: int | None
     pressure_cpu_percent: float | None  # PSI: of the time, some task waited for it

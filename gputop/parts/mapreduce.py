@@ -172,7 +172,7 @@ def _in_order(
     for segment in segments:
         carried, result = pool.submit_chained(work_on, work, segment, after=carried)
         waiting.append((segment, result))
-        # no more are looked at than can be joined soon: what is known is bounded
+        # no more are started than can be joined soon: the results that wait are bounded
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting

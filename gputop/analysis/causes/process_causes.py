@@ -223,8 +223,8 @@ def _starting(scene: AttributionContext, free: Mask, wanted: Mask) -> Mask:
     Args:
         scene: Everything.
         free: What no other cause took.
-        wanted: Pieces of the gaps that count. A child that has ended, or whose first instants nobody saw,
-            is in no state that other causes take.
+        wanted: Pieces of the gaps that count. A child that has ended, or was not recorded at
+            first, is in no state that other causes take.
     """
     births = births_in_gaps(scene)
     if np.count_nonzero(births.count) < LEAST_GAPS:

@@ -15,7 +15,7 @@ Use = tuple[int | None, int | None]  # of SMs, of memory, in percent
 
 
 def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProcess, ...] | None:
-    """Everybody NVML lists on a GPU, who holds most memory first; None when it lists nobody."""
+    """The processes that NVML lists on a GPU, the most memory first; None when it lists none."""
     clients = row.get("clients")
     if not isinstance(clients, list):
         return _of_old_recording(row, facts)
