@@ -26,9 +26,7 @@ def in_parts(before: Session, after: Session, memory: int, progress: Progress | 
     """Compares two recordings part by part.
 
     Args:
-        before, after: The recordings.
         memory: So many bytes at most, of all processes together.
-        progress: Reports how far the work is.
     """
     sides = []
     for session in (before, after):

@@ -59,9 +59,7 @@ def looked_at(
     """Explains a recording, in parts where it does not fit into ``MEMORY``.
 
     Args:
-        session: The recording.
         view: What is wanted beside the report.
-        progress: Reports how far the work is.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

@@ -23,10 +23,6 @@ _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge 
 def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
     """Reads all of a recording.
 
-    Args:
-        session: The recording.
-        progress: Reports how far the reading is.
-
     Raises:
         NoCallsError: It was recorded without eBPF.
         SessionDamagedError: It holds what this gputop does not understand.

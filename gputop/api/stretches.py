@@ -112,7 +112,6 @@ def filled(
     """Takes a part in; (what the next part must know, what gives the result of this one).
 
     Args:
-        segment: The part.
         before: What it must know of those before it.
         look: Given the part with a little of what comes next, and the moment up to which it is: its result.
     """
@@ -216,10 +215,7 @@ def in_parts(
     """Explains it part by part.
 
     Args:
-        session: The recording.
-        work: What of it is explained.
         memory: So many bytes at most, of all processes together.
-        progress: Reports how far the work is.
     """
     until_ns = work.wanted and work.wanted[1]
     parts = PartByPart(work.header, partial(_ledger_of, wanted=work.wanted), merge)

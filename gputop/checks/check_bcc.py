@@ -63,7 +63,6 @@ def read_bcc() -> Bcc:
 
 
 def bcc_section(bcc: Bcc, distribution: Distribution) -> Section:
-    """The lines about bcc."""
     if bcc.error:
         facts = [missing(bcc.error.partition(": apt-get")[0], distribution.install_bcc)]
     else:

@@ -137,7 +137,6 @@ def _btf_fact(kernel: KernelCheck) -> Fact:
 
 
 def kernel_section(kernel: KernelCheck) -> Section:
-    """The lines about the kernel."""
     tracefs = f"tracefs on {kernel.tracefs}" if kernel.tracefs else "tracefs is not mounted"
     facts = (
         _release_fact(kernel),

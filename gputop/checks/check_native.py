@@ -51,7 +51,6 @@ def find(pids: Iterable[int]) -> list[ProgramCheck]:
 
 
 def native_section(found: Sequence[ProgramCheck]) -> Section:
-    """A line for each program."""
     data = [
         {
             "path": one.path,

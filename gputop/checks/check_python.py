@@ -89,7 +89,6 @@ def _file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown:
 
 
 def python_section(found: Sequence[Python]) -> Section:
-    """A line for each interpreter."""
     facts: list[Fact] = []
     for one in found:
         version = "CPython {}.{}, ".format(*one.found.version) if one.found.version[0] else ""
@@ -112,7 +111,6 @@ def python_section(found: Sequence[Python]) -> Section:
 
 
 def _where(pids: Sequence[int]) -> str:
-    """Where an interpreter was found."""
     if not pids:
         return "installed"
     rest = len(pids) - _PIDS_SHOWN

@@ -87,6 +87,5 @@ def _container(found: Rights) -> list[Fact]:
 
 
 def rights_section(found: Rights) -> Section:
-    """The lines about rights."""
     facts = [*_blocking(found), *_capabilities(found), *_kernel_policy(found), *_container(found)]
     return Section("rights", tuple(facts), asdict(found))

@@ -104,7 +104,6 @@ def try_tracing(
     """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits.
 
     Args:
-        found: The libraries.
         seconds: How long hits are counted at least.
         call_all: Also call libraries writable by non-root users.
     """

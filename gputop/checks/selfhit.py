@@ -69,7 +69,6 @@ def call(
         path: The library.
         identity: Which file it must be; None for any.
         symbol: One of ``SYMBOLS``.
-        calls: How often.
         any_owner: Also load what others may have written.
     """
     try:

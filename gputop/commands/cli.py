@@ -140,7 +140,6 @@ def _neither(word: str) -> CommandError:
 
 
 def _beside(path: str) -> list[str]:
-    """The paths of the files in its folder."""
     folder = os.path.dirname(path)
     with suppress(OSError):
         return [os.path.join(folder, name) for name in os.listdir(folder or ".")]

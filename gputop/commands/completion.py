@@ -25,13 +25,11 @@ class PrintCompletion(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Called by argparse."""
         put(script(str(values), self.const()))
         parser.exit()
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
-    """The script for a shell."""
     if shell == "fish":
         return fish.script(parser)
     import shtab  # not needed by who completes nothing

@@ -14,7 +14,6 @@ _BEFORE = "not contains -- -- (commandline -opc)"
 
 
 def script(parser: argparse.ArgumentParser) -> str:
-    """The script."""
     lines = [*_of(parser, f"{_BEFORE}; and __fish_use_subcommand")]
     for commands in parser._actions:
         if not isinstance(commands, argparse._SubParsersAction):

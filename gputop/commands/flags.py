@@ -50,7 +50,6 @@ def check_copy(options: Namespace) -> None:
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """Adds ``--json``, for what is printed."""
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
 
 
@@ -60,7 +59,6 @@ def add_looks(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def add_alerts(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Adds ``--alert``."""
     parser.add_argument(
         "--alert",
         dest="alerts",
@@ -141,7 +139,6 @@ def add_as_root(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def add_probes(parser: ArgumentParser) -> None:
-    """Adds the settings of the observation."""
     parser.set_defaults(inside=False)
     group = parser.add_argument_group("how to observe")
     group.add_argument(
@@ -187,7 +184,6 @@ def add_screen(parser: ArgumentParser) -> None:
 
 
 def add_duration(parser: ArgumentParser, most_s: float, about: str) -> None:
-    """Adds ``--duration``."""
     parser.add_argument("--duration", type=bounded(0.1, most_s, "s"), metavar="S", help=about)
 
 

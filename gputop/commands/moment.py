@@ -21,7 +21,6 @@ def mark_index(reader: SessionReader, text: str) -> int:
     """The newest mark that is not after T.
 
     Args:
-        reader: The file.
         text: Seconds from the start, ``HH:MM:SS`` in the recording machine's zone, or ``end``. What the clock
             showed twice, because it was set back, means the first time.
 

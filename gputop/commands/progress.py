@@ -75,7 +75,6 @@ class ProgressBar:
         self._interrupted = signal.getsignal(signal.SIGINT)
 
     def __enter__(self) -> ProgressBar:
-        """Nothing is shown yet."""
         if self._shown or self._partial:
             self._interrupted = signal.getsignal(signal.SIGINT)
             if self._interrupted is not signal.SIG_IGN:
@@ -87,7 +86,6 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes the bar away."""
         self._end()
 
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:

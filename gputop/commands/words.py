@@ -72,7 +72,6 @@ def ring(text: str) -> int:
 
 
 def rule(text: str) -> Rule:
-    """A rule of an alert."""
     from gputop.playback.alerts import RuleError, parse
 
     try:

@@ -26,7 +26,6 @@ class CsvFile:
         self._write([list(self._columns)])
 
     def add(self, rows: Rows) -> None:
-        """Write rows."""
         cells = [_cells(rows.columns[name], kind) for name, kind in self._columns.items()]
         self._write(zip(*cells, strict=True))
 

@@ -45,10 +45,7 @@ def export(
     """Writes a file, or for tables a folder with a file each.
 
     Args:
-        session: The recording.
-        path: Where to.
         to: One of ``FORMATS``.
-        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -103,7 +103,6 @@ class _Trace:
         self._write(self._tracks.explanation(known))
 
     def feed(self, item: Any) -> None:
-        """Takes an item."""
         if not isinstance(item, Sample):
             self._held.append(item)
             return

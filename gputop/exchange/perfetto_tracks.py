@@ -64,7 +64,6 @@ class Tracks:
         return self.news()
 
     def name(self, name: str) -> int:
-        """The interned name of an event."""
         return self._intern(self._names, name, "event_names")
 
     def text(self, text: str) -> int:
@@ -84,7 +83,6 @@ class Tracks:
         return known[name]
 
     def threads(self, tids: Column, pids: Column, facts: Facts) -> Column:
-        """The track of each thread."""
         return self._each(tids, pids, facts, "")
 
     def off_cpu(self, tids: Column, pids: Column, facts: Facts) -> Column:
@@ -119,7 +117,6 @@ class Tracks:
         return self._uuids["process", pid]
 
     def track(self, name: str, parent: int = 0) -> int:
-        """A track of its own."""
         key = ("track", name, parent)
         if key not in self._uuids:
             _, track = self._new(key, name)
@@ -128,7 +125,6 @@ class Tracks:
         return self._uuids[key]
 
     def counter(self, gpu: int, key: str) -> int:
-        """The track of a figure of a GPU."""
         name = ("counter", gpu, key)
         if name not in self._uuids:
             parent = self.track(f"GPU {gpu}: NVML")

@@ -44,7 +44,6 @@ class RecordedRanges:
 
     @property
     def any(self) -> bool:
-        """Whether there are some."""
         return self._ranges.any
 
     def paths(self, pids: Column, tids: Column, moments: Column) -> list[str | None]:

@@ -212,7 +212,6 @@ class _Items:
         self._machine = machine_of(session.header)
 
     def through(self, items: Any) -> Iterator[Rows]:
-        """The rows of these items."""
         for item in items:
             if not isinstance(item, Sample):
                 self._held.append(item)

@@ -50,7 +50,6 @@ class _Frames:
         self._numbers: dict[tuple[str, str, int], int] = {}
 
     def profile(self, name: str, rows: Sequence[StackTime]) -> dict[str, Any]:
-        """A profile of stacks with their time."""
         samples = [
             [
                 *(self._number(f"range {row.ranges}", "", 0) for _ in row.ranges[:1]),

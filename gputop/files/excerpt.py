@@ -52,11 +52,8 @@ def cut(
     file.
 
     Args:
-        session: The whole; it is only read.
-        path: Of the new file.
         start_s: Seconds from the start of the whole; None: from its start.
         end_s: The same; None: to its end.
-        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -66,7 +66,6 @@ def new_session(
     """A session file to write into; what goes wrong takes it away again.
 
     Args:
-        path: Where it is to lie.
         header: Of the file.
         sums: Adds up what is written, for the end of the file.
         force: Takes the place of what is there, once it is whole.
@@ -94,7 +93,6 @@ def new_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
     """A file of any other kind to write into; what goes wrong takes it away again.
 
     Args:
-        path: Where it is to lie.
         force: Takes the place of what is there, once it is whole.
 
     Raises:
@@ -123,7 +121,6 @@ def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[
     """A folder to write files into; what goes wrong takes it away again, if it is empty by then.
 
     Args:
-        path: Where it is to lie.
         force: Takes the place of a folder that holds nothing but files with the ending.
         ending: Of what is written into it.
 

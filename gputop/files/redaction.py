@@ -153,7 +153,6 @@ class Redactor:
         )
 
     def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        """The header with pseudonyms."""
         self.learn_header(header)
         clean: dict[str, Any] = self._deep(private_header(header))
         machine = header.get("machine")
@@ -168,7 +167,6 @@ class Redactor:
         return {**clean, "redacted": True}
 
     def item(self, item: Item) -> Item:
-        """An item with pseudonyms."""
         return self._sample(item) if isinstance(item, Sample) else self._records(item)
 
     def _records(self, records: Records) -> Records:
@@ -285,9 +283,6 @@ def redact(session: Session, path: str, progress: Progress | None = None, *, for
     """Writes the copy; returns how many names were replaced.
 
     Args:
-        session: The recording; it is only read.
-        path: Of the copy.
-        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:

@@ -31,7 +31,6 @@ def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:
     """What is known by now to be damaged or missing, for a copy, which is whole itself.
 
     Args:
-        session: The damaged one.
         time_ns: When it is told.
         where: What of the copy it is about, in front of each sentence.
     """
@@ -63,9 +62,6 @@ def repair(
     """Writes what is intact to a new file, which is whole and tells of what is missing.
 
     Args:
-        session: The damaged one; it is only read.
-        path: Of the new file.
-        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Returns:

@@ -87,7 +87,6 @@ class SessionGroup:
 
     @property
     def lost_events(self) -> int:
-        """Events lost in its sessions."""
         return sum(one.lost_events for one in self.sessions.values())
 
     @property
@@ -141,16 +140,13 @@ class Lake:
         self._several = {id: ranks[id] > 1 for id in known}
 
     def jobs(self) -> list[SessionGroup]:
-        """A group a job."""
         return _grouped(self._sessions.values(), lambda one: SessionGroup(one.job))
 
     def ranks(self, job: str | None) -> list[SessionGroup]:
-        """A group a rank of a job."""
         mine = [one for one in self._sessions.values() if one.job == job]
         return _grouped(mine, lambda one: SessionGroup(job, one.rank))
 
     def sessions(self, job: str | None, rank: int | None) -> list[SessionGroup]:
-        """A group a session of a rank."""
         mine = [one for one in self._sessions.values() if (one.job, one.rank) == (job, rank)]
         return _ordered(mine)
 

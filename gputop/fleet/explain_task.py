@@ -95,7 +95,6 @@ def look_at_all(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | s
     """Explains some recordings, one behind the other.
 
     Args:
-        tasks: Which.
         version: The gputop of whoever asks: another one would explain otherwise.
 
     Returns:

@@ -104,7 +104,6 @@ class _Run:
             self.keep()
 
     def keep(self) -> None:
-        """Writes it."""
         held, versions = self._held, self._versions
         self._begin()
         if versions or any(held.values()):

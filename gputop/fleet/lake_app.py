@@ -97,7 +97,6 @@ class LakeScreen(SureTimers):
         self._late_why = "searching for late ranks"
 
     def compose(self) -> ComposeResult:
-        """Where one is, the table, what is told of the row, the keys."""
         yield Static(id="place", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(id="about", markup=False)
@@ -140,18 +139,15 @@ class LakeScreen(SureTimers):
             self.notify(escape_text(said), severity="warning", timeout=20, markup=False)
 
     def action_leave(self) -> None:
-        """To the level before, where one was."""
         if self._place:
             left = self._place.pop()
             self._rows = self._groups()
             self._fill(next(row for row, one in enumerate(self._rows) if _same(one, left)))
 
     def action_close(self) -> None:
-        """Ends."""
         self.exit(0)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Tells what the table has no room for."""
         self._tell(event.cursor_row)
 
     # -- what is shown --------------------------------------------------------------------------------

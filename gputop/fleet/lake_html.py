@@ -39,7 +39,6 @@ def fleet_page(summary: LakeSummary, name: str) -> str:
 
     Args:
         summary: Of the lake.
-        name: What the page calls it.
     """
     known = summary.coverage
     about = (

@@ -121,7 +121,6 @@ class _Dask:
         self._client, self._where, self._say = client, where, say
 
     def outcomes(self, tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[Found]:
-        """As of ``Engine``."""
         threads = sum(self._client.nthreads().values()) or os.cpu_count() or 1
         size = max(min(_BATCH, len(tasks) // (_TASKS * threads)), 1)
         rest = iter(tasks)

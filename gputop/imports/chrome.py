@@ -65,7 +65,6 @@ def read_chrome(path: str, folder: str | None = None) -> GatheredTrace:
     """Everything of such a trace that gputop knows.
 
     Args:
-        path: Of the file.
         folder: For temporary files.
 
     Raises:
@@ -103,7 +102,6 @@ class _Reader:
         self._named: list[_Collective] = []  # by the names of ranges, in older traces
 
     def take(self, event: dict[str, Any]) -> None:
-        """Takes one."""
         phase = event.get("ph")
         if phase == "M":
             self._name(event)

@@ -27,7 +27,6 @@ def read_trace(path: str, folder: str | None = None) -> GatheredTrace:
     """What a trace holds.
 
     Args:
-        path: Of the file.
         folder: For temporary files, of which a large trace needs as much as it is large; None: the system's.
 
     Raises:

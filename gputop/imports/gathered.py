@@ -127,7 +127,6 @@ class GatheredTrace:
     _pid_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the tables."""
         self.calls = Spool(CALL_COLUMNS, self.folder, ("pid", "tid"))
         self.frames = Spool(FRAME_COLUMNS, self.folder)
         self.activities = Spool(ACTIVITY_COLUMNS, self.folder, ("pid", "tid", "device", "what"))

@@ -34,7 +34,6 @@ def unpacked(path: str) -> Iterator[Iterator[bytes]]:
 
 
 def head_of(path: str) -> bytes:
-    """The first bytes of the content."""
     with unpacked(path) as pieces:
         return next(pieces, b"")[:4096]
 

@@ -60,7 +60,6 @@ class Spool:
             self._write()
 
     def extend(self, rows: Rows) -> None:
-        """Add many at once."""
         self._held.frombytes(np.ascontiguousarray(rows).tobytes())
         self.settle()
 
@@ -146,7 +145,6 @@ class Spool:
                 yield np.concatenate([empty, *(self._read(file, *one) for one in extents)])
 
     def close(self) -> None:
-        """Take the file away."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -177,7 +175,6 @@ class Cursor:
 
 
 def key_of(*names: str) -> Key:
-    """The value of a column as the key."""
     (name,) = names
 
     def key(rows: Any) -> Ints:

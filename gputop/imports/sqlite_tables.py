@@ -27,7 +27,6 @@ class Tables:
         self._steps = 0
 
     def __enter__(self) -> Tables:
-        """Finds the tables."""
         address = f"{Path(self._path).resolve().as_uri()}?mode=ro&immutable=1"
         try:
             self._most = _STEPS + _STEPS_A_BYTE * Path(self._path).stat().st_size
@@ -46,7 +45,6 @@ class Tables:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes it."""
         self._database.close()
 
     def _step(self) -> int:

@@ -123,7 +123,6 @@ class _Reader:
         self._broken = 0
 
     def take(self, row: dict[str, Any]) -> None:
-        """Takes one."""
         kind = row.get("t")
         if kind is None:
             if "frames" in row:

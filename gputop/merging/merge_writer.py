@@ -79,8 +79,6 @@ def merge(
 
     Args:
         paths: Of the recordings; clock and wall clock of the whole are those of the first one.
-        output: The new file.
-        progress: Reports how far the work is.
         force: Takes the place of what is there, once it is whole.
 
     Raises:
@@ -206,7 +204,6 @@ def _beside(known: Sequence[MergedPart], one: Session, pids: frozenset[int]) -> 
 
 
 def _gpus(session: Session) -> frozenset[int]:
-    """The GPUs that a trace is about."""
     rows = listed_gpus(reader_of(session).newest(GPUS))
     return frozenset(int(row.get("index", 0)) for row in rows)
 

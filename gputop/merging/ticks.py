@@ -131,7 +131,6 @@ class PartReader:
 
 
 def _rows(sample: Sample | None) -> Iterator[dict[str, Any]]:
-    """The threads of a sample, one by one."""
     columns = {
         key: values for key, values in (sample.data if sample else {}).items() if isinstance(values, list)
     }

@@ -245,7 +245,6 @@ class Alerts:
         """The rules that fire at a frame.
 
         Args:
-            frame: The frame.
             explained: The explanation; one that is old by now counts as none.
         """
         fresh = explained if abs(frame.time_ns - explained.end_ns) < OLD_NS * 4 else Explained()

@@ -78,7 +78,6 @@ class LiveFeed:
             source: What is observed.
             log: The output of the started command.
             recorder: Records on request, and holds the history; one of its own without it.
-            outcome: How the started command has ended, "" while it runs.
         """
         self._source = source
         self._log, self._outcome = log, outcome
@@ -104,7 +103,6 @@ class LiveFeed:
         self._thread = threading.Thread(target=self._run, name="gputop-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts to read the source."""
         if self._source.header.get("calls_observed") is not False:
             self._explainer.start()
         self._thread.start()
@@ -153,7 +151,6 @@ class LiveFeed:
         return replace(frame, problems=(*frame.problems, *problems)) if problems else frame
 
     def latest(self) -> Frame | None:
-        """The frame to be shown: the newest, or that of the moment gone back to."""
         return self.transport.latest()
 
     def present(self) -> tuple[Frame, Explained] | None:
@@ -166,7 +163,6 @@ class LiveFeed:
         return self.transport.explained()
 
     def failure(self) -> str | None:
-        """What went wrong, in a sentence."""
         return self._failure or self.recorder.failure or self.transport.failure()
 
     def fail(self, sentence: str) -> None:
@@ -174,7 +170,6 @@ class LiveFeed:
         self._failure = sentence
 
     def recording(self) -> RecordingState | None:
-        """The session file that is being written."""
         return self.recorder.state()
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
@@ -182,7 +177,6 @@ class LiveFeed:
         return self._log.lines(after, whole=bool(self.outcome())) if self._log else (0, [])
 
     def outcome(self) -> str:
-        """How the command has ended; "" while it runs, or without one."""
         return self._outcome() if self._outcome is not None else ""
 
     def close(self) -> None:

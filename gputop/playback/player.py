@@ -153,11 +153,9 @@ class ReplayFeed:
 
     @property
     def transport(self) -> ReplayFeed:
-        """The controls."""
         return self
 
     def latest(self) -> Frame | None:
-        """The frame at the position."""
         return self._frame
 
     def explained(self) -> Explained:
@@ -171,15 +169,12 @@ class ReplayFeed:
         return Explained(problem=found.problem or (_LOOKING if self._traced else ""))
 
     def failure(self) -> str | None:
-        """What went wrong, in a sentence."""
         return self._failure
 
     def recording(self) -> RecordingState | None:
-        """A replay does not record."""
         return None
 
     def outcome(self) -> str:
-        """A recording starts no command."""
         return ""
 
     def present(self) -> tuple[Frame, Explained] | None:
@@ -201,27 +196,22 @@ class ReplayFeed:
 
     @property
     def playing(self) -> bool:
-        """Whether time runs."""
         return self._playing
 
     @property
     def speed(self) -> float:
-        """Recorded seconds per second."""
         return self._speed
 
     @property
     def position_ns(self) -> int:
-        """The mark that is shown."""
         return int(self._reader.marks[self._index])
 
     @property
     def start_ns(self) -> int:
-        """The first mark."""
         return int(self._reader.marks[min(self._reader.first, len(self._reader.marks) - 1)])
 
     @property
     def end_ns(self) -> int:
-        """The last mark."""
         return int(self._reader.marks[-1])
 
     def toggle(self) -> None:
@@ -233,7 +223,6 @@ class ReplayFeed:
         self._wake.set()
 
     def step(self, marks: int) -> None:
-        """Pauses and moves by marks."""
         with self._lock:
             self._reader.refresh()
             self._wanted = self._aim = min(max(self._aim + marks, self._reader.first), self._newest)
@@ -241,7 +230,6 @@ class ReplayFeed:
         self._wake.set()
 
     def seek(self, time_ns: int) -> None:
-        """Goes to the newest mark that is not after ``time_ns``."""
         with self._lock:
             self._reader.refresh()
             self._wanted = self._aim = mark_at(self._reader, time_ns)
@@ -253,7 +241,6 @@ class ReplayFeed:
         self._wake.set()
 
     def go_live(self) -> None:
-        """To the last mark."""
         self.seek(self.end_ns)
 
     def landmarks(self) -> tuple[Landmark, ...]:

@@ -52,7 +52,6 @@ class Recorder:
     # -- the thread that reads the source ---------------------------------------------------------
 
     def write(self, item: Item) -> None:
-        """Take one item."""
         try:
             self.history.write(item)
         except SessionError as error:
@@ -87,11 +86,9 @@ class Recorder:
     # -- the thread of the screen -----------------------------------------------------------------
 
     def held(self) -> tuple[int, int]:
-        """(ns, bytes) of the past that a recording could begin with."""
         return self.history.span_ns, self.history.size_bytes
 
     def default_path(self) -> str:
-        """A name that says when."""
         return time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
 
     def state(self) -> RecordingState | None:
@@ -102,7 +99,6 @@ class Recorder:
         return RecordingState(str(writer.path), writer.size_bytes, time.monotonic() - self._started)
 
     def start(self, path: str, *, history: bool) -> str:
-        """Record from now on; returns "", or why it cannot be."""
         copy = HistoryCopy(self.history, whole=history)
         try:
             writer = SessionWriter(
@@ -130,8 +126,6 @@ class Recorder:
             self._end()
 
     def stop(self) -> None:
-        """End the recording; a notice says when the file is complete."""
-
         def end(copying: threading.Thread | None) -> None:
             if copying is not None:
                 copying.join()
@@ -144,6 +138,5 @@ class Recorder:
         ending.start()
 
     def take_notice(self) -> str:
-        """What has happened since the last call."""
         notice, self._notice = self._notice, ""
         return notice

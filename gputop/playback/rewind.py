@@ -58,7 +58,6 @@ class Rewind:
     # -- what is shown ------------------------------------------------------------------------
 
     def latest(self) -> Frame | None:
-        """The frame at the position."""
         if self._held is None:
             return self._newest()
         player = self._player
@@ -86,41 +85,34 @@ class Rewind:
         )
 
     def failure(self) -> str | None:
-        """What went wrong with the player, in a sentence."""
         return self._player.failure() if self._player is not None else None
 
     # -- Transport ----------------------------------------------------------------------------
 
     @property
     def live(self) -> bool:
-        """Whether the present is shown."""
         return self._held is None
 
     @property
     def playing(self) -> bool:
-        """Whether time runs."""
         return self.live or (self._player is not None and self._player.playing)
 
     @property
     def speed(self) -> float:
-        """Recorded seconds per second."""
         return self._speed
 
     @property
     def position_ns(self) -> int:
-        """The mark that is shown."""
         if self._player is not None:
             return self._player.position_ns
         return self._held.time_ns if self._held is not None else self.end_ns
 
     @property
     def start_ns(self) -> int:
-        """The oldest moment that can be gone back to."""
         return self._history.start_ns if self._history is not None else self.end_ns
 
     @property
     def end_ns(self) -> int:
-        """The newest mark."""
         newest = self._newest()
         return newest.time_ns if newest is not None else 0
 
@@ -136,14 +128,12 @@ class Rewind:
             player.toggle()
 
     def step(self, marks: int) -> None:
-        """Hold and move by marks."""
         self._hold()
         player = self._open()
         if player is not None:
             player.step(marks)
 
     def seek(self, time_ns: int) -> None:
-        """Hold and go to an instant."""
         self._hold()
         player = self._open()
         if player is not None:
@@ -157,7 +147,6 @@ class Rewind:
                 self._player.set_speed(self._speed)
 
     def go_live(self) -> None:
-        """Show the present."""
         self._close_player()
         self._held, self._held_why, self._speed = None, Explained(), 1.0
 

@@ -32,11 +32,9 @@ class Survey:
         self._thread = threading.Thread(target=self._run, name="gputop-survey", daemon=True)
 
     def start(self) -> None:
-        """Begins to read."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stops reading."""
         self._closed = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -51,7 +49,6 @@ class Survey:
             self.failure = f"{type(error).__name__}: {error}"
 
     def read(self) -> None:
-        """Reads all of it."""
         from gputop.analysis.window import Window  # the screen is there already when this thread loads it
 
         marks = self._reader.marks

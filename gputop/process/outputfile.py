@@ -51,5 +51,4 @@ class OutputFile:
         return Path(f"/proc/self/fd/{self.descriptor}").open(errors="replace")
 
     def remove(self) -> None:
-        """Takes the file away."""
         self._file.remove()

@@ -54,11 +54,6 @@ class Aim:
     """
 
     def __init__(self, target: SignalTarget) -> None:
-        """Take hold of a process.
-
-        Args:
-            target: Which one.
-        """
         self.target = target
         if target.pid == os.getpid():
             raise SignalError("that is gputop itself: q quits")
@@ -100,7 +95,6 @@ class Aim:
         return f"{self._sent}: {who} {'is stopped; SIGCONT lets it go on' if stopped else 'still runs'}"
 
     def close(self) -> None:
-        """Let the process go."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

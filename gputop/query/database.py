@@ -77,7 +77,6 @@ class LockedDatabase:
             raise
 
     def close(self) -> None:
-        """Gives the memory back."""
         self._connection.close()
 
     def query(self, text: str, rows: int, seconds: float) -> QueryResult:

@@ -62,7 +62,6 @@ def _account(report: Report, row: int) -> str:
 
 
 def findings(report: Report) -> str:
-    """All findings, the costliest first."""
     if not report.findings:
         return f"<p>{NO_FINDING}</p>"
     return "".join(_finding(row, one, report) for row, one in enumerate(report.findings))

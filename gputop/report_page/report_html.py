@@ -31,11 +31,6 @@ _MOST_COMMANDS = 6
 def report_page(session: Session, name: str, progress: Progress | None = None) -> str:
     """One HTML page about a recording; its figures are those of ``gputop explain --json`` and ``stats``.
 
-    Args:
-        session: The recording.
-        name: What the page calls it.
-        progress: Reports how far the work is.
-
     Raises:
         NoCallsError: It was recorded without eBPF.
         GputopError: It cannot be read or understood.

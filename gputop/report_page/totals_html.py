@@ -15,7 +15,6 @@ Row = tuple[int, list[str]]  # what it is ordered by, its cells
 
 
 def tables(totals: Stats) -> str:
-    """All tables of a recording."""
     calls = [row for process in totals.processes for row in _calls(process)]
     lines = [row for process in totals.processes for row in _lines(process)]
     waits = [row for process in totals.processes for row in _waits(process)]

@@ -235,7 +235,6 @@ def own_names(symbols: list[str]) -> list[str]:
 
 
 def nccl_exports(symbols: list[str], layout: LogLayout, definitions: Definitions, *, endbr: bool) -> str:
-    """The assembly file of NCCL."""
     known = set(symbols)
     parts = [slow_path("sg_slow_count", "sg_count_slow")]
     for symbol in own_names(symbols):

@@ -73,8 +73,6 @@ class Trace:
         Args:
             pid: The process, or None for all of them together.
             device: The device as the machine numbers it, or None for all of them together.
-            begin: Start of the interval.
-            end: End of the interval.
             work_from: Whether an operation counts from the call that queued it, or from its start.
             kinds: Kinds of operation that count; None means all, host functions included.
         """

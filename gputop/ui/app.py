@@ -131,7 +131,6 @@ class GputopApp(Host):
         self._summarised = False
 
     def get_default_screen(self) -> Screen[Any]:
-        """The main screen."""
         return MainScreen(self.view)
 
     def get_key_display(self, binding: Binding) -> str:
@@ -144,7 +143,6 @@ class GputopApp(Host):
         return PALETTES["dark"].theme().variables
 
     def on_mount(self) -> None:
-        """Start to poll."""
         self._first_poll()
         # after ctrl+z and fg the terminal is blank, also where a line is as it was
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
@@ -185,14 +183,12 @@ class GputopApp(Host):
         await super().on_event(event)
 
     def poll_soon(self, tries: int = SOON_TRIES) -> None:
-        """Look for the frame that a key has asked for: it comes from another thread, in a moment."""
         shown = self._shown_number
         self.poll()
         if self._shown_number == shown and tries:
             self.set_timer(SOON_S, partial(self.poll_soon, tries - 1))
 
     def poll(self) -> None:
-        """Look for a newer frame, and show it when there is something new to see."""
         view, frame = self.view, self.feed.latest()
         if (present := self.feed.present()) is not None:
             view.observe(present[0])
@@ -240,7 +236,6 @@ class GputopApp(Host):
         self.action_summary(run.row.pid)
 
     def action_summary(self, pid: int | None = None) -> None:
-        """What the selected process was, or has been so far."""
         from gputop.ui.page_screens import SummaryPage
 
         row = self.view.selected
@@ -315,7 +310,6 @@ class GputopApp(Host):
     # -- pages --------------------------------------------------------------------------------
 
     def action_help(self) -> None:
-        """All keys."""
         from gputop.ui.page_screens import HelpPage
 
         main = self.screen_stack[0]
@@ -332,20 +326,17 @@ class GputopApp(Host):
         self.push_screen(HelpPage(self.view, places))
 
     def action_problems(self) -> None:
-        """What could not be observed."""
         from gputop.ui.page_screens import ProblemsPage
 
         self.push_screen(ProblemsPage(self.view))
 
     def action_close(self) -> None:
-        """Close the page that is open, else quit."""
         if isinstance(self.screen, MainScreen):
             self.exit(0)
         else:
             self.screen.dismiss()
 
     def action_quit_now(self) -> None:
-        """Quit, unless text is marked: then it is copied."""
         marked = self.screen.get_selected_text()
         if marked:
             self.copy(marked)
@@ -354,7 +345,6 @@ class GputopApp(Host):
             self.exit(0)
 
     def action_command_palette(self) -> None:
-        """All actions by name."""
         if not isinstance(self.screen, Actions):
             self.push_screen(Actions())
 
@@ -379,7 +369,6 @@ class GputopApp(Host):
         return [name for name, one in PALETTES.items() if one.native or self.color_system != "standard"]
 
     def wear(self, palette: Palette) -> None:
-        """Put on a theme."""
         self.palette = palette
         self.ansi_color = palette.native
         self.theme = palette.name
@@ -404,7 +393,6 @@ class GputopApp(Host):
         self.set_timer(CLOSED_S, self._tidy)
 
     def action_theme(self) -> None:
-        """The next theme."""
         if self.no_color or self.color_system is None:
             why = "NO_COLOR is set" if self.no_color else "this terminal has no colours"
             self.say(f"no other theme: {why}")
@@ -428,7 +416,6 @@ class GputopApp(Host):
         self._save("json", await asyncio.to_thread(made) + "\n")
 
     def action_picture(self) -> None:
-        """The screen as a picture."""
         # Rich names fonts to be fetched from the network; whoever opens a picture should not call anybody.
         self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
 

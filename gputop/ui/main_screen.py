@@ -70,7 +70,6 @@ class MainScreen(TimeScreen):
     ]
 
     def __init__(self, view: View) -> None:
-        """Show a view."""
         super().__init__()
         self._view = view
         self._hidden: set[str] = set()  # what is hidden on the screen
@@ -78,7 +77,6 @@ class MainScreen(TimeScreen):
         self._deep = 0, 0  # the selected process, and the most rows that its details had
 
     def panes(self) -> ComposeResult:
-        """What is told at a glance, from the top."""
         view = self._view
         yield TooSmall(view)
         yield Header(view)
@@ -98,7 +96,6 @@ class MainScreen(TimeScreen):
         yield Keys(view)
 
     def show(self) -> None:
-        """Panes that the user has hidden are not there."""
         if self._view.hidden != self._hidden:
             self._hide()
         self.query_one(Details).show()
@@ -162,13 +159,11 @@ class MainScreen(TimeScreen):
     # -- pages --------------------------------------------------------------------------------
 
     def action_why(self) -> None:
-        """Why the GPU waits."""
         from gputop.ui.page_screens import WhyPage
 
         self.app.push_screen(WhyPage(self._view))
 
     def action_gpu_page(self) -> None:
-        """Every figure of the selected GPU."""
         from gputop.ui.page_screens import GpuPage
 
         if self._view.gpu is not None:
@@ -230,7 +225,6 @@ class MainScreen(TimeScreen):
         return next(pane for pane in panes if not pane.has_class("-hidden"))
 
     def action_back(self) -> None:
-        """Out: the zoom, the filter, to the processes, then to the verdict."""
         focused = self.focused
         if self.maximized is not None:
             self.minimize()
@@ -247,7 +241,6 @@ class MainScreen(TimeScreen):
             self.query_one(Processes).focus()
 
     def action_zoom(self) -> None:
-        """The focused pane takes the screen or gives it back."""
         pane = self.focused
         if isinstance(pane, WhyPane):
             self.action_why()
@@ -262,7 +255,6 @@ class MainScreen(TimeScreen):
         self.call_after_refresh(self.show)
 
     def action_timeline(self) -> None:
-        """Show the timeline or hide it."""
         pane = self.query_one(TimelinePane)
         wanted = not pane.display
         pane.set_class(wanted, "-wanted")
@@ -286,14 +278,12 @@ class MainScreen(TimeScreen):
         self.app.show()
 
     def action_all_panes(self) -> None:
-        """Show all panes again."""
         self._view.hidden.clear()
         self._view.timeline_hidden = False
         self.query_one(TimelinePane).remove_class("-unwanted")
         self.call_after_refresh(self.show)
 
     def action_log(self) -> None:
-        """Show or hide the output of the command."""
         self._view.log_shown = not self._view.log_shown
         self.set_class(self._view.log_shown, "-log")
         self.app.show()

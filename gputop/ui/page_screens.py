@@ -40,20 +40,17 @@ class PageText(Pane):
         """Show a page's text.
 
         Args:
-            view: What is shown.
             page: Whose text it is.
         """
         super().__init__(view, id="text")
         self._page = page
 
     def heading(self) -> Heading:
-        """The page's title, and how much is out of sight."""
         below = self.virtual_size.height - round(self.scroll_y) - self.size.height
         right = f"+{below} row{'s' if below > 1 else ''} {_BACK}" if below > 0 else _BACK
         return [(self._page.told_title(), "")], right
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The head, and what is in sight of the rest."""
         glyphs = self.view.glyphs
         head, lines = self._page.head(width), self._page.lines(width)
         self.virtual_size = Size(0, len(head) + len(lines))
@@ -91,12 +88,10 @@ class Page(TimeScreen):
     ]
 
     def __init__(self, view: View) -> None:
-        """Show a view."""
         super().__init__()
         self.view = view
 
     def panes(self) -> ComposeResult:
-        """The text between what stands on every screen."""
         yield TooSmall(self.view)
         yield Header(self.view)
         yield WhyPane(self.view)
@@ -118,15 +113,12 @@ class Page(TimeScreen):
         """All lines that scroll."""
 
     def action_back(self) -> None:
-        """Close the page."""
         self.dismiss()
 
     def action_why(self) -> None:
-        """From the verdict to the page behind it."""
         self.app.push_screen(WhyPage(self.view))
 
     def action_copy(self) -> None:
-        """The page, or what is marked, to the clipboard."""
         width = self.query_one("#text").size.width
         text = self.get_selected_text() or page_text([*self.head(width), *self.lines(width)])
         self.app.copy(text)
@@ -138,12 +130,10 @@ class SummaryPage(Page):
     TITLE = "Summary"
 
     def __init__(self, view: View, pid: int) -> None:
-        """Of a process."""
         super().__init__(view)
         self._pid = pid
 
     def lines(self, width: int) -> Sequence[Line]:
-        """All of it."""
         view, frame = self.view, self.view.frame
         if frame is None:
             return []
@@ -176,29 +166,24 @@ class WhyPage(Page):
     ]
 
     def lines(self, width: int) -> Sequence[Line]:
-        """All of it."""
         return self.view.chain.lines(width, self.view.glyphs, replay=True)
 
     def action_finding(self, by: int) -> None:
-        """Another finding."""
         self.view.chain.move(by)
         self.query_one(PageText).scroll_home(animate=False)
         self.show()
 
     def action_moment(self, by: int) -> None:
-        """Another of its moments."""
         self.view.chain.move_moment(by)
         self.show()
 
     def action_go(self) -> None:
-        """Close the page, and go to the chosen moment."""
         moment = self.view.chain.moment_ns
         self.dismiss()
         if moment is not None:
             self.go_to_moment(moment)
 
     def action_source(self) -> None:
-        """The line of the finding."""
         finding = self.view.chain.selected
         line, pid = (finding.line, finding.pid) if finding else (None, 0)
         self.app.push_screen(SourcePage(self.view, line, pid))
@@ -215,7 +200,6 @@ class SourcePage(Page):
         """Read the file.
 
         Args:
-            view: What is shown.
             line: The line; None when there is none to show.
             pid: The process whose calls are counted.
         """
@@ -225,7 +209,6 @@ class SourcePage(Page):
         self.title = self._text.title
 
     def on_mount(self) -> None:
-        """The line is in the middle."""
         self.call_after_refresh(self._centre)
 
     def _centre(self) -> None:
@@ -235,11 +218,9 @@ class SourcePage(Page):
         text.scroll_to(y=top, animate=False, force=True)
 
     def head(self, width: int) -> Sequence[Line]:
-        """The path, the stack, the headings."""
         return self._text.head(self.view.frame, width, self.view.glyphs)
 
     def lines(self, width: int) -> Sequence[Line]:
-        """The lines around it, with what they cost."""
         return self._text.lines(self.view.frame, width, self.view.glyphs)
 
 
@@ -254,13 +235,11 @@ class CallPage(Page):
     ]
 
     def lines(self, width: int) -> Sequence[Line]:
-        """The chart and the buckets."""
         frame = self.view.frame
         row = self.view.calls.selected_row
         return callpage.call_page(row, frame.window_ns if frame else 1, width, self.view.glyphs)
 
     def action_call(self, by: int) -> None:
-        """Another call."""
         self.view.calls.move(by)
         self.show()
 
@@ -275,19 +254,16 @@ class GpuPage(Page):
     ]
 
     def told_title(self) -> str:
-        """Which of how many."""
         gpu, frame = self.view.gpu, self.view.frame
         gpus = frame.gpus if frame else ()
         place = f" {gpus.index(gpu) + 1} of {len(gpus)}" if gpu in gpus and gpu is not None else ""
         return f"GPU{place}" + ("  Up Down other GPU" if len(gpus) > 1 else "")
 
     def lines(self, width: int) -> Sequence[Line]:
-        """The page."""
         gpu, frame = self.view.gpu, self.view.frame
         return gpu_page.page(gpu, frame, width, self.view.glyphs) if gpu and frame else ()
 
     def action_gpu(self, by: int) -> None:
-        """Another GPU, from the top."""
         self.view.move_gpu(by)
         self.query_one(PageText).scroll_home(animate=False)
         self.show()
@@ -302,7 +278,6 @@ class ProblemsPage(Page):
     ]
 
     def lines(self, width: int) -> Sequence[Line]:
-        """All of them in full."""
         view = self.view
         reduced = view.own_cost.sentence(view.frame.rate_hz) if view.frame else ""
         return pages.problems_page(view.told, view.failure, width, view.glyphs, reduced)
@@ -321,7 +296,6 @@ class HelpPage(Page):
         """Collect the keys.
 
         Args:
-            view: What is shown.
             places: Where keys work: the title, and the widget or screen.
         """
         super().__init__(view)
@@ -344,15 +318,12 @@ class HelpPage(Page):
         ]
 
     def lines(self, width: int) -> Sequence[Line]:
-        """All of it."""
         return pages.help_page(self._groups, width, self.view.glyphs, self._search)
 
     def told_title(self) -> str:
-        """What is searched for."""
         return f"Help  search {escape_text(self._search)} [/]" if self._search else "Help"
 
     def action_search(self) -> None:
-        """Ask for a text; entries that hold it stay."""
         from gputop.ui.panes.dialogs import Question
 
         before = self._search

@@ -86,7 +86,6 @@ class OneScreen(AppService):
         await process.wait()
 
     async def set_terminal_size(self, width: int, height: int) -> None:
-        """Tell the screen its size."""
         columns, lines = bounded(width, height)
         await super().set_terminal_size(columns, lines)
 

@@ -88,7 +88,6 @@ class WebServer:
         return app
 
     async def on_shutdown(self, _app: web.Application) -> None:
-        """Ends what was started."""
         if self._observation is not None:
             await self._observation.stop()
 

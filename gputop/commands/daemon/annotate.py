@@ -22,7 +22,6 @@ _READ_S, _LOOKED_UP_S = 0.25, 0.005
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument("act", choices=_ACTS, help="begin or end a range, or mark a moment")
     parser.add_argument("name", metavar="NAME", type=_name, help=f"of at most {LONGEST_NAME} characters")
     parser.add_argument(
@@ -56,7 +55,6 @@ def _wait_until_read(sender: socket.socket) -> None:
 
 
 def annotate(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     pid = os.getppid() if options.pid is None else options.pid
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_FULL_S)  # a queue that is full is read within some ms

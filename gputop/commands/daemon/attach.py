@@ -27,7 +27,6 @@ ONCE_S = 2.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
     parser.add_argument("--title", default="attached to the daemon", help=argparse.SUPPRESS)
     add_looks(parser)
@@ -46,7 +45,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 def attach(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     return _once(options) if options.once else _screen(options)
 
 

@@ -22,7 +22,6 @@ from replay.writer import SessionWriter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument(
         "--socket", default=wire.SOCKET, metavar="PATH", help=f"the daemon's socket ({wire.SOCKET})"
     )
@@ -37,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def dump(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     path = options.output or time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
     refuse_existing(path, force=options.force)
     connection = Connection(options.socket, "snap", seconds=options.seconds)

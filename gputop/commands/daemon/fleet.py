@@ -32,7 +32,6 @@ _TOLD = 20  # problems that are printed; all are in the lake's table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     what = parser.add_subparsers(
         prog="gputop fleet",
         dest="what",
@@ -78,7 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     return _ingest(options) if options.what == "ingest" else _ask(options)
 
 
@@ -114,7 +112,6 @@ def _part(options: argparse.Namespace) -> LakeSelection:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What excludes each other."""
     if options.what == "ingest" and options.scheduler and (options.dask or options.workers):
         other = "--dask" if options.dask else "--workers"
         raise CommandError(f"{other} and --scheduler exclude each other", USAGE)

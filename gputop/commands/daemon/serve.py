@@ -42,7 +42,6 @@ _POLL_S = 0.2  # no thread waits for the newest moment; the ring holds what come
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"socket for clients ({SOCKET})")
     parser.add_argument(
         "--history",
@@ -170,7 +169,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     if options.stop:
         return _switch_off(options.socket)
     if os.geteuid() != ROOT:

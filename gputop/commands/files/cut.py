@@ -15,7 +15,6 @@ from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_copy(parser)
     for name, where in (("from", "since"), ("to", "until")):
         parser.add_argument(
@@ -28,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cut(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         part = write_part(
             session, options.output, options.since, options.until, progress, force=options.force

@@ -15,7 +15,6 @@ from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     parser.add_argument(
         "--to", required=True, choices=FORMATS, help="the format; parquet and csv write a folder"
@@ -24,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         write(session, options.output, options.to, progress, force=options.force)
         missing = about_holes(session)

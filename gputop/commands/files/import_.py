@@ -23,13 +23,11 @@ _TRACES: Final = (".json", ".json.gz", ".json.zst", ".zip", ".sqlite", ".db", ".
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="TRACE", help="a trace, or a folder with that of each rank")
     add_output(parser, "FILE", "the recording to write")
 
 
 def import_(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     refuse_existing(options.output, force=options.force)
     try:
         if os.path.isdir(options.file):

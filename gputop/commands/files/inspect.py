@@ -14,13 +14,11 @@ from gputop.process.say import put, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     add_json(parser)
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with open_session(options.file) as session:
         found = inspection(session)
     if options.json:

@@ -14,13 +14,11 @@ from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "files", metavar="FILE", nargs="+", help="a recording of a rank or of a node")
     add_output(parser, "OUT", "the new file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with ProgressBar("reading") as progress:
         found = merge(options.files, options.output, progress, force=options.force)
     for part in found.parts:

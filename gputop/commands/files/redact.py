@@ -13,12 +13,10 @@ from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_copy(parser)
 
 
 def redact(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         count = write_redacted(session, options.output, progress, force=options.force)
     say(f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now")

@@ -14,12 +14,10 @@ from gputop.process.say import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_copy(parser)
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         found = copy_intact(session, options.output, progress, force=options.force)
     for text in found.problems:

@@ -16,7 +16,6 @@ DAMAGED = 3  # exit status when something is missing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
 
 

@@ -20,7 +20,6 @@ _WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
     add_file(parser, "after", metavar="AFTER", help="a recording from after it, of any length")
     add_json(parser)
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def diff(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     keep_freed()
     with ProgressBar("reading") as progress:
         memory = int(options.memory * (1 << 30)) if options.memory else None

@@ -56,7 +56,6 @@ _GRACE_S = 1.0  # for the command to end after an interrupt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: observe now")
     add_target(parser)
     add_json(parser)
@@ -85,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """What excludes each other."""
     file_or_now("explain", options)
     if not options.file and (options.since, options.until) != (None, None):
         raise CommandError("--from and --to go with a FILE", USAGE)

@@ -16,13 +16,11 @@ from gputop.report_page.report_html import report_page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     add_output(parser, "PAGE", "the page")
 
 
 def report(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     refuse_existing(options.output, force=options.force)
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         page = report_page(session, os.path.basename(options.file), progress).encode()

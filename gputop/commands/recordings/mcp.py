@@ -25,7 +25,6 @@ HOST = "127.0.0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(
         parser,
         "files",
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mcp(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with _present(options) as live:
         return _answer(options, live)
 

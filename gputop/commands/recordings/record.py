@@ -46,12 +46,10 @@ class _Progress:
         self._calls = 0
 
     def count(self, records: Records) -> None:
-        """Counts outermost calls."""
         outermost = (records["kind"] == Kind.CALL) & (records["depth"] == 0)
         self._calls += int(np.count_nonzero(outermost))
 
     def line(self, mark: Sample) -> str:
-        """The line for a mark."""
         now = time.monotonic()
         rate = self._calls / max(now - self._last, 1e-3)
         self._calls, self._last = 0, now
@@ -65,7 +63,6 @@ class _Progress:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_output(parser, "FILE", "the recording to write")
     add_target(parser)
     parser.add_argument(
@@ -96,7 +93,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """What goes together."""
     if options.keep is not None and options.max_size is None and options.max_time is None:
         raise CommandError("--keep goes with --max-size or --max-time", USAGE)
 

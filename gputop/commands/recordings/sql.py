@@ -15,15 +15,12 @@ from gputop.query.database import Database
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument("query", metavar="SELECT", help="one SELECT in DuckDB's SQL, in quotes")
     add_file(parser, "file", metavar="FILE")
     add_answer(parser)
 
 
 def sql(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
-
     def opened() -> Database:
         with open_session(options.file) as session, ProgressBar("reading") as progress:
             database = Database(session, progress)

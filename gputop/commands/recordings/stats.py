@@ -16,13 +16,11 @@ from gputop.process.terminal import terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     add_json(parser)
 
 
 def stats(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with ProgressBar("reading", partial=True) as progress:
         totals = functions.stats(options.file, progress=progress)
     if options.json:

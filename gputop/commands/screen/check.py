@@ -25,7 +25,6 @@ _PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_json(parser)
     parser.add_argument(
         "--pid",

@@ -18,7 +18,6 @@ from gputop.simgpu import library_build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     parser.add_argument(
         "name",
         nargs="?",
@@ -41,7 +40,6 @@ def _story(name: str) -> str:
 
 
 def check(options: argparse.Namespace) -> None:
-    """What goes together."""
     options.once |= options.json
     if options.alone and (options.once or options.record):
         raise CommandError(f"{ALONE} shows and records nothing: drop it, or drop --once and --record", USAGE)

@@ -40,7 +40,6 @@ def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
 
 
 def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:
-    """Whether to draw with ASCII only."""
     if options.ascii or prefers_ascii():
         return True
     return preferred is not None and preferred.glyphs == "ascii"

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", metavar="FILE")
     parser.add_argument(
         "--at",
@@ -48,13 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """JSON is of one frame."""
     options.once |= options.json
     check_alerts(options)
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     with closing(open_file(options.file)) as reader:
         if not options.once:
             require_terminal()

@@ -17,7 +17,6 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def simgpu(_options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     try:
         directory = library_build.ensure_built()
     except library_build.SimGpuError as error:

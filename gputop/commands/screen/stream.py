@@ -26,7 +26,6 @@ _LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: observe now")
     parser.add_argument("--jsonl", action="store_true", required=True, help="one JSON object per line")
     add_target(parser)
@@ -34,12 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def stream(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     return _recorded(options.file) if options.file else _present(options)
 
 
 def line_of(frame: Frame) -> bytes:
-    """A frame as a line."""
     return json.dumps(frame_to_json(frame), separators=(",", ":")).encode() + b"\n"
 
 

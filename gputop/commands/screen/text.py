@@ -73,13 +73,9 @@ def render_text(
     """The frame as lines of text that end in a newline.
 
     Args:
-        frame: Any frame.
         width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
             sentences go on in the next line: they may end in a command to type.
-        ascii_only: Whether to write ASCII only.
         hidden: Processes that flags leave out.
-        outcome: How the started command has ended, "" while it runs.
-        output: Its output.
     """
     frame = with_unwatched(frame)
     glyphs = ASCII if ascii_only else UNICODE

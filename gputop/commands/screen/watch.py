@@ -38,7 +38,6 @@ SHARE = "--share"  # in place of a screen: observe for those who connect there
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_target(parser)
     add_screen(parser)
     add_duration(parser, 86400, "with --once: seconds to observe (2)")
@@ -54,7 +53,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 def live(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     if options.share:
         from gputop.commands.screen.share import share
 

@@ -23,7 +23,6 @@ PORT = 8000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed."""
     add_file(parser, "file", nargs="?", metavar="FILE", help="a recording; without FILE: live")
     parser.add_argument(
         "--pid",
@@ -77,7 +76,6 @@ def check(options: argparse.Namespace) -> None:
 
 
 def web(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status."""
     try:
         from gputop.web.guard import Guard, own_host
         from gputop.web.screens import SOCKET_NAME, Observation

@@ -60,7 +60,6 @@ def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[s
     """Adds rows to all tables at once; those of a session together.
 
     Args:
-        lake: Where.
         rows: By table.
         versions: What storages said of the recordings that these tell of.
 

@@ -43,7 +43,6 @@ def sources(
         paths: Files, folders, URLs.
         known: Hashes of those that a lake has.
         versions: The same of those in storages; see ``urls.version_of``.
-        progress: Reports how far the looking is.
     """
     found, seen = Found(), {*known, *versions}
     all_tasks = [task for path in paths for task in _tasks(path)]

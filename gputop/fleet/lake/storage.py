@@ -60,7 +60,6 @@ class Place(Protocol):
 
 
 def place_of(lake: str) -> Place:
-    """Where a lake is."""
     return _Storage(lake) if is_url(lake) else _Folder(local_name(lake))
 
 

@@ -49,7 +49,6 @@ class Memberships:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self._open: dict[tuple[int, int], Membership] = {}
         self._over: list[Membership] = []
         self._splits: dict[tuple[int, int, int], int] = {}

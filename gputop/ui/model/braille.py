@@ -28,8 +28,6 @@ def graph(values: Floats, height: int, glyphs: Glyphs) -> list[str]:
 
     Args:
         values: 0 to 1, an even number of them, the oldest first; NaN where nothing is known.
-        height: Lines.
-        glyphs: The signs to draw with.
     """
     pairs = values.reshape(-1, PER_COLUMN)
     nothing = np.asarray(np.isnan(pairs).all(axis=1))

@@ -108,7 +108,6 @@ def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...
     """The preferences of a file; the usual ones when there is none.
 
     Args:
-        path: The file.
         known: By table, the keys that its columns can have.
         panes: The panes that can be hidden.
     """

@@ -113,11 +113,7 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
     """What is wrong, in as few lines as it needs: the source died, or something cannot be observed.
 
     Args:
-        frame: What is shown.
-        status: What the header shows beside it.
-        width: Columns.
         most: Lines there is room for; a longer text is cut.
-        glyphs: The signs used.
 
     Returns:
         Nothing when nothing is wrong, or what the pane of the GPUs says already: that there is none to show.
@@ -155,8 +151,6 @@ def storm_spans(
     """A storm in words: who suffers, how much, and who preempts it.
 
     Args:
-        storm: The storm.
-        glyphs: The signs used.
         width: Columns; where it is tight the figures are left to the row of the process.
         traced: Whether eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.

@@ -52,7 +52,6 @@ ASCII = Glyphs(
 
 
 def line_width(line: Sequence[Span]) -> int:
-    """The columns a line takes."""
     return sum(width_of(text) for text, _ in line)
 
 
@@ -119,7 +118,6 @@ def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Spa
 
 
 def plain(line: Sequence[Span]) -> str:
-    """The text of a line."""
     return "".join(text for text, _ in line)
 
 
@@ -157,8 +155,6 @@ def paragraph(
     Args:
         text: What is told, not yet escaped.
         token: Its meaning.
-        width: Columns.
-        glyphs: The signs used.
         indent: Columns before it.
         lead: What stands before its first line.
         lead_token: The meaning of that.

@@ -68,8 +68,6 @@ def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs, search: str =
 
     Args:
         groups: Titles, each with its keys and what they do.
-        width: Columns.
-        glyphs: The signs used.
         search: Only entries with this text.
     """
     sections: list[tuple[str, Sequence[tuple[str, str]], int, str]] = [

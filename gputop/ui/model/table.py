@@ -205,7 +205,6 @@ class Table(Generic[T]):
         self._resorts = self._resorts or not self.frozen
 
     def reverse(self) -> None:
-        """Turn the order around."""
         self.descending = not self.descending
         self._resorts = True
 
@@ -221,7 +220,6 @@ class Table(Generic[T]):
 
         Args:
             rows: All rows, in any order.
-            time_ns: The frame's time.
         """
         by_key = {self._key(row): row for row in rows if self._found(row)}
         self.left_out = len(rows) - len(by_key)
@@ -281,16 +279,13 @@ class Table(Generic[T]):
 
     @property
     def selected_row(self) -> T | None:
-        """The selected row."""
         return self.rows[self.index] if self.index >= 0 else None
 
     def move(self, by: int) -> None:
-        """Move the cursor by rows."""
         if self.rows:
             self.select(self._key(self.rows[min(max(self.index + by, 0), len(self.rows) - 1)]))
 
     def select(self, key: Hashable) -> None:
-        """Put the cursor on a row."""
         self.selected = key
         self._chosen = True
 
@@ -300,7 +295,6 @@ class Table(Generic[T]):
             self.select(self._key(self.rows[place]))
 
     def column_at(self, x: int) -> Column[T] | None:
-        """The column that stands there."""
         return next((column for start, end, column in self._spans if start <= x < end), None)
 
     def sort_or_reverse(self, column: Column[T]) -> None:
@@ -324,8 +318,6 @@ class Table(Generic[T]):
         """The heading and the rows in sight, in lines of ``width`` columns.
 
         Args:
-            context: What cells need.
-            width: Columns of the terminal.
             top: The first row in sight.
             count: How many rows there is room for.
             focused: Whether the keys go here.
@@ -398,13 +390,7 @@ UNLIMITED = 200  # the width that cells are asked for: a copied row is not cut
 
 
 def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:
-    """All columns of a row, each with its heading, also those that are out of sight.
-
-    Args:
-        columns: The table's columns.
-        row: The row.
-        context: What the cells need.
-    """
+    """All columns of a row, each with its heading, also those that are out of sight."""
     parts = []
     for column in columns:
         text = column.cell(row, context, UNLIMITED)[0].strip()

@@ -47,7 +47,6 @@ class View:
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, asked: Asked = USUAL) -> None:
-        """Start without a frame, as it is asked for."""
         self.glyphs = ASCII if asked.ascii else UNICODE
         self.mode = asked.mode
         self.title = asked.title
@@ -106,9 +105,6 @@ class View:
 
     def show(self, frame: Frame) -> str:
         """Take a frame.
-
-        Args:
-            frame: What is shown from now on.
 
         Returns:
             A sentence when the followed process has left the frame, else "".

@@ -43,7 +43,6 @@ class ColumnDialog(ModalScreen[None]):
 
         Args:
             name: The table's name in the preferences.
-            table: The table.
             path: The file of preferences, "" where there is none.
             ellipsis: What stands at the end of a meaning that is cut.
         """
@@ -58,7 +57,6 @@ class ColumnDialog(ModalScreen[None]):
         self._shown = {column.key for column in shown}
 
     def compose(self) -> ComposeResult:
-        """The columns with their meaning."""
         with Vertical(id="menu"):
             yield Label(f"columns of the {self._table_name}", markup=False, id="asked")
             yield OptionList(*self._options(), markup=False, compact=True)
@@ -87,7 +85,6 @@ class ColumnDialog(ModalScreen[None]):
         return self.query_one(OptionList).highlighted or 0
 
     def action_cursor(self, by: int) -> None:
-        """Another column."""
         chosen = self.query_one(OptionList)
         (chosen.action_cursor_down if by > 0 else chosen.action_cursor_up)()
 
@@ -102,20 +99,17 @@ class ColumnDialog(ModalScreen[None]):
         self._again(place)
 
     def action_move(self, by: int) -> None:
-        """Move the column by a place."""
         place = self._place()
         to = min(max(place + by, 0), len(self._order) - 1)
         self._order.insert(to, self._order.pop(place))
         self._again(to)
 
     def action_usual(self) -> None:
-        """The columns of one who has chosen none."""
         self._fill(self._table.every)
         self._again(0)
         self._try([])
 
     def action_cancel(self) -> None:
-        """As it was."""
         self._try(list(self._before))
         self.dismiss()
 

@@ -23,7 +23,6 @@ class About(Plain):
     """Beside the tabs: whose details they are."""
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """One line."""
         pane, ellipsis = self.screen.query_one(Details).shown, self.view.glyphs.ellipsis
         whose, *rest = pane.about()
         more = pane.more()
@@ -45,7 +44,6 @@ class Details(Vertical):
     ]
 
     def __init__(self, view: View) -> None:
-        """Make the panes."""
         super().__init__(id="details", classes="boxed")
         self._view = view
         self._panes: tuple[Tabbed, ...] = (
@@ -63,12 +61,10 @@ class Details(Vertical):
         self._tabs.can_focus = False
 
     def on_mount(self) -> None:
-        """The first pane is shown."""
         self.arrange_tabs()
         self._mark()
 
     def compose(self) -> ComposeResult:
-        """The tabs, and below them the panes."""
         with Horizontal(id="tabs"):
             yield self._tabs
             yield About(self._view)
@@ -110,7 +106,6 @@ class Details(Vertical):
             self.open(choices[0])
 
     def open(self, pane: Tabbed, *, focus: bool = False) -> None:
-        """Show a pane."""
         self._tabs.active = f"tab-{pane.id}"
         self._mark()
         if focus:

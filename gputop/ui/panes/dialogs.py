@@ -20,12 +20,7 @@ from gputop.ui.panes.pane import quiet_key
 
 
 def lines_below(screen: Screen[Any], crop: Region) -> list[Strip]:
-    """The lines of the screen below as they were painted there: Textual would style each sign anew.
-
-    Args:
-        screen: The one on top.
-        crop: The part that is painted.
-    """
+    """The lines of the screen below as they were painted there: Textual would style each sign anew."""
     stack: list[Screen[Any]] = list(screen.app.screen_stack)
     below = stack[stack.index(screen) - 1]
     lines = below._compositor.render_strips()[crop.y : crop.bottom]
@@ -64,11 +59,9 @@ class Question(ModalScreen[None]):
         """Ask.
 
         Args:
-            title: What is asked for, escaped.
             answered: Takes the text after Enter and returns "", or what is wrong with it. It may ask the
                 next question.
             text: What stands there at first.
-            hint: What may be typed.
             changed: Takes the text after every key.
             cancelled: Is called after Escape.
             suggester: What may follow, shown behind what is typed; Right takes it.
@@ -79,7 +72,6 @@ class Question(ModalScreen[None]):
         self._suggester = suggester
 
     def compose(self) -> ComposeResult:
-        """The question, the line, what may be typed."""
         with Vertical(id="question"):
             yield Label(self._title, markup=False, id="asked")
             yield Input(
@@ -92,13 +84,11 @@ class Question(ModalScreen[None]):
             yield Label(f"{self._hint}  {_ENDS}".strip(), markup=False, id="hint")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """A key was typed."""
         event.stop()
         self._tell(f"{self._hint}  {_ENDS}".strip(), wrong=False)
         self._changed(event.input.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
         event.stop()
         wrong = self._answered(event.value)
         if wrong:
@@ -112,7 +102,6 @@ class Question(ModalScreen[None]):
         hint.update(text)
 
     def action_cancel(self) -> None:
-        """Escape."""
         self._cancelled()
         self.dismiss()
 
@@ -139,17 +128,14 @@ class Menu(ModalScreen[None]):
         self._title, self._choices, self._chosen = title, choices, chosen
 
     def compose(self) -> ComposeResult:
-        """The question and what there is to choose."""
         with Vertical(id="menu"):
             yield Label(self._title, markup=False, id="asked")
             yield OptionList(*(Option(choice) for choice in self._choices), markup=False, compact=True)
 
     async def action_move(self, action: str) -> None:
-        """As the arrows do."""
         await self.query_one(OptionList).run_action(action)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter, or a click."""
         event.stop()
         self._chosen(event.option_index)
         self.dismiss()
@@ -167,15 +153,12 @@ class Confirm(Menu):
         """Ask.
 
         Args:
-            title: What is asked, escaped.
             no: What "no" does, escaped; the cursor stands there.
             yes: What "yes" does.
-            answered: Takes the answer.
         """
         super().__init__(title, (f"n  {no}", f"y  {yes}"), lambda place: answered(place == 1))
 
     def action_answer(self, yes: bool) -> None:
-        """One of the two letters."""
         self._chosen(int(yes))
         self.dismiss()
 
@@ -193,7 +176,6 @@ class FilterSuggester(Suggester):
         self._words = sorted(words)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The text with its last word completed."""
         before, space, last = value.rpartition(" ")
         found = next((word for word in self._words if last and word.startswith(last) and word != last), None)
         return f"{before}{space}{found}" if found else None

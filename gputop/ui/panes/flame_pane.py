@@ -30,7 +30,6 @@ class FlamePane(Tabbed, inherit_bindings=False):
     name_shown = "Flame"
 
     def __init__(self, view: View) -> None:
-        """Zoom to where something branches."""
         super().__init__(view, id="flame")
         self._pid = 0
         self._zoom: Path | None = None
@@ -46,7 +45,6 @@ class FlamePane(Tabbed, inherit_bindings=False):
         return tree_of(row)
 
     def about(self) -> list[Span]:
-        """Whose it is, and what the frame with the cursor stands for."""
         tree, frame = self._tree(), self.view.frame
         if tree is None or frame is None or not self.has_focus:
             return super().about()
@@ -55,11 +53,9 @@ class FlamePane(Tabbed, inherit_bindings=False):
         return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
 
     def more(self) -> str:
-        """How much deeper it goes."""
         return f"+{format_counted(self._drawn.deeper, 'level')}" if self._drawn and self._drawn.deeper else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The graph, or why there is none."""
         tree = self._tree()
         self._drawn = None
         if tree is None:
@@ -71,7 +67,6 @@ class FlamePane(Tabbed, inherit_bindings=False):
         return self._drawn.lines
 
     def action_go(self, way: Way) -> None:
-        """The cursor goes to a neighbour."""
         tree = self._tree()
         if tree is not None:
             zoom = start(tree) if self._zoom is None else self._zoom
@@ -79,7 +74,6 @@ class FlamePane(Tabbed, inherit_bindings=False):
             self.changed()
 
     def action_zoom(self) -> None:
-        """The frame with the cursor has the whole width, or all again."""
         self._zoom = None if self._zoom == self._cursor else self._cursor
         self.changed()
 

@@ -67,7 +67,6 @@ class Gpus(Pane):
         return title, self._more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The GPUs; graphs of the only one."""
         frame, glyphs, gpu = self.view.frame, self.view.glyphs, self.view.gpu
         if frame is None:
             return []
@@ -81,12 +80,10 @@ class Gpus(Pane):
         return lines
 
     def action_cursor(self, by: int) -> None:
-        """Another GPU."""
         self.view.move_gpu(by)
         self.changed()
 
     def clicked(self, x: int, y: int) -> None:
-        """The GPU of that line."""
         frame, gpu = self.view.frame, self.view.gpu
         if frame and gpu and self._first is not None and 0 <= y - self._first < len(frame.gpus):
             self.action_cursor(y - self._first - frame.gpus.index(gpu))
@@ -100,14 +97,11 @@ class Step(Plain):
         return waterfall.step_of(self.view.explained, row.pid) if row else None
 
     def wanted(self, width: int) -> int:
-        """As high as the GPUs beside it."""
         return GRAPHS if self._step() is not None else 0
 
     def heading(self) -> Heading:
-        """Which step it is."""
         return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The waterfall."""
         letters = self.app.palette.letters
         return waterfall.waterfall_lines(self._step(), width, height, self.view.glyphs, letters=letters)

@@ -32,11 +32,9 @@ class Keys(Plain):
     _made: tuple[object, Line] = None, ()
 
     def on_mount(self) -> None:
-        """Other keys work when the cursor goes elsewhere."""
         self.screen.bindings_updated_signal.subscribe(self, self._bound)
 
     def on_unmount(self) -> None:
-        """Its screen is gone."""
         self.screen.bindings_updated_signal.unsubscribe(self)
 
     def _bound(self, _screen: Any) -> None:
@@ -88,17 +86,14 @@ class Keys(Plain):
         return next((binding for end, binding in self._drawn if x < end), None)
 
     def clicked(self, x: int, y: int) -> None:
-        """As if the key was pressed."""
         binding = self._at(x)
         if binding is not None:
             self.app.simulate_key(binding.key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """What the key does."""
         self._point(self._at(event.x))
 
     def on_leave(self) -> None:
-        """Nothing is pointed at."""
         self._point(None)
 
     def _point(self, binding: Binding | None) -> None:

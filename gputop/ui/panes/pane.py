@@ -111,7 +111,6 @@ class Pane(ScrollView, can_focus=True):
         """Show nothing yet.
 
         Args:
-            view: What is shown and chosen.
             id: Its name on its screen.
             classes: Its classes in the style sheet.
         """
@@ -147,7 +146,6 @@ class Pane(ScrollView, can_focus=True):
     # -- how it is shown ----------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Textual asks how high it is to be."""
         self._asked = (width, self.wanted(width))
         return self._asked[1]
 
@@ -215,7 +213,6 @@ class Pane(ScrollView, can_focus=True):
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def notify_style_update(self) -> None:
-        """It looks otherwise from now on."""
         self._kept = None
         super().notify_style_update()
 
@@ -229,7 +226,6 @@ class Pane(ScrollView, can_focus=True):
         return self._kept[1]
 
     def render_line(self, y: int) -> Strip:
-        """One line of the pane."""
         width, palette = self.size.width, self.app.palette
         if y >= len(self._shown):
             return Strip.blank(width, palette.style(""))
@@ -248,7 +244,6 @@ class Pane(ScrollView, can_focus=True):
     # -- what Textual tells it ----------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """It has another size."""
         self.show()
 
     def on_mount(self) -> None:
@@ -256,12 +251,10 @@ class Pane(ScrollView, can_focus=True):
         self.call_after_refresh(self.show)
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """The keys go here now, or no more."""
         super().watch_has_focus(has_focus)
         self.show()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other lines are in sight."""
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) != round(new_value):
             self.show()
@@ -281,7 +274,6 @@ class Pane(ScrollView, can_focus=True):
     # -- text that is marked with the mouse ---------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text that is marked."""
         return selection.extract("\n".join(plain(line).rstrip() for line in self._shown)), "\n"
 
     def changed(self) -> None:

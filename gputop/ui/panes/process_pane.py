@@ -44,11 +44,9 @@ class Processes(TablePane):
     room: int | None = None  # lines that the details leave it; None: as many as it wants
 
     def context(self, frame: Frame) -> Context:
-        """What the cells need."""
         return self.view.listing.context(process_table.context_of(frame, self.view.glyphs))
 
     def nobody(self, frame: Frame) -> Sequence[str]:
-        """Why there are no rows."""
         view = self.view
         return view.listing.empty(frame) or process_table.waiting(frame, view.outcome, view.log)
 
@@ -61,16 +59,13 @@ class Processes(TablePane):
         return 1 + len(self.nobody(frame))
 
     def row_token(self, row: Any) -> str:
-        """Ended processes are dim."""
         return process_table.row_token(row)
 
     def heading(self) -> Heading:
-        """How many, and which of them are listed."""
         title = [("Processes", ""), *self.view.listing.title(self.view.glyphs), *self.sorted_out_of_sight()]
         return title, self.more()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals only where there is who sends them."""
         return self.app.sender is not None if action == "signal" else super().check_action(action, parameters)
 
     # -- the list -----------------------------------------------------------------------------
@@ -82,7 +77,6 @@ class Processes(TablePane):
         self.app.show()
 
     def action_freeze(self) -> None:
-        """Keep the order of all tables, or let it go."""
         frozen = not self.view.processes.frozen
         for table in self.view.tables.values():
             table.frozen = frozen
@@ -138,18 +132,15 @@ class Processes(TablePane):
         return words | {f"{field}:" for field in FIELDS}
 
     def action_gpu(self) -> None:
-        """List the processes of the next GPU only, after the last one all again."""
         if self.view.frame is not None:
             self.view.listing.next_gpu(self.view.frame)
             self.relist()
 
     def action_tree(self) -> None:
-        """Processes below the process that started them, or as a list."""
         self.view.listing.toggle_tree(self.view.processes)
         self.relist()
 
     def action_group(self) -> None:
-        """Group by the next thing that some process has."""
         if self.view.frame is not None:
             self.view.listing.next_group(self.view.frame)
             self.relist()
@@ -166,7 +157,6 @@ class Processes(TablePane):
             self.app.say(str(error))
 
     def action_fold(self) -> None:
-        """Fold or unfold the branch of the selected process."""
         listing = self.view.listing
         if not listing.as_tree and not listing.group:
             self.action_tree()
@@ -176,7 +166,6 @@ class Processes(TablePane):
             self.app.say("this process is in no branch: it has no listed children")
 
     def action_follow(self) -> None:
-        """Keep the selected process selected, listed and in sight; again: let it go."""
         listing, row = self.view.listing, self.view.selected
         if listing.followed is not None:
             listing.followed = None
@@ -190,7 +179,6 @@ class Processes(TablePane):
     # -- signals ------------------------------------------------------------------------------
 
     def action_signal(self) -> None:
-        """Ask for a signal to the selected process."""
         row, sender = self.view.selected, self.app.sender
         if row is None or sender is None:
             return

@@ -34,17 +34,14 @@ class Reported(Tabbed):
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to tell of the selected process."""
         row = self.view.selected
         return row is not None and self.known(row, self.view.explained.report)
 
     def more(self) -> str:
-        """How many lines are below."""
         below = self.virtual_size.height - round(self.scroll_y) - self.size.height
         return f"+{below} line{'s' if below > 1 else ''}" if below > 0 else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """What is in sight."""
         row = self.view.selected
         lines = self._found(row, width) if row is not None else ()
         self.virtual_size = Size(0, len(lines))
@@ -71,11 +68,9 @@ class FailedPane(Reported):
     name_shown = "Errors"
 
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """Whether a call of the process has failed."""
         return report is not None and any(one.pid == row.pid for one in report.failures)
 
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """The newest error first."""
         from gputop.ui.model.process.reported import failed_lines
 
         return failed_lines(report, row.pid, width, self.view.glyphs)
@@ -87,12 +82,10 @@ class MemoryPane(Reported):
     name_shown = "Memory"
 
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """Whether the process has taken memory."""
         memory = report.memory if report is not None else None
         return memory is not None and any(one.pid == row.pid for one in memory.processes)
 
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """Troubles first, then the lines, who hold most first."""
         from gputop.ui.model.process.reported import memory_lines
 
         return memory_lines(report, row.pid, width, self.view.glyphs)
@@ -104,7 +97,6 @@ class KernelsPane(Reported):
     name_shown = "Kernels"
 
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """Whether some kernel of the process has a name."""
         exact = report.exact if report is not None else None
         return bool(row.kernels) or (exact is not None and any(one.pid == row.pid for one in exact.kernels))
 
@@ -124,12 +116,10 @@ class RanksPane(Reported):
     name_shown = "Ranks"
 
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """Whether the process makes collectives with others here."""
         ranks = report.ranks if report is not None else None
         return ranks is not None and any(one.pid == row.pid for one in ranks.ranks)
 
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """Who is last most often first."""
         from gputop.ui.model.process.reported import rank_lines
 
         frame = self.view.frame

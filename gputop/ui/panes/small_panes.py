@@ -22,7 +22,6 @@ class Header(Plain):
     """The first line: what one sees, when, and how far it can be trusted."""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """One line."""
         view = self.view
         return [header.header_line(view.told, view.status, width, view.glyphs)]
 
@@ -35,15 +34,12 @@ class Banner(Plain):
         return header.banner_lines(view.told, view.status, width, most, view.glyphs)
 
     def wanted(self, width: int) -> int:
-        """None when nothing is wrong."""
         return len(self._lines(width, 1 if self.app.size.height < 20 else 3))
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The first problem, and how many others there are."""
         return self._lines(width, height)
 
     def clicked(self, x: int, y: int) -> None:
-        """All of them."""
         self.app.simulate_key("exclamation_mark")
 
 
@@ -88,7 +84,6 @@ class Chain(Plain):
         return full if self.room is None else min(full, self.room)
 
     def heading(self) -> Heading:
-        """Of which finding."""
         finding = self.view.chain.selected
         title: list[Span] = [("Chain", "")]
         if finding is not None:
@@ -97,7 +92,6 @@ class Chain(Plain):
         return title, "[w] page" if finding is not None else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """As much of it as there is room for."""
         glyphs = self.view.glyphs
         lines = self.view.chain.detail(width, glyphs, replay=False)
         return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
@@ -117,13 +111,11 @@ class Chart(Plain):
         return 0 if self.room == 0 else self.full()
 
     def heading(self) -> Heading:
-        """Of which call."""
         row = self.view.calls.selected_row
         name = escape_text(row.api, ascii_only=self.view.glyphs.ascii) if row else "no call"
         return [(name, "")], "Enter on a call"
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The chart."""
         row = self.view.calls.selected_row
         return callpage.chart_lines(row, width, height, self.view.glyphs) if row else []
 
@@ -140,11 +132,9 @@ class Log(Plain):
         return min(most, max(len(self.view.log), 1))
 
     def heading(self) -> Heading:
-        """What it is."""
         return [("Output of the command", "")], "[l] hide"
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The newest lines."""
         log, glyphs = self.view.log, self.view.glyphs
         if not log:
             told = (
@@ -164,16 +154,13 @@ class TimeBar(Plain):
     """Where the screen stands in time, while it is not live."""
 
     def wanted(self, width: int) -> int:
-        """Nothing while it is live."""
         return 0 if self.view.live else 1
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The bar."""
         transport = self.view.transport
         return [transport_line(transport, width, self.view.glyphs)] if transport else []
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the moment that was clicked."""
         transport, screen = self.view.transport, self.screen
         moment = moment_at(transport, self.size.width, self.view.glyphs, event.x) if transport else None
         if moment is not None and isinstance(screen, TimeScreen):
@@ -184,7 +171,6 @@ class TooSmall(Plain):
     """Stands alone where the terminal is too small for anything else."""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """One sentence."""
         size = self.app.size
         sentence = f"terminal too small ({size.width}x{size.height}): gputop needs 40x10"
         return [fit_line([(text, "warn")], width) for text in wrap(sentence, max(width, 1))]

@@ -34,7 +34,6 @@ class TablePane(Pane, inherit_bindings=False):
         """Enter was pressed on the selected row."""
 
         def __init__(self, pane: TablePane) -> None:
-            """Remember where."""
             super().__init__()
             self.pane = pane
 
@@ -61,7 +60,6 @@ class TablePane(Pane, inherit_bindings=False):
         """Show a table.
 
         Args:
-            view: What is shown and chosen.
             table: The rows and their order.
             id: Its name on its screen, which is also that of its tab.
             classes: Its classes in the style sheet.
@@ -83,11 +81,9 @@ class TablePane(Pane, inherit_bindings=False):
         return ""
 
     def wanted(self, width: int) -> int:
-        """The heading and all rows."""
         return 1 + len(self.table.rows) if self.table.rows else 4
 
     def more(self) -> str:
-        """What a title says about rows out of sight: ``+3 rows``, "" when all are in sight."""
         above, page = round(self.scroll_y), self.scrollable_content_region.height - 1
         below = len(self.table.rows) - above - page
         parts = [f"{above} above"] if above else []
@@ -122,7 +118,6 @@ class TablePane(Pane, inherit_bindings=False):
             self.scroll_to(y=wanted, animate=False, force=True)
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The heading and the rows in sight, or why there are none."""
         frame = self.view.frame
         if frame is None or not self.table.rows:
             texts = self.nobody(frame) if frame else _WAITING
@@ -154,17 +149,14 @@ class TablePane(Pane, inherit_bindings=False):
     # -- keys and mouse -----------------------------------------------------------------------
 
     def action_open(self) -> None:
-        """Tell that the row was opened."""
         self.post_message(self.Opened(self))
 
     def action_cursor(self, by: int) -> None:
-        """Move the cursor by rows."""
         self.table.move(by)
         self._into_sight(self.table.index, max(self.scrollable_content_region.height - 1, 1))
         self._listed()
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by pages."""
         self.action_cursor(by * max(self.scrollable_content_region.height - 2, 1))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -172,27 +164,22 @@ class TablePane(Pane, inherit_bindings=False):
         return self.view.live if action in ("first", "last") else True
 
     def action_first(self) -> None:
-        """The first row."""
         self.action_cursor(-_EVERY)
 
     def action_last(self) -> None:
-        """The last row."""
         self.action_cursor(_EVERY)
 
     def action_sort(self, by: int) -> None:
-        """Sort by a neighbouring column."""
         self.table.shift_sort(by)
         self._listed()
 
     def action_columns(self) -> None:
-        """Choose the columns."""
         from gputop.ui.panes.column_dialog import ColumnDialog
 
         path = self.view.preferences_path
         self.app.ask(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
 
     def action_reverse(self) -> None:
-        """Turn the order around."""
         self.table.reverse()
         self._listed()
 
@@ -201,7 +188,6 @@ class TablePane(Pane, inherit_bindings=False):
         self.changed()
 
     def action_copy(self) -> None:
-        """The selected row, or the marked text, to the terminal's clipboard."""
         frame, row = self.view.frame, self.table.selected_row
         marked = self.screen.get_selected_text()
         if marked is None and (frame is None or row is None):
@@ -236,7 +222,6 @@ class DetailTable(Tabbed, TablePane):
 
     @property
     def searched(self) -> str:
-        """The text that its rows are searched for."""
         return self.table.search
 
     @searched.setter
@@ -245,7 +230,6 @@ class DetailTable(Tabbed, TablePane):
         self.table.resort()
 
     def about(self) -> list[Span]:
-        """Whose it is, and what it is sorted by where that is out of sight."""
         return [*super().about(), *self.sorted_out_of_sight()]
 
 
@@ -259,7 +243,6 @@ class CallsPane(DetailTable):
         return call_table.call_context(frame, self.view.selected, self.view.glyphs)
 
     def nobody(self, frame: Frame) -> Sequence[str]:
-        """Why there are no rows."""
         if self.view.selected is None:
             return process_table.unselected(frame, "calls", self.view.outcome)
         if not self.view.selected.watched:
@@ -269,7 +252,6 @@ class CallsPane(DetailTable):
         return call_table.NO_CALLS if frame.calls_observed else call_table.NO_CALLS_KNOWN
 
     def about(self) -> list[Span]:
-        """Whose they are, and the scale of the histograms."""
         frame = self.view.frame
         scale = call_table.histogram_scale(self.context(frame)) if frame and self.size.width >= 72 else ""
         return [*super().about(), *([(f"  {scale}", "faint")] if scale else [])]
@@ -281,7 +263,6 @@ class ThreadsPane(DetailTable):
     name_shown = "Threads"
 
     def nobody(self, frame: Frame) -> Sequence[str]:
-        """Why there are no rows."""
         if self.view.selected is None:
             return process_table.unselected(frame, "threads", self.view.outcome)
         if not self.view.selected.watched:
@@ -289,11 +270,9 @@ class ThreadsPane(DetailTable):
         return ("No thread was seen in the last window.",)
 
     def row_token(self, row: Any) -> str:
-        """Ended threads are dim."""
         return call_table.thread_token(row)
 
     def about(self) -> list[Span]:
-        """How many there are, whose, and what page faults they had."""
         row = self.view.selected
         if row is None or self.view.frame is None:
             return super().about()
@@ -311,11 +290,9 @@ class LinesPane(DetailTable):
     name_shown = "Lines"
 
     def nobody(self, frame: Frame) -> Sequence[str]:
-        """Why there are no rows."""
         return line_table.no_lines(frame, self.view.selected, self.view.mode)
 
     def about(self) -> list[Span]:
-        """Whose they are, and how many calls have none."""
         row, said = self.view.selected, super().about()
         if row and (row.lines or row.waits) and row.unknown_lines:
             said.append((f"  and {format_counted(row.unknown_lines, 'call')} of unknown lines", "faint"))

@@ -62,12 +62,10 @@ class TimeScreen(PaneScreen):
         self.app.poll_soon()
 
     def action_pause(self) -> None:
-        """Hold time, or let it go."""
         self.app.feed.transport.toggle()
         self._moved()
 
     def action_newest(self) -> None:
-        """To the newest frame."""
         if self.app.feed.transport.live:
             self.app.say("this is the newest frame")
         self.app.feed.transport.go_live()
@@ -82,7 +80,6 @@ class TimeScreen(PaneScreen):
         self._moved()
 
     def action_speed(self, factor: float) -> None:
-        """Faster or slower."""
         transport = self.app.feed.transport
         transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
         if transport.live:
@@ -90,12 +87,10 @@ class TimeScreen(PaneScreen):
         self.app.poll()
 
     def go_to_edge(self, edge: int) -> None:
-        """To the oldest or to the newest moment."""
         transport = self.app.feed.transport
         self.go_to(transport.end_ns if edge else transport.start_ns)
 
     def action_landmark(self, by: int) -> None:
-        """To the next finding or marker, or to the one before."""
         transport = self.app.feed.transport
         places = [mark for mark in transport.landmarks() if mark.kind in (FINDING, MARKED)]
         # its frame may be a little older than the landmark: the next is counted from the landmark itself
@@ -116,7 +111,6 @@ class TimeScreen(PaneScreen):
         self._moved()
 
     def action_jump(self) -> None:
-        """Ask for a moment, and go there."""
         if self.app.view.frame is not None:
             self.app.ask(Question("go to", self._jump, hint=HINT))
 
@@ -130,7 +124,6 @@ class TimeScreen(PaneScreen):
         return ""
 
     def action_mark(self) -> None:
-        """Ask for a note, and mark the moment shown."""
         if self.app.view.frame is not None:
             self.app.ask(Question("mark this moment, with a note", self._mark, hint=self._kept()))
 
@@ -163,7 +156,6 @@ class TimeScreen(PaneScreen):
     # -- recording --------------------------------------------------------------------------------
 
     def action_record(self) -> None:
-        """End the recording, or ask what to record and where."""
         if in_browser():
             self.app.say("the browser cannot record: use gputop record")
             return

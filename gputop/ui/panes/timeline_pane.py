@@ -52,7 +52,6 @@ class TimelinePane(Pane):
         return full if self.room is None or self.has_class("-maximized") else min(full, self.room)
 
     def heading(self) -> Heading:
-        """How much time."""
         frame, hidden = self.view.frame, self._picture.hidden if self._picture else 0
         span = self.view.timeline.title(self.size.width, frame.time_ns) if frame else ""
         keys = "  [,] less [.] more time  [Up Down] thread" if self.has_focus else ""
@@ -60,7 +59,6 @@ class TimelinePane(Pane):
         return [("Timeline", ""), (f"  {span}", "dim"), (keys, "key")], more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The lanes."""
         view, frame = self.view, self.view.frame
         self._picture = None
         if frame is None:
@@ -77,18 +75,15 @@ class TimelinePane(Pane):
         return self._picture.lines
 
     def clicked(self, x: int, y: int) -> None:
-        """Go to that moment."""
         moment, screen = self._picture.moment_ns(x) if self._picture else None, self.screen
         if moment is not None and isinstance(screen, TimeScreen):
             screen.go_to(moment)
 
     def action_span(self, by: int) -> None:
-        """More time in sight, or less."""
         self.view.timeline.zoom(by)
         self.changed()
 
     def action_thread(self, by: int) -> None:
-        """Another thread gets the lane."""
         subject = self.view.thread_subject()
         if subject is not None:
             self.view.threads.select(subject.tid)

@@ -69,14 +69,12 @@ class WhyPane(Pane):
         return self._made[1]
 
     def heading(self) -> Heading | None:
-        """The question, how old the answer is, the class."""
         if self._is_line() or self._is_narrow() or self.app.size.height < TALL:
             return None
         told = self._why()
         return heading(told, self.view.glyphs), "[w] all findings" if told.causes else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The panel, or the verdict in one line."""
         view = self.view
         if not self._is_line() and self._is_narrow():
             return self._narrow(width)
@@ -89,5 +87,4 @@ class WhyPane(Pane):
         return [verdict_line(self._why(), width, view.glyphs, focused=self.has_focus)]
 
     def clicked(self, x: int, y: int) -> None:
-        """Its chain."""
         self.app.simulate_key("w")

@@ -20,7 +20,6 @@ class NativeLog:
     """
 
     def __init__(self) -> None:
-        """Guard nothing yet."""
         self._file = tempfile.TemporaryFile("w+b", prefix="gputop-native-")  # noqa: SIM115 (lives with the guard)
         self._terminal: IO[str] | None = None
         self._saved: list[tuple[int, int]] = []
@@ -44,7 +43,6 @@ class NativeLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the descriptors back, whatever happened."""
         sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
         for fd, saved in self._saved:
             os.dup2(saved, fd)

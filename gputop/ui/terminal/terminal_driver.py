@@ -107,15 +107,12 @@ class _Output:
         self._file = file
 
     def write(self, text: str) -> None:
-        """Writes what somebody can see."""
         with suppress(OSError):
             self._file.write(text)
 
     def flush(self) -> None:
-        """Writes it now."""
         with suppress(OSError):
             self._file.flush()
 
     def fileno(self) -> int:
-        """The terminal's descriptor."""
         return self._file.fileno()

@@ -40,7 +40,6 @@ class ChainPage:
     """Which finding and which of its moments is selected, and the lines of the page."""
 
     def __init__(self) -> None:
-        """Start at the first finding."""
         self._key: tuple[str, int] | None = None
         self._moment = 0
         self._explained = Explained()
@@ -58,7 +57,6 @@ class ChainPage:
 
     @property
     def index(self) -> int:
-        """Place of the selected finding."""
         keys = [_key(finding) for finding in self._findings]
         return keys.index(self._key) if self._key in keys else 0
 
@@ -68,7 +66,6 @@ class ChainPage:
         return self._findings[self.index] if self._findings else None
 
     def move(self, by: int) -> None:
-        """Select another finding."""
         if self._findings:
             place = min(max(self.index + by, 0), len(self._findings) - 1)
             key = _key(self._findings[place])
@@ -101,8 +98,6 @@ class ChainPage:
         """All lines of the page.
 
         Args:
-            width: Columns.
-            glyphs: The signs used.
             replay: Whether one can go to a moment.
         """
         report = self._explained.report
@@ -162,7 +157,6 @@ class _Writer:
         )
 
     def blank(self) -> None:
-        """An empty line."""
         self.lines.append(((" ", ""),))
 
 

@@ -24,7 +24,6 @@ class Steady:
     """Keeps findings in their places while their ranges overlap."""
 
     def __init__(self) -> None:
-        """Start without an order."""
         self._order: list[_Key] = []
         self._end_ns = 0
 

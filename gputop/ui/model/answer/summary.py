@@ -59,7 +59,6 @@ class Runs:
     """Adds up what frames and explanations say of each process."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._runs: dict[int, Run] = {}
         self._time_ns = 0
         self._end_ns = 0
@@ -128,7 +127,6 @@ class Runs:
                 loss.low, loss.high = loss.low + share * low, loss.high + share * high
 
     def of(self, pid: int) -> Run | None:
-        """What is known of a process."""
         return self._runs.get(pid)
 
     def last_ended(self) -> Run | None:
@@ -149,12 +147,8 @@ def summary_lines(
     """The page.
 
     Args:
-        run: What is known of the process.
-        frame: What is shown.
         ended: How it ended, in words; "" while it runs.
         recording: The file it is recorded in, "" without one.
-        width: Columns.
-        glyphs: The signs used.
     """
     if run is None:
         return [fit_line([(" no CUDA call of a process was seen yet", "dim")], width)]

@@ -37,14 +37,7 @@ class _Sentence:
 
 
 def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The line, cut where it is narrow, but never the number, the cause and the level.
-
-    Args:
-        why: What is told.
-        width: Columns.
-        glyphs: The signs used.
-        focused: Whether Enter opens the chain from here.
-    """
+    """The line, cut where it is narrow, but never the number, the cause and the level."""
     lead: list[Span] = [
         (glyphs.cursor if focused else " ", "cursor"),
         ("WHY ", "title.focus" if focused else "head"),

@@ -56,12 +56,10 @@ class GpuIdle:
 
     @property
     def parts(self) -> tuple[float, float, float]:
-        """Proved, estimated, unknown."""
         return self.proved, self.estimated, self.unknown
 
     @property
     def high(self) -> float:
-        """The upper end of the range."""
         return sum(self.parts)
 
 
@@ -141,9 +139,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     """What is to be told at a frame.
 
     Args:
-        explained: The newest explanation.
         frame: The frame that is shown: how old that is, and whether there are calls at all.
-        outcome: How the started command has ended, "" while it runs.
     """
     report = explained.report
     if not frame.calls_observed:

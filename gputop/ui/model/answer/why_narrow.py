@@ -17,15 +17,7 @@ _LEAD = " FIX "
 
 
 def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: bool) -> list[Line]:
-    """At most ``height`` lines of exactly ``width`` columns.
-
-    Args:
-        why: What is told.
-        width: Columns.
-        height: Lines there are.
-        glyphs: The signs used.
-        focused: Whether Enter opens the chain from here.
-    """
+    """At most ``height`` lines of exactly ``width`` columns."""
     head = _head(why, width, glyphs, focused=focused)
     lines = [head]
     if not why.gpus:

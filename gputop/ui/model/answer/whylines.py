@@ -34,10 +34,6 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
     """The panel.
 
     Args:
-        why: What is told.
-        width: Columns.
-        height: Lines there are.
-        glyphs: The signs to draw with.
         titled: Whether the first line is the heading.
     """
     if not why.gpus:

@@ -64,7 +64,6 @@ class GpuHistory:
     """The figures of each GPU over the last ten minutes."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._rings: dict[int, HistoryRing] = {}
         self._taken = SeenFrames()
 
@@ -74,7 +73,6 @@ class GpuHistory:
         Behind a jump the utilisation of the minute before is there at once: frames carry it.
 
         Args:
-            frame: What is shown.
             present: It is the newest one instead, while another moment is shown.
         """
         new, before_ns = self._taken.before(frame, present=present)
@@ -136,12 +134,7 @@ def detail_lines(
     """Graphs of what is known of one GPU, at most ``height`` lines; the last has the other figures.
 
     Args:
-        history: What was seen.
         frame: What is shown: the graphs end there.
-        gpu: The GPU.
-        width: Columns.
-        height: Lines.
-        glyphs: The signs to draw with.
     """
     if trouble := gpu_text.trouble(gpu, glyphs):
         return [fit_line([(" ", ""), trouble], width, ellipsis=glyphs.ellipsis)][:height]

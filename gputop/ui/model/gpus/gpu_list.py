@@ -86,13 +86,7 @@ TRY_WITHOUT = "Try: gputop demo storm"
 
 
 def facts_of_all(frame: Frame, width: int, glyphs: Glyphs) -> list[Span]:
-    """What the GPUs have in common, for the title: name, driver, CUDA, modes; as far as there is room.
-
-    Args:
-        frame: What is shown.
-        width: Columns for it.
-        glyphs: The signs to draw with.
-    """
+    """What the GPUs have in common, for the title: name, driver, CUDA, modes; as far as there is room."""
     persistence = [{True: "on", False: "off", None: ""}[gpu.persistence_enabled] for gpu in frame.gpus]
     facts = [
         _in_common("", [gpu.name for gpu in frame.gpus]) if _one_name(frame) else "",
@@ -276,10 +270,6 @@ def gpu_lines(
     """The pane's lines and what is out of sight.
 
     Args:
-        frame: What is shown.
-        width: Columns of the pane.
-        height: Lines of the pane.
-        glyphs: The signs to draw with.
         selected: The index of the GPU with the cursor, if one has it.
         titled: A title above says what the GPUs have in common.
     """

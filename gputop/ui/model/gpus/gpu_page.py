@@ -17,14 +17,7 @@ _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TEN
 
 
 def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
-    """All that is known of a GPU.
-
-    Args:
-        gpu: The GPU.
-        frame: The frame it is of.
-        width: Columns of the page.
-        glyphs: The signs to draw with.
-    """
+    """All that is known of a GPU."""
     lines = [_who(gpu, width, glyphs), _graph(gpu, frame, width, glyphs)]
     if not gpu.lost:
         for title, figures in gpu_text.SECTIONS:

@@ -45,7 +45,6 @@ def table(uses: Sequence[Use], glyphs: Glyphs) -> list[Line]:
 
     Args:
         uses: In the order in which they are shown; one at least.
-        glyphs: The signs to draw with.
     """
     columns = [*_COLUMNS]
     columns += [_INSTANCE] if any(gpu.mig_enabled for gpu, _ in uses) else []

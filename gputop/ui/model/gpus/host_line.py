@@ -11,13 +11,7 @@ _MOST_CORES = 64  # that have a sign each
 
 
 def host_spans(host: HostRow, width: int, glyphs: Glyphs) -> Line:
-    """The figures in order of importance, as many as fit.
-
-    Args:
-        host: The figures.
-        width: Columns.
-        glyphs: The signs used.
-    """
+    """The figures in order of importance, as many as fit."""
     out: list[Span] = []
     for part in _parts(host, glyphs):
         wanted = [*([("  ", "")] if out else [(" ", "")]), *part]

@@ -74,7 +74,6 @@ class Search:
         self._compiled = compiled
 
     def __call__(self, row: ProcessRow, _storms: Collection[int]) -> bool:
-        """Whether it is found in a process."""
         if self.slow:
             return False
         try:
@@ -108,7 +107,6 @@ class Filter:
         """Whether a process is listed.
 
         Args:
-            row: The process.
             storms: Pids of the processes in a storm.
         """
         return all(test(row, storms) for test in self.tests)

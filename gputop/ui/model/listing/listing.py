@@ -27,7 +27,6 @@ class Listing:
     """
 
     def __init__(self) -> None:
-        """List everything."""
         self.filter = Filter()
         self.gpu: int | None = None
         self.as_tree = False
@@ -40,11 +39,6 @@ class Listing:
 
     def show(self, table: Table[ProcessRow], frame: Frame, *, ascii_only: bool) -> str:
         """Give a table its rows.
-
-        Args:
-            table: The process table.
-            frame: What is shown.
-            ascii_only: Whether to draw with ASCII only.
 
         Returns:
             A sentence when the followed process has left the frame, else "".
@@ -101,7 +95,6 @@ class Listing:
         return bool(self.filter.text) or self.gpu is not None
 
     def clear(self) -> None:
-        """List all processes again."""
         self.filter, self.gpu = Filter(), None
 
     def next_gpu(self, frame: Frame) -> None:

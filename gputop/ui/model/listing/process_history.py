@@ -29,7 +29,6 @@ class ProcessHistory:
     """Calls per second of each process over the last two minutes."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._ring = HistoryRing(MOST, _KEPT_NS // BIN_NS)
         self._rows: dict[int, int] = {}  # by pid
         self._seen: dict[int, int] = {}  # by pid: the newest frame with it
@@ -40,7 +39,6 @@ class ProcessHistory:
         """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join.
 
         Args:
-            frame: What is shown.
             present: It is the newest one instead, while another moment is shown.
         """
         new, before_ns = self._taken.before(frame, present=present)
@@ -75,7 +73,6 @@ class ProcessHistory:
         Args:
             row: The process; before its start it made no calls.
             time_ns: Where the minute ends.
-            glyphs: The signs to draw with.
         """
         second = time_ns // NS_PER_S  # a cell is of several seconds: it need not be new with every frame
         if self._drawn is None or self._drawn[0] != second or row.pid not in self._drawn[1]:

@@ -67,8 +67,6 @@ def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = (), hidden:
     """What is said while there is no process.
 
     Args:
-        frame: The frame that is shown.
-        outcome: How the started command has ended, "" while it runs.
         output: Its output so far.
         hidden: Processes that flags leave out.
     """
@@ -278,5 +276,4 @@ def process_table(*more: Column[ProcessRow]) -> Table[ProcessRow]:
 
 
 def row_token(row: ProcessRow) -> str:
-    """The token of a row's cells."""
     return "exited" if row.exited_ns is not None else "" if row.watched else "dim"

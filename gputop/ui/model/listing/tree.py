@@ -91,7 +91,6 @@ def tree_of(
     Args:
         rows: Each process once.
         unfolded: Pids of the branches whose members are shown.
-        ascii_only: Whether to draw with ASCII only.
         parents: In place of who started whom.
         labels: By pid, the name of its branch, before that of the process at its top.
     """
@@ -129,7 +128,6 @@ def summed(row: ProcessRow, others: Sequence[ProcessRow]) -> ProcessRow:
     different threads' time have no sum.
 
     Args:
-        row: The process.
         others: All its descendants.
     """
     every = (row, *others)

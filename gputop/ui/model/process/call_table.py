@@ -114,7 +114,6 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
 
     Args:
         shares: The occupants, in any order.
-        glyphs: The signs used.
         most: How many are named; the rest is one number.
     """
     groups: dict[str, list[float]] = {}
@@ -201,5 +200,4 @@ def thread_table() -> Table[ThreadRow]:
 
 
 def thread_token(row: ThreadRow) -> str:
-    """The token of a thread's cells."""
     return "exited" if row.state == "exited" else ""

@@ -45,7 +45,6 @@ class _Axis:
         return len(self.bars) * self.slot
 
     def place(self, ns: int) -> int:
-        """The column of a duration."""
         powers = math.log2(max(ns, 1)) - self.first
         return min(max(int(powers / self.group * self.slot), 0), max(self.columns - 1, 0))
 
@@ -58,10 +57,7 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
     """Bars over an axis of durations, with the percentiles marked below.
 
     Args:
-        row: The call.
-        width: Columns.
         height: Lines, two of them for axis and marks.
-        glyphs: The signs used.
     """
     axis = _Axis(row.histogram, width)
     levels = max(height - 2, 1)
@@ -148,8 +144,6 @@ def call_page(row: CallRow | None, window_ns: int, width: int, glyphs: Glyphs) -
     Args:
         row: The selected call, None when there is none.
         window_ns: The time that its figures are about.
-        width: Columns.
-        glyphs: The signs used.
     """
     if row is None:
         return [((" no call is selected", "dim"),)]

@@ -62,11 +62,7 @@ def flame(
     """The graph below a node.
 
     Args:
-        tree: All of it.
         zoom: The node that has the whole width.
-        width: Columns.
-        height: Lines.
-        glyphs: The signs to draw with.
         selected: The node with the cursor, None where the keys go elsewhere.
     """
     path, top = tree.at(zoom)
@@ -125,7 +121,6 @@ def move(tree: Node, selected: Path, way: Way) -> Path:
     """The neighbour of a node: its caller, its widest callee, what stands beside it.
 
     Args:
-        tree: All of it.
         selected: Where the cursor is.
         way: ``up`` to the caller, ``down`` to the callee with most time, ``left`` and ``right`` beside it.
     """

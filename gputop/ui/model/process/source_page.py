@@ -29,7 +29,6 @@ class SourceText:
         Args:
             line: The line; None when there is none to show.
             pid: The process whose calls are counted.
-            source: Its file.
         """
         self.line = line
         self.pid = pid
@@ -52,13 +51,7 @@ class SourceText:
         return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
 
     def head(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
-        """What stays above the lines: the path, a doubt, the headings.
-
-        Args:
-            frame: What is counted.
-            width: Columns.
-            glyphs: The signs used.
-        """
+        """What stays above the lines: the path, a doubt, the headings."""
         if self.line is None or self._source is None:
             return []
         path = escape_text(self._source.path, ascii_only=glyphs.ascii)

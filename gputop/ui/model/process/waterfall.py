@@ -96,10 +96,6 @@ def waterfall_lines(
     """The lines of a step, as far as they fit.
 
     Args:
-        step: The step.
-        width: Columns.
-        height: Lines.
-        glyphs: The signs to draw with.
         letters: Whether colours cannot tell the calls apart.
     """
     if step is None:

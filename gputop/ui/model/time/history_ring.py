@@ -26,7 +26,6 @@ class HistoryRing:
         """Start empty.
 
         Args:
-            rows: Figures.
             kept: Bins of ``BIN_NS`` that are kept.
         """
         self._kept = kept
@@ -93,7 +92,6 @@ class HistoryRing:
 
         Args:
             end_ns: The moment; later bins are left out.
-            count: Cells.
             cell_ns: Time in each, a multiple of ``BIN_NS``: its edges stay where they are as time goes on.
 
         Returns:
@@ -119,14 +117,12 @@ class SeenFrames:
     """The last frame of each of two streams that go on by themselves: what is shown, and the present."""
 
     def __init__(self) -> None:
-        """None so far."""
         self._last: dict[bool, Frame] = {}
 
     def before(self, frame: Frame, *, present: bool) -> tuple[bool, int | None]:
         """Note a frame: whether it is new to the history, and the time of the one before it in its stream.
 
         Args:
-            frame: The frame.
             present: Whether it is of the present rather than the one that is shown.
         """
         last = self._last.get(present)

@@ -60,7 +60,6 @@ class LaneHistory:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._rings: dict[Hashable, _Ring] = {}
         self.gpus: tuple[tuple[str, int], ...] = ()  # label and NVML's index
         self.errors: tuple[float, ...] = ()  # of their estimates, as shares of the time
@@ -111,7 +110,6 @@ class LaneHistory:
             key: ``("gpu", label)``, ``MARKS``, or of a thread ``("states", tid)``, ``("calls", tid)``,
                 ``("ranges", tid)``.
             first: Number of the first column.
-            count: Cells.
             group: Columns in each.
 
         Returns:

@@ -36,8 +36,6 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
 
     Args:
         view: Where the screen stands.
-        width: Columns.
-        glyphs: The signs used.
     """
     left, length, right = _parts(view, width, glyphs)
     total = max(view.end_ns - view.start_ns, 0)
@@ -60,8 +58,6 @@ def moment_at(view: TransportView, width: int, glyphs: Glyphs, x: int) -> int | 
 
     Args:
         view: Where the screen stands.
-        width: Columns.
-        glyphs: The signs used.
         x: The column.
     """
     left, length, _ = _parts(view, width, glyphs)

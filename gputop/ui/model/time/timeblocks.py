@@ -114,7 +114,6 @@ class TimeBlocks:
     """
 
     def __init__(self) -> None:
-        """Start without lanes."""
         self._history = LaneHistory()
         self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
         self._taken: object = None
@@ -161,8 +160,6 @@ class TimeBlocks:
         """What fits of the lanes.
 
         Args:
-            width: Columns.
-            height: Lines.
             subjects: The threads that have lanes, the selected one first; its GPUs come first.
             now_ns: The frame's time, CLOCK_MONOTONIC: the right end.
             look: How it is drawn.
