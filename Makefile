@@ -28,7 +28,7 @@ test: dev
 test-long: dev
 	@scripts/test.sh -m long $(ARGS)
 
-# make test thirty times in a row, ten of them beside others, without a second try; ARGS=6
+# make test thirty times in a row, ten of them beside others; ARGS=6
 test-runs: dev
 	@scripts/test_runs.sh $(ARGS)
 

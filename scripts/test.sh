@@ -2,12 +2,10 @@
 # Runs the tests in two parts at once: those that measure times (marker "timed"), one behind the other and before all
 # else that this machine does; and all others in many processes, of which those that observe with eBPF wait until the
 # times are measured (tests/sharing.py). Two thirds of their time is waiting for programs that are observed, so they
-# are three processes for each processor, eight at most. Whatever failed is run again alone and must pass then: so a
-# busy machine fails no run, and the tests that it disturbed are named at the end (docs/decisions/0009; TEST_AGAIN=0
-# leaves it out). With arguments, pytest's, one run in one process. A test that hangs ends after eight minutes, the
-# whole after an hour (TEST_LIMIT_S). Those that take minutes (marker "long") are run by -m long alone, in the same way,
-# for six hours at most. --quick alone is what needs neither root nor eBPF nor another process: a minute on two
-# processors.
+# are three processes for each processor, eight at most. Nothing is run again (docs/decisions/0009). With arguments,
+# pytest's, one run in one process. A test that hangs ends after eight minutes, the whole after an hour (TEST_LIMIT_S).
+# Those that take minutes (marker "long") are run by -m long alone, in the same way, for six hours at most. --quick
+# alone is what needs neither root nor eBPF nor another process: a minute on two processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,26 +47,9 @@ if [ $# -gt 0 ]; then
 	run --durations=15 "$@"
 fi
 
-# A run with a memory of what failed, beside this script: part NAME, pytest's arguments.
-part() {
-	local name=$1
-	shift
-	run -o cache_dir="$folder/$name" "${more[@]}" "$@" &
+part() { # a run beside this script, with a cache of its own
+	run -o cache_dir="$folder/$1" "${more[@]}" "${@:2}" &
 	parts+=($!)
-}
-
-# Decides about a part that ended with a status: 1 is tests that failed, and no others make up for the rest.
-again() {
-	local name=$1 status=$2 failures
-	[ "$status" -eq 1 ] && [ "${TEST_AGAIN:-1}" -ne 0 ] || return "$status"
-	failures=$(.venv/bin/python -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' \
-		"$folder/$name/v/cache/lastfailed") || return "$status"
-	# so many are no chance
-	[ "$(wc -l <<<"$failures")" -le 12 ] || return "$status"
-	printf 'test: these failed beside others and are run again alone:\n%s\n' "$failures"
-	part "$name" --last-failed --last-failed-no-failures=none -q
-	wait "${parts[-1]}" || return $?
-	unsteady+="$failures"$'\n'
 }
 
 # compiling the tests takes each process longer than all else before its first test: once, in a checkout that is new
@@ -80,7 +61,7 @@ if [ -z "${PYTHONDONTWRITEBYTECODE:-}" ] && ! compgen -G 'tests/ebpf/__pycache__
 	wait
 fi
 
-failed=0 unsteady="" parts=() job=""
+failed=0 parts=() job=""
 folder=$(mktemp -d)
 export GPUTOP_TEST_NAMESPACES=$folder/namespaces # the parts are apart, too (tests/apart.py)
 mkdir "$GPUTOP_TEST_NAMESPACES"
@@ -90,15 +71,9 @@ touch "$times"
 trap 'for job in $(jobs -pr); do kill -INT "$job" || :; done; wait; rm -rf "$folder"' EXIT
 GPUTOP_TEST_TIMES=$times part others -m "not timed and ($chosen)" --numprocesses="$processes" -q --durations=15 \
 	>"$folder/said" 2>&1
-timed=0 others=0
 part timed -m "timed and ($chosen)" -q --durations=5
-wait "${parts[1]}" || timed=$?
+wait "${parts[1]}" || failed=$?
 rm "$times"
-wait "${parts[0]}" || others=$?
+wait "${parts[0]}" || failed=$?
 cat "$folder/said"
-again timed "$timed" || failed=$?
-again others "$others" || failed=$?
-if [ -n "$unsteady" ]; then
-	printf 'test: failed beside others, passed alone (each is to be mended):\n%s' "$unsteady"
-fi
 exit "$failed"

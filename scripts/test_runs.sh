@@ -2,7 +2,7 @@
 # Runs the tests many times in a row and tells each run in a line: which failed, how long it took. Each third one
 # (BUSY_EVERY; 1 is all of them) is beside stress-ng on two processors and a gputop of somebody else's that records the
 # whole machine; with STAND_STILL=1 the machine stands still now and then besides, in each run (scripts/stand_still.py).
-# A test that fails is not run again. RUNS (30); logs lie in build/runs, and what tests of a failed run left in the
+# RUNS (30); logs lie in build/runs, and what tests of a failed run left in the
 # temporary directory stays there. Exit status 1: a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,7 +32,7 @@ for number in $(seq "$runs"); do
 	fi
 	left=$(mktemp -d) && chmod 755 "$left" # short, for the sockets in it; open, as that for temporary files is
 	began=$SECONDS
-	TEST_AGAIN=0 PYTEST_DEBUG_TEMPROOT=$left scripts/test.sh >"$log" 2>&1 </dev/null &
+	PYTEST_DEBUG_TEMPROOT=$left scripts/test.sh >"$log" 2>&1 </dev/null &
 	wait $! || status=$?
 	took=$((SECONDS - began))
 	alone

@@ -55,7 +55,10 @@ def forks() -> None:
 
 
 def executes() -> None:
-    work(Cuda(), 1, 40)
+    """Another program while the GPU is busy: no moment to hand that kernel over lies between."""
+    cuda = Cuda()
+    work(cuda, 1, 40)
+    cuda.launch(100_000_000)
     os.execv(sys.executable, [sys.executable, __file__, "work"])
 
 
