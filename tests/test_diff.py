@@ -93,8 +93,8 @@ def test_a_removed_gap_is_told_in_a_sentence() -> None:
     (cause,) = found.causes
     assert cause.change is Change.GONE
     assert cause.before == pytest.approx(6 * MS, rel=0.03)
-    assert cause.max_gain_ns is not None
-    assert 6 * MS <= cause.max_gain_ns <= 1.5 * 6 * MS, "a bound, with its margin"
+    assert cause.gain_ns is not None
+    assert 6 * MS <= cause.gain_ns <= 1.5 * 6 * MS, "a bound, with its margin"
     assert cause.after is None
 
 

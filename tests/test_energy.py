@@ -105,7 +105,7 @@ def test_watts_of_a_process_add_up_to_those_of_its_gpu() -> None:
 def test_what_a_fix_saves_stands_beside_the_saved_time() -> None:
     report = replace(why.report(why.finding(), diagnosis=why.diagnosis()), energy=Energy(
         {0: GpuEnergy(10 * S, 2120.0)}, {4242: 2120.0}))  # fmt: skip
-    assert saved_joules(report.findings[0], report) == pytest.approx(212 * 3.2)
+    assert saved_joules(report, report.findings[0].gain.ns) == pytest.approx(212 * 3.2)
     assert step_joules(report) == pytest.approx(212 * 0.014)
     assert energy_text(report) == "Energy: GPU 0 took 2.1 kJ (212 W), 3 J a step."
     text = report_to_text(report)

@@ -45,7 +45,7 @@ def test_gradients_reduced_for_every_micro_batch_want_no_sync() -> None:
     finding = next(one for one in report.findings if one.cause == "C47")
     assert "no_sync()" in finding.advice[0]
     assert "4 times" in finding.advice[0]
-    assert finding.max_gain_ns == pytest.approx(1.3 * 0.75 * finding.loss.upper, rel=0.02)
+    assert finding.gain.ns == pytest.approx(1.3 * 0.75 * finding.loss.upper, rel=0.02)
 
 
 @pytest.mark.parametrize("active", [86.0, 95.0, 100.0])

@@ -128,7 +128,7 @@ def test_one_sleep_before_each_work_is_the_program_s_own() -> None:
     assert (diagnosed(report).kind, found.cause, found.name_level) == ("host", "C32", "proved")
     assert "sleeps in the loop at train.py:28 in epoch()" in report.verdict
     assert found.loss.lower == pytest.approx(STEPS * 7_970 * US, rel=0.01)
-    assert found.loss.lower <= found.max_gain_ns <= 1.5 * found.loss.lower
+    assert found.loss.lower <= found.gain.ns <= 1.5 * found.loss.lower
 
 
 def crowded(pid: int) -> Program:

@@ -53,7 +53,7 @@ def test_without_its_wait_a_loop_takes_what_the_longer_of_host_and_gpu_takes(hos
     whole = machine.length
     won = whole - run(step * STEPS, "read").length
     assert won == pytest.approx(STEPS * min(host, work), rel=0.05)
-    assert won <= finding.max_gain_ns / 1e3 <= (1 + MARGIN) * won + 2 * LEAST_MARGIN * whole
+    assert won <= finding.gain.ns / 1e3 <= (1 + MARGIN) * won + 2 * LEAST_MARGIN * whole
     assert after(report) == pytest.approx(max(host, work) / (host + work), abs=0.02)
 
 
@@ -62,7 +62,7 @@ def test_a_wait_now_and_then_wins_less_than_one_in_each_step() -> None:
         step = [Deed("host", 5_000), *launches([1_000] * 5)]
         deeds = [deed for number in range(STEPS) for deed in [*step, *[Deed("read")] * (number % every == 0)]]
         machine, report = told(deeds)
-        return report.findings[0].max_gain_ns / 1e3 / machine.length
+        return report.findings[0].gain.ns / 1e3 / machine.length
 
     each, fifth = gain(1), gain(5)
     assert fifth < 0.5 * each
@@ -78,7 +78,7 @@ def test_input_that_is_made_elsewhere_leaves_the_rest_of_the_step() -> None:
     machine, report = told(step * STEPS)
     finding = first(report, "C12")
     won = machine.length - run(step * STEPS, "input").length
-    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+    assert won <= finding.gain.ns / 1e3 <= 2 * won
 
 
 def test_what_a_step_of_the_warm_up_wins_is_part_of_the_gain() -> None:
@@ -92,7 +92,7 @@ def test_what_a_step_of_the_warm_up_wins_is_part_of_the_gain() -> None:
     saved = wording.saved_of_step(finding, report)
     assert saved is not None
     assert won <= saved[0] / 1e3 <= 1.02 * won
-    assert finding.max_gain_ns / 1e3 == pytest.approx(61 * saved[0] / 1e3, rel=0.001)
+    assert finding.gain.ns / 1e3 == pytest.approx(61 * saved[0] / 1e3, rel=0.001)
 
 
 def test_what_a_cause_costs_beside_the_steps_goes_too() -> None:
@@ -102,7 +102,7 @@ def test_what_a_cause_costs_beside_the_steps_goes_too() -> None:
     deeds = [*step * STEPS, *[*slow, Deed("launch", 300, 50)] * (STEPS // 2)]
     machine, report = told(deeds)
     won = machine.length - run(deeds, "input").length
-    assert won <= first(report, "C12").max_gain_ns / 1e3 <= 1.5 * won
+    assert won <= first(report, "C12").gain.ns / 1e3 <= 1.5 * won
 
 
 def test_kernels_that_run_side_by_side_take_the_gpu_once() -> None:
@@ -111,7 +111,7 @@ def test_kernels_that_run_side_by_side_take_the_gpu_once() -> None:
     step += [*launches([1_000] * 4), Deed("read"), Deed("host", 1_500)]
     machine, report = told(step * STEPS)
     won = machine.length - run(step * STEPS, "input").length
-    assert won <= report.findings[0].max_gain_ns / 1e3 <= 1.5 * won
+    assert won <= report.findings[0].gain.ns / 1e3 <= 1.5 * won
 
 
 def test_copies_from_pageable_memory_win_what_the_cpu_staged() -> None:
@@ -119,7 +119,7 @@ def test_copies_from_pageable_memory_win_what_the_cpu_staged() -> None:
     machine, report = told(step * STEPS)
     finding = first(report, "C04")
     won = machine.length - run(step * STEPS, "send").length
-    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+    assert won <= finding.gain.ns / 1e3 <= 2 * won
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_many_small_copies_are_replaced_by_launches() -> None:
     finding = first(report, "C05")
     instead = run([*fills, *rest] * (8 * STEPS)).length
     gone = run(rest * (8 * STEPS)).length
-    assert machine.length - instead <= finding.max_gain_ns / 1e3
+    assert machine.length - instead <= finding.gain.ns / 1e3
     assert gone / machine.length <= after(report) <= 1.3 * instead / machine.length
 
 
@@ -153,7 +153,7 @@ def test_allocations_that_go_win_their_time_where_the_gpu_waits_for_them() -> No
         step = [*[Deed("malloc", 600, cause="malloc")] * 5, *launches([work // 4] * 4), Deed("read")]
         machine, report = told(step * STEPS)
         finding = next(one for one in report.findings if one.cause == "C20")
-        return finding.max_gain_ns / 1e3, machine.length - run(step * STEPS, "malloc").length
+        return finding.gain.ns / 1e3, machine.length - run(step * STEPS, "malloc").length
 
     for work in (400, 4_000):
         said, won = gain(work)
@@ -166,7 +166,7 @@ def test_a_loop_of_reads_goes_as_a_whole_with_what_lies_between_them() -> None:
     machine, report = told(step * STEPS)
     finding = first(report, "C02")
     won = machine.length - run(step * STEPS, "reads").length
-    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+    assert won <= finding.gain.ns / 1e3 <= 2 * won
 
 
 def test_a_loop_of_reads_leaves_the_kernels_of_the_rest_of_its_step() -> None:
@@ -176,7 +176,7 @@ def test_a_loop_of_reads_leaves_the_kernels_of_the_rest_of_its_step() -> None:
     machine, report = told(step * STEPS)
     finding = first(report, "C02")
     fixed = run(step * STEPS, "reads").length
-    assert machine.length - fixed <= finding.max_gain_ns / 1e3
+    assert machine.length - fixed <= finding.gain.ns / 1e3
     assert after(report) == pytest.approx(fixed / machine.length, abs=0.03)
 
 
@@ -188,7 +188,7 @@ def test_no_change_wins_the_time_in_which_the_gpu_is_known_to_have_worked(work: 
     gpu = report.gpus[0].account
     worked = (gpu.span_ns - gpu.bounds.upper) / gpu.span_ns
     assert worked == pytest.approx(work / (work + 6_000), abs=0.1), "nearly all of it: the read waits for it"
-    assert finding.max_gain_ns <= (1 + LEAST_MARGIN - worked) * report.duration_ns
+    assert finding.gain.ns <= (1 + LEAST_MARGIN - worked) * report.duration_ns
 
 
 def test_one_fix_after_the_other_leaves_less_each_time() -> None:
@@ -216,7 +216,7 @@ def test_who_sleeps_less_may_also_wait_less_for_a_cpu(queued: int) -> None:
     machine, report = told(step * STEPS)
     finding = next(one for one in report.findings if one.cause == "C01")
     won = machine.length - run(step * STEPS, "read").length
-    assert won <= finding.max_gain_ns / 1e3 <= 2 * won
+    assert won <= finding.gain.ns / 1e3 <= 2 * won
 
 
 def test_what_other_processes_may_give_back_is_no_less_than_what_caches_may() -> None:
@@ -332,9 +332,9 @@ def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
             assert told_so, f"seed {seed}: {won / machine.length:.2f}"
             continue
         found += 1
-        gain = sum(one.max_gain_ns for one in mine) / 1e3
-        if any(one.gain_because == LEFT for one in mine):  # the findings before it promise all the rest
-            assert sum(one.max_gain_ns for one in report.findings) == report.span_ns
+        gain = sum(one.gain.ns for one in mine) / 1e3
+        if any(one.gain.because == LEFT for one in mine):  # the findings before it promise all the rest
+            assert sum(one.gain.ns for one in report.findings) == report.span_ns
             continue
         assert won <= gain + 0.002 * machine.length, f"seed {seed}: {won} us won, {gain} told"
     assert found >= (3 if length == LONG else 1)
@@ -350,4 +350,4 @@ def test_a_program_without_anything_to_change_promises_nothing(chosen: Callable[
     deeds = [deed for number in range(600) for deed in [*step, *[Deed("read")] * (number % 50 == 0)]]
     _machine, report = told(deeds)
     assert report.what_if == ()
-    assert sum(one.max_gain_ns for one in report.findings) == 0
+    assert sum(one.gain.ns for one in report.findings) == 0

@@ -69,5 +69,5 @@ def test_the_bounds_of_a_program_that_has_ended_do_not_grow(later_s: int) -> Non
     at_once, later = (ended(us).report() for us in (530_000, later_s * 1_000_000))
     assert later.idle == at_once.idle
     assert later.span_ns == at_once.span_ns
-    gains = [[finding.max_gain_ns for finding in report.findings] for report in (at_once, later)]
+    gains = [[finding.gain.ns for finding in report.findings] for report in (at_once, later)]
     assert gains[0] == gains[1]

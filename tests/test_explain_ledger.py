@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gputop
-from gputop.analysis.answer.report import Account, Range, Report, joined, settled
+from gputop.analysis.answer.report import Account, Gain, Range, Report, joined, settled
 from gputop.analysis.answer.wording import ends_of
 from gputop.analysis.build import explain, ledger_of
 from gputop.analysis.evidence.evidence import Evidence
@@ -98,7 +98,7 @@ def test_a_recording_is_explained_the_same_whole_in_parts_and_live(file: object)
 
 def saved(report: Report) -> int:
     """What all findings promise together."""
-    return sum(one.max_gain_ns for one in report.findings)
+    return sum(one.gain.ns for one in report.findings)
 
 
 @pytest.mark.parametrize("file", EACH, ids=lambda one: one.stem)
@@ -117,12 +117,12 @@ def test_savings_of_a_made_up_program_are_no_more_than_its_time(cause: str) -> N
 def test_each_finding_saves_what_those_before_it_leave() -> None:
     promised = [(3, 6, "more"), (2, 7, "more"), (1, 1, "")]
     findings = [
-        fake_reports.finding(f"C{place:02}", loss, max_gain_ns=gain * MILLION, gain_because=why)
+        fake_reports.finding(f"C{place:02}", loss, gain=Gain(gain * MILLION, why))
         for place, (loss, gain, why) in enumerate(promised, 1)
     ]
     told = shared_out(findings, 10 * MILLION)
-    assert [one.max_gain_ns for one in told] == [6 * MILLION, 4 * MILLION, 0]
-    assert [one.gain_because for one in told] == ["more", LEFT, LEFT]
+    assert [one.gain.ns for one in told] == [6 * MILLION, 4 * MILLION, 0]
+    assert [one.gain.because for one in told] == ["more", LEFT, LEFT]
     assert shared_out(findings, 20 * MILLION) == findings
     assert shared_out(findings, 0) == findings, "without a GPU's time there is nothing to share"
 
@@ -131,8 +131,8 @@ def test_savings_are_the_same_of_all_processes_and_of_one() -> None:
     report = STORIES["C23"]().report()
     for finding in report.findings:
         alone = explain(STORIES["C23"]().evidence(), frozenset({finding.pid}))
-        mine = [one.max_gain_ns for one in report.findings if one.pid == finding.pid]
-        assert [one.max_gain_ns for one in alone.findings] == mine
+        mine = [one.gain.ns for one in report.findings if one.pid == finding.pid]
+        assert [one.gain.ns for one in alone.findings] == mine
 
 
 def loop(number: int) -> Program:

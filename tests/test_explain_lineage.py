@@ -170,7 +170,7 @@ def test_what_wakes_late_within_a_copy_may_have_been_lost_as_well() -> None:
     staging, late_ns = 40 * 2_000_000, 10 * 2_000_000
     assert finding.kind == "waste"
     assert finding.loss.upper == pytest.approx(staging + late_ns, rel=0.03)
-    assert finding.max_gain_ns >= finding.loss.upper
+    assert finding.gain.ns >= finding.loss.upper
 
 
 def test_small_copies_are_not_staged_ones() -> None:

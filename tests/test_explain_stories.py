@@ -30,7 +30,7 @@ def test_work_between_a_read_scalar_and_a_batch_is_no_input_without_a_loader(siz
     report = read_then_send(size).report()
     assert report.findings[0].cause == cause
     won = (STEPS - 1) * 6000 * US
-    assert won <= report.findings[0].max_gain_ns <= 1.5 * won, "a bound, with its margin"
+    assert won <= report.findings[0].gain.ns <= 1.5 * won, "a bound, with its margin"
 
 
 def many_copies(copies: int = 50) -> Program:
@@ -60,7 +60,7 @@ def test_copies_that_go_win_their_own_time_too() -> None:
     assert finding.loss.lower == pytest.approx(STEPS * 49 * 20 * US, rel=0.1)
     # nothing of them is left if the tensors are made on the device; a bound allows for some more
     won = STEPS * 50 * 50 * US
-    assert won <= finding.max_gain_ns <= 1.5 * won
+    assert won <= finding.gain.ns <= 1.5 * won
 
 
 def starved(*, helps: bool) -> Program:

@@ -119,4 +119,4 @@ def test_a_gain_above_the_loss_says_why() -> None:
     report = looped([3_000] * STEPS)
     for finding in report.findings:
         loss = max(finding.loss.lower, finding.loss.estimate or 0)
-        assert bool(finding.gain_because) == (finding.max_gain_ns > 1.1 * loss)
+        assert bool(finding.gain.because) == (finding.gain.ns > 1.1 * loss)

@@ -101,10 +101,10 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert found.sentence.endswith("; no new cause.")
     (gone,) = (row for row in found.causes if row.cause == cause)
     assert gone.change is Change.GONE
-    assert gone.max_gain_ns is not None
+    assert gone.gain_ns is not None
     # the steps' mean: what the whole run took, divided by its steps
     won = duration.before.mean - duration.after.mean
-    assert won <= gone.max_gain_ns <= 2 * won, "a bound that holds, and is near enough to be of use"
+    assert won <= gone.gain_ns <= 2 * won, "a bound that holds, and is near enough to be of use"
 
 
 def test_the_storm_is_told_with_what_it_cost() -> None:

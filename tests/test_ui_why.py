@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputop.analysis.answer.report import DiagnosisKind, GpuSpan, Range, Report
+from gputop.analysis.answer.report import DiagnosisKind, Gain, GpuSpan, Range, Report
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.format import brief
 from gputop.playback.feed import Explained
@@ -147,12 +147,12 @@ def test_a_long_fix_goes_on_in_a_second_line_and_else_ends_with_a_whole_clause()
 
 
 def test_what_a_fix_saves_is_told_a_step_and_is_never_more_than_the_step() -> None:
-    why = told(made.explained(made.finding(max_gain_ns=2_520 * made.MS)))  # 700 steps of 14 ms
+    why = told(made.explained(made.finding(gain=Gain(2_520 * made.MS))))  # 700 steps of 14 ms
     assert why.fix is not None
     assert why.fix.saves_ns == 3_600_000
     assert " FIX 1 " in text(why)[3]
     assert text(why)[3].rstrip().endswith("saves up to 3.6 ms/step")
-    whole = told(made.explained(made.finding(max_gain_ns=99 * made.S))).fix
+    whole = told(made.explained(made.finding(gain=Gain(99 * made.S)))).fix
     assert whole is not None
     assert whole.saves_ns == 14 * made.MS
 

@@ -199,7 +199,7 @@ def _entries(
             loss if finding is None or not settled else finding.loss,
             one.sure_ns,
             one.total_ns,
-            finding.max_gain_ns if finding is not None and one.gaps else one.total_ns,
+            finding.gain.ns if finding is not None and one.gaps else one.total_ns,
             one.gaps,
             levels,
             names,

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 
-from gputop.analysis.answer.report import Finding, LossKind, Range, Report
+from gputop.analysis.answer.report import MAX_GAIN, Finding, LossKind, Range, Report
 from gputop.analysis.compare_kernels import KernelChange, kernel_changes
 from gputop.analysis.evidence.columns import Floats, Ints
 from gputop.analysis.findings.step_findings import MEASURES, Measures, PieceTimes, Unit, measures
@@ -92,7 +92,7 @@ class CauseChange:
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
         line: Where in the program its call is made, after the change where it still is; None where unknown.
-        max_gain_ns: What ``explain`` said before that a change can win, ns; None where it is new.
+        gain_ns: What ``explain`` said before that a change can win, ns; None where it is new.
     """
 
     cause: str
@@ -104,7 +104,7 @@ class CauseChange:
     proved: Annotated[bool, HIDDEN]
     spread_before: Annotated[Spread | None, Mark("before")]
     spread_after: Annotated[Spread | None, Mark("after")]
-    max_gain_ns: float | None
+    gain_ns: Annotated[float | None, MAX_GAIN]
     line: Line | None = None
 
     @property
@@ -259,7 +259,7 @@ def _cause(
         proved,
         spreads[0] if of_gaps else None,
         spreads[1] if of_gaps else None,
-        sum(one.max_gain_ns for one in was) / before.units if was else None,
+        sum(one.gain.ns for one in was) / before.units if was else None,
         next((one.line for one in (*now, *was) if one.line is not None), None),
     )
 

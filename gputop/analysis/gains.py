@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gputop.analysis.answer.report import Finding, WhatIf
+from gputop.analysis.answer.report import Finding, Gain, WhatIf
 from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.drains import MANY_READS, NEAR, launch_place, reads_of_short
 from gputop.analysis.causes.host_causes import OTHER_WORK
@@ -145,9 +145,9 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
             gain = min(gain, _span_ns(scene, claim))
             work = loop.done_for([gone]) * length_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
-            finding = replace(finding, max_gain_ns=gain, gain_because=why)
+            finding = replace(finding, gain=Gain(gain, why))
         else:
-            finding = replace(finding, max_gain_ns=_at_most(scene, finding, claim, replays.removal(place)))
+            finding = replace(finding, gain=_at_most(scene, finding, claim, replays.removal(place)))
         told.append(finding)
     return told
 
@@ -221,7 +221,7 @@ def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
     return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)
 
 
-def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gone: Removal) -> int:
+def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gone: Removal) -> Gain:
     """The bound of a gain where the program cannot be run again, because nobody says when the GPU worked.
 
     What goes away with a cause wins hardly more than the time that it takes; where the state of the GPU was
@@ -232,8 +232,8 @@ def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gon
     takes = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
     device = int(scene.gaps.device[claim.gaps[0]])
     open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
-    more = max(int(takes * (1 + MARGIN)) - finding.max_gain_ns, 0)
-    return finding.max_gain_ns + min(more, open_ns)
+    more = max(int(takes * (1 + MARGIN)) - finding.gain.ns, 0)
+    return Gain(finding.gain.ns + min(more, open_ns))
 
 
 def what_if(

@@ -29,6 +29,7 @@ from gputop.analysis.answer.report import (
     DiagnosisKind,
     Event,
     Finding,
+    Gain,
     GpuSpan,
     Level,
     Range,
@@ -167,7 +168,7 @@ class Entry:
             name_level=name,
             loss=self.loss,
             evidence=(said, *example.evidence),
-            max_gain_ns=self.gain_ns,
+            gain=replace(example.gain, ns=self.gain_ns),
             gaps=self.gaps,
             per_step_ns=loss_ns(self.loss) // steps if steps and example.per_step_ns is not None else None,
         )
@@ -182,7 +183,7 @@ def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] =
         finding.loss,
         int(middle),
         int(middle),
-        finding.max_gain_ns,
+        finding.gain.ns,
         finding.gaps,
         {finding.idle_level: middle},
         {finding.name_level: middle},
@@ -314,10 +315,9 @@ def shared_out(findings: Sequence[Finding], span_ns: int) -> list[Finding]:
     made: list[Finding] = []
     left = span_ns
     for one in findings:
-        gain = min(one.max_gain_ns, left)
-        left -= gain
-        because = LEFT if made and gain < one.max_gain_ns else one.gain_because
-        made.append(replace(one, max_gain_ns=gain, gain_because=because))
+        ns = min(one.gain.ns, left)
+        left -= ns
+        made.append(replace(one, gain=Gain(ns, LEFT if made and ns < one.gain.ns else one.gain.because)))
     return made
 
 

@@ -43,6 +43,8 @@ def durations(value: Any) -> Iterator[tuple[str, int | None]]:
     kind: Any = type(value)
     for one in declared(kind):
         found = getattr(value, one.attribute)
+        if one.mark.flat:
+            yield from durations(found)
         if not one.key.endswith(_NS) or isinstance(found, tuple):
             continue
         if dataclasses.is_dataclass(found):

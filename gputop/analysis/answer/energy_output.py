@@ -8,7 +8,7 @@ from gputop.analysis.evidence.power import Energy, EnergyFigures, OneGpu, Proces
 from gputop.format import NS_PER_S, format_joules
 
 if TYPE_CHECKING:
-    from gputop.analysis.answer.report import Finding, Report
+    from gputop.analysis.answer.report import Report
 
 _MOST_NAMED = 3
 
@@ -22,11 +22,11 @@ def step_joules(report: Report) -> float | None:
     return watts * steps.usual_ns / NS_PER_S
 
 
-def saved_joules(finding: Finding, report: Report, ns: float | None = None) -> float | None:
+def saved_joules(report: Report, ns: float) -> float | None:
     """What its change saves at most: the time at the GPU's mean power, which an idle GPU seldom takes."""
     if report.energy is None or not report.energy.most_watts:
         return None
-    return report.energy.most_watts * (finding.max_gain_ns if ns is None else ns) / NS_PER_S
+    return report.energy.most_watts * ns / NS_PER_S
 
 
 def energy_text(report: Report) -> str:
@@ -56,5 +56,5 @@ def energy_figures(report: Report, energy: Energy) -> EnergyFigures:
         tuple(OneGpu(index, gpu) for index, gpu in energy.gpus.items()),
         tuple(ProcessEnergy(pid, joules, energy.watts_of(pid) or 0.0) for pid, joules in most_first),
         step_joules(report),
-        tuple(saved_joules(finding, report) or 0.0 for finding in report.findings),
+        tuple(saved_joules(report, finding.gain.ns) or 0.0 for finding in report.findings),
     )

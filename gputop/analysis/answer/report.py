@@ -96,6 +96,22 @@ class Link:
     role: str = ""
 
 
+MAX_GAIN: Final = Mark("max_gain_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The most that a change can win.
+
+    Attributes:
+        ns: The most that the advised change can win, after those of the findings before it.
+        because: Why that is more than the loss, or less than without those; "" where it is neither.
+    """
+
+    ns: Annotated[int, MAX_GAIN]
+    because: Annotated[str, Mark("gain_because")] = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One loss that repeats.
@@ -107,8 +123,6 @@ class Finding:
         api: The call to look at.
         evidence: Sentences with their figures.
         ruled_out: What it is not, with the figures that say so.
-        max_gain_ns: The most that the advised change can win, after those of the findings before it.
-        gain_because: Why that is more than the loss, or less than without those; "" where it is neither.
         moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
@@ -130,14 +144,13 @@ class Finding:
     evidence: tuple[str, ...]
     ruled_out: tuple[str, ...]
     advice: tuple[str, ...]
-    max_gain_ns: int
+    gain: Annotated[Gain, FLAT]
     moments_ns: tuple[int, ...]
     gaps: int
     per_step_ns: int | None
     line: Line | None = None
     idle_level: Level = Level.PROVED
     name_level: Level = Level.PROVED
-    gain_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

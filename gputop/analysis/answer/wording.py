@@ -142,17 +142,17 @@ def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
     steps = report.steps
     if steps is None or steps.pid != finding.pid or not steps.count or steps.long is not None:
         return None
-    return min(finding.max_gain_ns // steps.count, steps.usual_ns), steps.usual_ns
+    return min(finding.gain.ns // steps.count, steps.usual_ns), steps.usual_ns
 
 
 def saves_text(finding: Finding, report: Report) -> str:
     """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``."""
     step = saved_of_step(finding, report)
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
-    because = f" ({finding.gain_because})" if finding.gain_because else ""
-    joules = saved_joules(finding, report)
+    because = f" ({finding.gain.because})" if finding.gain.because else ""
+    joules = saved_joules(report, finding.gain.ns)
     energy = f" ({format_joules(joules)})" if joules is not None else ""
-    return f"saves up to {format_ns(finding.max_gain_ns)}{energy}{each}{because}"
+    return f"saves up to {format_ns(finding.gain.ns)}{energy}{each}{because}"
 
 
 # -- blocks -------------------------------------------------------------------------------------------

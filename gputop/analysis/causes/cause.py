@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from gputop.analysis.answer.picture import FAMILIES, UNEXPLAINED
-from gputop.analysis.answer.report import DiagnosisKind, Finding, Layer, Level, Link, LossKind, Range
+from gputop.analysis.answer.report import DiagnosisKind, Finding, Gain, Layer, Level, Link, LossKind, Range
 from gputop.analysis.chains.analysis import returned
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import DEPTH, State
@@ -288,7 +288,7 @@ def assessed(
         tuple(evidence),
         (),
         tuple(advice),
-        gain_ns,
+        Gain(gain_ns),
         tuple((np.asarray(moments[:MOMENTS], np.int64) - start).tolist()),
         count,
         middle // steps.count if steps is not None and steps.count else None,

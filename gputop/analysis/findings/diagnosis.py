@@ -344,7 +344,7 @@ def by_losses(
     longest = span_ns / max(len(accounts), 1)
     lead = kinds.index(kind) if kind in kinds else None
     # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
-    won = max(taken[kind], findings[lead].max_gain_ns if lead is not None else 0) if kind else 0
+    won = max(taken[kind], findings[lead].gain.ns if lead is not None else 0) if kind else 0
     if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG

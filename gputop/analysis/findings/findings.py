@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gputop.analysis.answer.report import Event, Finding, Level, Range, least_sure
+from gputop.analysis.answer.report import Event, Finding, Gain, Level, Range, least_sure
 from gputop.analysis.causes import CATALOGUE
 from gputop.analysis.causes.cause import Cause, CauseMatch, chain, usual_api
 from gputop.analysis.chains.analysis import Analysis, walk
@@ -372,7 +372,7 @@ def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, 
         (*grounds_of(cause, claim, per_gap, short_ns), *_levels(idle_level, name_level)),
         ruled_out(claim),
         cause.advice(claim),
-        _gain(cause, claim),
+        Gain(_gain(cause, claim)),
         tuple((scene.gaps.begin[worst] - _start(scene)).tolist()),
         len(gaps),
         _per_step(claim, loss, per_gap),
