@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gputop.commands import fish
 from gputop.commands.flags import SESSION_FILE
 from gputop.process.say import put
 
@@ -31,7 +30,7 @@ class PrintCompletion(argparse.Action):
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
     if shell == "fish":
-        return fish.script(parser)
+        return _fish(parser)
     import shtab  # not needed by who completes nothing
 
     _complete_files(parser, shtab.FILE)
@@ -47,3 +46,55 @@ def _complete_files(parser: argparse.ArgumentParser, way: Any) -> None:
                 _complete_files(child, way)
         if getattr(action, SESSION_FILE, False):
             action.complete = way  # type: ignore[attr-defined]
+
+
+# fish, for which shtab makes nothing
+
+_HEAD = """# fish completion for gputop
+complete -c gputop -n 'contains -- -- (commandline -opc)' -F -a '(__fish_complete_command)'
+"""
+_BEFORE = "not contains -- -- (commandline -opc)"
+
+
+def _fish(parser: argparse.ArgumentParser) -> str:
+    lines = [*_of(parser, f"{_BEFORE}; and __fish_use_subcommand")]
+    for commands in parser._actions:
+        if not isinstance(commands, argparse._SubParsersAction):
+            continue
+        about = {choice.dest: choice.help or "" for choice in commands._choices_actions}
+        for name, child in commands.choices.items():
+            here = f"{_BEFORE}; and __fish_seen_subcommand_from {name}"
+            lines.append(
+                _line(f"{_BEFORE}; and __fish_use_subcommand", ["-a", _quoted(name)], about.get(name, ""))
+            )
+            lines += _of(child, here)
+    return _HEAD + "".join(dict.fromkeys(lines))
+
+
+def _of(parser: argparse.ArgumentParser, condition: str) -> Iterator[str]:
+    """A line for each flag of a command, and for what its arguments can be."""
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._SubParsersAction):
+            continue
+        words = [word for name in action.option_strings for word in _flag(name)]
+        if action.choices:
+            words += ["-x", "-a", _quoted(" ".join(map(str, action.choices)))]
+        elif getattr(action, SESSION_FILE, False):
+            words += ["-r", "-F"] if action.option_strings else ["-F"]
+        elif action.option_strings and action.nargs != 0:
+            words.append("-x")
+        if words:
+            yield _line(condition, words, action.help or "")
+
+
+def _flag(name: str) -> list[str]:
+    return ["-l", name[2:]] if name.startswith("--") else ["-s", name[1:]]
+
+
+def _line(condition: str, words: list[str], about: str) -> str:
+    told = ["-d", _quoted(about.partition("\n")[0].replace("%%", "%"))] if about else []
+    return " ".join(["complete -c gputop -n", _quoted(condition), *words, *told]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

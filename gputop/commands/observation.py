@@ -39,7 +39,7 @@ from probes.inside.annotation_socket import VARIABLE, WELL_KNOWN, Bound, own_soc
 from probes.observe.plan import POLL_S, LivePlan
 from probes.proc.secrets import masked
 from probes.process import privileges
-from probes.source import Item, Observer
+from probes.source import Item, Observer, Source
 from replay.coding.file_format import SessionError
 from replay.segments import SegmentLimits, SegmentWriter
 from replay.writer import SessionWriter
@@ -106,6 +106,11 @@ class ObservedRun:
         except ProbeError as error:
             raise CommandError(str(error)) from error
 
+    def over(self, *, watched: bool = False) -> bool:
+        """True if nothing is left to watch: the command has ended, or with ``watched`` all processes have."""
+        ended = self.child is not None and self.child.poll() is not None
+        return ended or (watched and not self.source.alive)
+
     @contextmanager
     def interrupting(self) -> Iterator[None]:
         """What ends gputop meanwhile is told the command as well, which has a session of its own."""
@@ -149,28 +154,23 @@ def check_command(command: list[str], environment: Mapping[str, str]) -> None:
     raise CommandError(f"cannot run {command[0]}: {found} is not executable", NOT_EXECUTABLE)
 
 
+@contextmanager
+def closing_after(source: Source, seconds: float | None) -> Iterator[None]:
+    """Closes the source after so many seconds, unless the block ends before; None: does not."""
+    timer = threading.Timer(seconds, source.close) if seconds else None
+    try:
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
 def interrupted_after(seconds: float) -> str:
     """What is said of an answer that an interrupt has made shorter."""
     return f"interrupted: this covers the {seconds:.1f} s observed until then"
-
-
-def _simulated(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
-    from gputop.simgpu import library_build
-
-    try:
-        directory = library_build.ensure_built()
-        return library_build.environment(environment), library_build.nvml_path() or directory
-    except library_build.SimGpuError as error:
-        raise CommandError(str(error)) from error
-
-
-def _inside(environment: Mapping[str, str]) -> tuple[dict[str, str], Path]:
-    from gputop.inside import injected
-
-    try:
-        return injected.environment(environment)
-    except injected.InsideError as error:
-        raise CommandError(str(error)) from error
 
 
 def _annotations(
@@ -223,10 +223,14 @@ def open_session(
         refuse_existing(record_to, force=options.force)
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
-        environment, nvml_library = _simulated(environment)
+        from gputop.simgpu import library_build
+
+        environment, nvml_library = library_build.environment(environment), library_build.nvml_path()
     library = None
     if options.inside:
-        environment, library = _inside(environment)
+        from gputop.inside import injected
+
+        environment, library = injected.environment(environment)
     annotations, environment = _annotations(options, environment, annotate_at)
     user = behind_sudo()
     also_needs = privileges.SIGNALS if options.command or chooses else frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import closing
 from typing import Final, TypeVar
 
 from gputop.errors import USAGE, CommandError
@@ -62,10 +63,7 @@ def _stragglers(lake: str, part: LakeSelection, most: int, cursor: str | None, l
 
 def _of(lake: str, tables: Collection[str], part: LakeSelection, ask: Callable[[LockedDatabase], _T]) -> _T:
     """The answer of a part of a lake, of which something must be there."""
-    database = open_lake(lake, tables, part)
-    try:
+    with closing(open_lake(lake, tables, part)) as database:
         if part and not database.query("SELECT 1 FROM sessions", 1, SECONDS).rows:
             raise CommandError("no recording is of that job: action overview by job lists them", USAGE)
         return ask(database)
-    finally:
-        database.close()

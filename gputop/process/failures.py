@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _SENTENCES = (
     ("probes.ebpf.loader", "ProbeError"),
     ("replay.coding.file_format", "SessionError"),
-    ("gputop.simgpu.library_build", "SimGpuError"),
 )
 _LOG = logging.getLogger(__name__)
 _NEXT = {

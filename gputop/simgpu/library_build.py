@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from gputop.errors import GputopError
 from gputop.process.path_trust import trusted_path, weak_part
 from gputop.simgpu import codegen, codegen_math
 
@@ -39,7 +40,7 @@ _DNN_SOURCES = ("math_*.c", "dnn_*.c")
 _CUPTI_SOURCES = ("cupti_*.c", "sg_process.c", "math_refuse.c")
 
 
-class SimGpuError(RuntimeError):
+class SimGpuError(GputopError):
     """The simulated GPU cannot be built or used; the message names the next step."""
 
 

@@ -324,29 +324,13 @@ class HelpPage(Page):
         return f"Help  search {escape_text(self._search)} [/]" if self._search else "Help"
 
     def action_search(self) -> None:
-        from gputop.ui.panes.dialogs import Question
-
-        before = self._search
 
         def take(text: str) -> None:
-            self._search = text.strip()
+            self._search = text
             self.query_one(PageText).scroll_home(animate=False)
             self.show()
 
-        def answered(text: str) -> str:
-            take(text)
-            return ""
-
-        self.app.ask(
-            Question(
-                "search help",
-                answered,
-                before,
-                hint="a part of a text",
-                changed=take,
-                cancelled=lambda: take(before),
-            )
-        )
+        self.app.ask_for_text("search help", self._search, take, hint="a part of a text")
 
     def action_back(self) -> None:
         """All entries again, then close the page."""

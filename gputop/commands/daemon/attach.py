@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import threading
 import time
 from dataclasses import replace
 
 from gputop.commands.command import Command
-from gputop.commands.flags import (
-    add_alerts,
-    add_duration,
-    add_filters,
-    add_looks,
-    add_once,
-    check_alerts,
-    filter_text,
-    shown_gpus,
-)
+from gputop.commands.flags import add_alerts, add_duration, add_filters, add_looks, add_once, check_alerts
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 from gputop.serve.clients.wire import SOCKET
@@ -50,22 +40,17 @@ def attach(options: argparse.Namespace) -> int:
 
 def _once(options: argparse.Namespace) -> int:
     from gputop.analysis.window import Window
-    from gputop.commands.observation import interrupted_after
-    from gputop.commands.screen.looks import draws_ascii
-    from gputop.commands.screen.watch import print_frame
+    from gputop.commands.observation import closing_after, interrupted_after
+    from gputop.commands.screen.text import print_frame
     from gputop.engine.engine import Engine
     from gputop.serve.clients.client import RemoteSource
-    from gputop.ui.model.listing.filter import narrowed, parse_filter
     from probes.ebpf.loader import ProbeError
 
     source = RemoteSource(options.socket)
     seconds = options.duration or ONCE_S
     engine, window = Engine(source.header, int((seconds + 1) * 1e9)), Window(source.header)
-    timer = threading.Timer(seconds, source.close)
-    timer.daemon = True
-    timer.start()
     seen, began = False, time.monotonic()
-    with answering(lambda _number: source.close()) as came:
+    with answering(lambda _number: source.close()) as came, closing_after(source, seconds):
         try:
             for item in source.items():
                 window.feed(item)
@@ -74,7 +59,6 @@ def _once(options: argparse.Namespace) -> int:
             if not came:
                 raise CommandError(str(error)) from error
         finally:
-            timer.cancel()
             source.close()
     if not seen:
         raise CommandError("the daemon sent no frame in that time: try a longer --duration")
@@ -82,10 +66,7 @@ def _once(options: argparse.Namespace) -> int:
     if came:
         note = interrupted_after(time.monotonic() - began)
         frame = replace(frame, problems=(note, *frame.problems))
-    every = len(frame.processes) + len(frame.unwatched)
-    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
-    hidden = every - len(frame.processes) - len(frame.unwatched)
-    print_frame(frame, window.verdict(), as_json=options.json, plain=draws_ascii(options), hidden=hidden)
+    print_frame(options, frame, window.verdict())
     return 128 + came[0] if came else 0
 
 
@@ -93,10 +74,9 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.process.terminal import require_terminal
 
     require_terminal()
-    from gputop.commands.screen.looks import draws_ascii, preferences
+    from gputop.commands.screen.looks import asked_for, preferences
     from gputop.playback.feeds import LiveFeed
     from gputop.serve.clients.client import RemoteSource
-    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -106,16 +86,8 @@ def _screen(options: argparse.Namespace) -> int:
     try:
         with heeding(lambda number: None):
             feed.start()
-            asked = Asked(
-                rate_hz=float(source.header.get("rate_hz", 4.0)),
-                ascii=draws_ascii(options, preferred),
-                title=options.title,
-                preferences=preferred,
-                readonly=True,
-                alerts=(*preferred.alerts, *options.alerts),
-                filter=filter_text(options),
-                gpus=shown_gpus(options),
-            )
+            rate_hz = float(source.header.get("rate_hz", 4.0))
+            asked = asked_for(options, preferred, options.title, rate_hz=rate_hz, readonly=True)
             return run_app(feed, asked, ease=feed.ease)
     except Interrupted as interrupt:
         return interrupt.status

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import date
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_output
 from gputop.commands.progress import INTERRUPTED, ProgressBar
-from gputop.commands.recordings.sql_output import add_answer, add_timeout, answered, tell
+from gputop.commands.recordings.sql import add_answer, add_timeout, answered, tell
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.files.output_files import new_file
@@ -158,11 +158,8 @@ def _ask(options: argparse.Namespace) -> int:
 def _stragglers(options: argparse.Namespace) -> int:
     if options.own_process:
         bound_memory()
-    database = open_lake(options.lake, TABLES, _part(options))
-    try:
+    with closing(open_lake(options.lake, TABLES, _part(options))) as database:
         found = stragglers(database, options.timeout, rest=options.rest, limit=int(options.limit))
-    finally:
-        database.close()
     tell(found.answer, options)
     many = found.late + found.healthy + found.unknown
     say(
@@ -177,11 +174,8 @@ def _stragglers(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     if options.own_process:
         bound_memory()
-    database = open_lake(options.lake, TABLES_OF_ALL, _part(options))
-    try:
+    with closing(open_lake(options.lake, TABLES_OF_ALL, _part(options))) as database:
         summary = summed(database, ROWS, options.timeout)
-    finally:
-        database.close()
     page = fleet_page(summary, called(options.lake)).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ from gputop.process.targets import named, without_cuda
 from gputop.process.terminal import terminal_width
 
 if TYPE_CHECKING:
-    from gputop.commands.observation import ObservedRun
     from gputop.process.child import Child
 
 
@@ -148,7 +146,7 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
     from gputop.analysis.build import explain as build
     from gputop.analysis.evidence.assembly import assemble
     from gputop.analysis.evidence.gatherer import Gatherer
-    from gputop.commands.observation import interrupted_after, open_session
+    from gputop.commands.observation import closing_after, interrupted_after, open_session
     from gputop.process.targets import children_with_cuda
 
     # the report is ours alone: what the command prints goes to standard error
@@ -164,21 +162,16 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
         raise CommandError(wrong)  # before ten seconds are lost
     gatherer = Gatherer(session.source.header)
     seconds = options.duration or (None if options.command else _SECONDS)
-    timer = threading.Timer(seconds, session.source.close) if seconds else None
     began = time.monotonic()
     try:
         with session.answering() as came:
             session.release()
             began = time.monotonic()
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            for item in session.items():
-                if gatherer.feed(item) and _ended(session, watched=bool(options.pid)):
-                    session.source.close()
+            with closing_after(session.source, seconds):
+                for item in session.items():
+                    if gatherer.feed(item) and session.over(watched=bool(options.pid)):
+                        session.source.close()
     finally:
-        if timer is not None:
-            timer.cancel()
         session.source.abandon()
     end_at_once()
     seen_s = time.monotonic() - began
@@ -190,12 +183,6 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
     note = interrupted_after(seen_s)
     say(note)
     return replace(report, notes=(note, *report.notes)), missing, 128 + came[0], session.child
-
-
-def _ended(session: ObservedRun, *, watched: bool) -> bool:
-    """Whether there is nothing left to watch."""
-    ended = session.child is not None and session.child.poll() is not None
-    return ended or (watched and not session.source.alive)
 
 
 COMMAND = Command(

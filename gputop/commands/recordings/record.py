@@ -7,7 +7,6 @@ import contextlib
 import os
 import shlex
 import signal
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import numpy as np
 
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_output, add_target
-from gputop.commands.observation import ObservedRun, open_session
+from gputop.commands.observation import ObservedRun, closing_after, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError
 from gputop.format import format_bytes, format_count
@@ -108,20 +107,14 @@ def record(options: argparse.Namespace) -> int:
     if session.reason:
         say(session.reason)
 
-    timer = threading.Timer(options.duration, source.close) if options.duration else None
     began = time.monotonic()
     # also where a shell has these ignored, as of a background job: kill -INT ends a recording
     with session.answering({signal.SIGINT, signal.SIGTERM, *heeded()}) as came:
         try:
             session.release()
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            with _explained(session, options.detail) as detail:
+            with closing_after(source, options.duration), _explained(session, options.detail) as detail:
                 failure = _write_all(session, detail, watched=bool(options.pid))
         finally:
-            if timer is not None:
-                timer.cancel()
             source.abandon()
         after = f"interrupted after {time.monotonic() - began:.1f} s; " if came else ""
         status = _outcome(session, options.output, failure, after)
@@ -179,7 +172,8 @@ def _write_all(
                 progress.count(item)
             elif item.kind == MARK:
                 status.write(progress.line(item))
-                _end_with(session, watched=watched)
+                if session.over(watched=watched):
+                    session.source.close()
         if detail is not None:
             write(detail.finish())
             if told := detail.told():
@@ -206,13 +200,6 @@ def _write_all(
 def _terminal_of(child: Child | None) -> int | None:
     """The command's own terminal, if it has one."""
     return child.terminal.descriptor if child is not None and child.terminal is not None else None
-
-
-def _end_with(session: ObservedRun, *, watched: bool) -> None:
-    """Ends the source when there is nothing left to watch."""
-    ended = session.child is not None and session.child.poll() is not None
-    if ended or (watched and not session.source.alive):
-        session.source.close()
 
 
 def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: str) -> int:

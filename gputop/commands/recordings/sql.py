@@ -1,17 +1,72 @@
-"""``gputop sql``: a question to a recording in SQL."""
+"""``gputop sql``: a question to a recording in SQL; how an answer is printed, and what it may take."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from contextlib import closing
 
 from gputop.api.holes import about_holes
 from gputop.api.session import open_session
 from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
 from gputop.commands.progress import ProgressBar
-from gputop.commands.recordings.sql_output import add_answer, answered
-from gputop.process.say import say
-from gputop.query.database import Database
+from gputop.commands.words import bounded
+from gputop.process.say import put, say, show
+from gputop.query.database import Database, LockedDatabase, QueryResult
+from gputop.query.forked import bound_memory
+from gputop.query.query_output import answer_to_csv, answer_to_json, answer_to_text
+
+_ROWS = 10_000
+_SECONDS = 60.0
+
+
+def add_answer(parser: argparse.ArgumentParser) -> None:
+    """Adds what can be typed about the answer."""
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON")
+    shape.add_argument("--csv", action="store_true", help="print CSV")
+    parser.add_argument(
+        "--limit",
+        type=bounded(1, 1e8, "rows"),
+        default=_ROWS,
+        metavar="N",
+        help="most rows to print (10000)",
+    )
+    add_timeout(parser)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Adds how long a question may take."""
+    parser.add_argument(
+        "--timeout",
+        type=bounded(0.1, 86400, "s"),
+        default=_SECONDS,
+        metavar="S",
+        help="stop the query after this many seconds (60)",
+    )
+
+
+def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse.Namespace) -> int:
+    """Asks, within bounds, and prints the answer; returns the exit status."""
+    if options.own_process:
+        bound_memory()
+    with closing(opened()) as database:
+        answer = database.query(query, int(options.limit), options.timeout)
+    tell(answer, options)
+    return 0
+
+
+def tell(answer: QueryResult, options: argparse.Namespace) -> None:
+    """Prints an answer in the form that was asked for."""
+    if options.json:
+        put(answer_to_json(answer))
+    elif options.csv:
+        put(answer_to_csv(answer))
+    else:
+        show(answer_to_text(answer))
+    if answer.more:
+        say(f"only the first {len(answer.rows)} rows are shown: see --limit")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,14 +6,12 @@ import argparse
 import json
 import os
 from contextlib import suppress
-from pathlib import Path
 
 from gputop.checks.check_report import Plan, gather, to_json, to_text
 from gputop.commands.command import VERSION, Command
 from gputop.commands.flags import add_json
 from gputop.commands.observer import as_root
 from gputop.commands.words import pids
-from gputop.errors import CommandError
 from gputop.process.child import interpreter_prefixes
 from gputop.process.say import put, show
 from gputop.process.targets import check_pids
@@ -46,7 +44,9 @@ def check(options: argparse.Namespace) -> int:
     check_pids(options.pid, as_root("{}"))
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:
-        environment, nvml_library = _simulated(environment)
+        from gputop.simgpu import library_build
+
+        environment, nvml_library = library_build.environment(environment), library_build.nvml_path()
     plan = Plan(
         pids=options.pid,
         seconds=_PID_SECONDS if options.pid else 0.0,
@@ -68,15 +68,6 @@ def check(options: argparse.Namespace) -> int:
         ascii_only = prefers_ascii()
         show(to_text(report, verbose=bool(options.verbose), ascii_only=ascii_only))
     return 0 if report.live else 1
-
-
-def _simulated(environment: dict[str, str]) -> tuple[dict[str, str], Path]:
-    from gputop.simgpu import library_build
-
-    try:
-        return library_build.environment(environment), library_build.nvml_path()
-    except library_build.SimGpuError as error:
-        raise CommandError(str(error)) from error
 
 
 COMMAND = Command(

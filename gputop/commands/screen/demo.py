@@ -81,11 +81,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _become(name: str, duration_s: float | None) -> NoReturn:
-    try:
-        library_build.ensure_built()
-        environment = library_build.environment(os.environ)
-    except library_build.SimGpuError as error:
-        raise CommandError(str(error)) from error
+    environment = library_build.environment(os.environ)
     words = words_of(name, duration_s)
     if sys.stderr.isatty():  # not under gputop itself, which keeps the output
         sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from gputop.commands.flags import filter_text, shown_gpus
 from gputop.process.terminal import prefers_ascii
-from gputop.ui.model.config import Preferences, config_path, load
+from gputop.ui.model.config import Asked, Preferences, config_path, load
 from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
 from gputop.ui.model.listing.process_table import process_table
 from gputop.ui.model.process import line_table
@@ -37,6 +38,19 @@ def known_columns() -> dict[str, tuple[str, ...]]:
 
 def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
     return tuple(column.key for column in columns)
+
+
+def asked_for(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Asked:
+    """What the screen is to be: what was typed, preferred, and ``more`` of the fields of ``Asked``."""
+    return Asked(
+        ascii=draws_ascii(options, preferred),
+        title=title,
+        preferences=preferred,
+        alerts=(*preferred.alerts, *options.alerts),
+        filter=filter_text(options),
+        gpus=shown_gpus(options),
+        **more,
+    )
 
 
 def draws_ascii(options: argparse.Namespace, preferred: Preferences | None = None) -> bool:

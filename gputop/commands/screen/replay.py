@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 
 from gputop.api.reading import open_file, understood
 from gputop.commands.command import Command
-from gputop.commands.flags import (
-    add_alerts,
-    add_file,
-    add_filters,
-    add_looks,
-    add_once,
-    check_alerts,
-    filter_text,
-    shown_gpus,
-)
+from gputop.commands.flags import add_alerts, add_file, add_filters, add_looks, add_once, check_alerts
 from gputop.commands.moment import mark_index
-from gputop.commands.screen.looks import draws_ascii, preferences
+from gputop.commands.screen.looks import asked_for, preferences
 from gputop.commands.words import bounded
 from gputop.playback.player import ReplayFeed, frame_at
 from gputop.process.terminal import require_terminal
@@ -60,20 +51,15 @@ def replay(options: argparse.Namespace) -> int:
 
 
 def _once(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
-    from gputop.commands.screen.watch import print_frame
-    from gputop.ui.model.listing.filter import narrowed, parse_filter
+    from gputop.commands.screen.text import print_frame
 
     with understood(options.file):
         frame, verdict = frame_at(reader, index), _verdict_at(reader, index)
-    every = len(frame.processes) + len(frame.unwatched)
-    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
-    hidden = every - len(frame.processes) - len(frame.unwatched)
-    print_frame(frame, verdict, as_json=options.json, plain=draws_ascii(options), hidden=hidden)
+    print_frame(options, frame, verdict)
     return 0
 
 
 def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> int:
-    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
 
     preferred = preferences()
@@ -81,16 +67,7 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
         feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
     feed.start(explain=False)
     try:
-        asked = Asked(
-            "replay",
-            ascii=draws_ascii(options, preferred),
-            title=options.file,
-            preferences=preferred,
-            alerts=(*preferred.alerts, *options.alerts),
-            filter=filter_text(options),
-            gpus=shown_gpus(options),
-        )
-        return run_app(feed, asked, seen=feed.explain)
+        return run_app(feed, asked_for(options, preferred, options.file, mode="replay"), seen=feed.explain)
     finally:
         feed.close()
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from gputop.commands.command import Command
-from gputop.errors import CommandError
 from gputop.format import escape_text
 from gputop.process.say import put
 from gputop.simgpu import library_build
@@ -17,10 +16,7 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def simgpu(_options: argparse.Namespace) -> int:
-    try:
-        directory = library_build.ensure_built()
-    except library_build.SimGpuError as error:
-        raise CommandError(str(error)) from error
+    directory = library_build.ensure_built()
     if sys.stdout.isatty():
         audit = directory / library_build.AUDIT
         words = f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM"

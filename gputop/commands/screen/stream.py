@@ -8,12 +8,11 @@ import os
 import queue
 import signal
 import threading
-from types import FrameType
 
 from gputop.api.session import Session as Recording
 from gputop.commands.command import Command
 from gputop.commands.flags import add_duration, add_file, add_target, file_or_now
-from gputop.commands.observation import ObservedRun, open_session
+from gputop.commands.observation import ObservedRun, closing_after, open_session
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
@@ -114,31 +113,16 @@ def _present(options: argparse.Namespace) -> int:
     session = open_session(options, record_to=None, output=output, rate_hz=options.rate)
     if output is not None:
         os.close(output)
-    source, child = session.source, session.child
     if session.reason:
         say(session.reason)
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if child is not None:
-            child.pass_on(number)
-        source.close()
-
-    ending = {signal.SIGINT, signal.SIGTERM, *heeded()}
-    previous = {number: signal.signal(number, stop) for number in ending}
-    timer = threading.Timer(options.duration, source.close) if options.duration else None
     writer = LineWriter(1)
-    try:
-        session.release()
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        _follow(session, writer, watched=bool(options.pid))
-    finally:
-        if timer is not None:
-            timer.cancel()
-        source.abandon()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with session.answering({signal.SIGINT, signal.SIGTERM, *heeded()}):
+        try:
+            session.release()
+            with closing_after(session.source, options.duration):
+                _follow(session, writer, watched=bool(options.pid))
+        finally:
+            session.source.abandon()
     writer.close()
     return 0
 
@@ -151,8 +135,7 @@ def _follow(session: ObservedRun, writer: LineWriter, *, watched: bool) -> None:
             continue
         if not writer.behind:
             writer.put(line_of(engine.frame()))
-        ended = session.child is not None and session.child.poll() is not None
-        if ended or writer.failure is not None or (watched and not session.source.alive):
+        if writer.failure is not None or session.over(watched=watched):
             session.source.close()
 
 

@@ -1,14 +1,20 @@
-"""The verdict beside one frame: what ``--once`` prints of it."""
+"""One frame and its verdict as text or JSON: what ``--once`` prints. No escape codes, no Textual."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.analysis.answer.wording import what_if_text
+from gputop.commands.flags import filter_text, shown_gpus
+from gputop.commands.screen.looks import draws_ascii
 from gputop.documents.fields import document
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.engine.frame_json import frame_to_json
 from gputop.format import (
     clip,
     escape_text,
@@ -18,17 +24,39 @@ from gputop.format import (
     format_count,
     width_of,
 )
+from gputop.process.say import put, show
+from gputop.process.terminal import terminal_width
 from gputop.ui.model import header
 from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_list, gpu_page, gpu_text
 from gputop.ui.model.gpus.only_gpus import with_unwatched
 from gputop.ui.model.listing import process_table
+from gputop.ui.model.listing.filter import narrowed, parse_filter
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
 from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Column, Context, needed
 
 if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
+
+
+def print_frame(
+    options: argparse.Namespace,
+    frame: Frame,
+    verdict: Verdict | None,
+    outcome: str = "",
+    output: Sequence[str] = (),
+) -> None:
+    """Prints what flags leave of one frame, and the verdict beside it; raises as ``say.put``."""
+    every = len(frame.processes) + len(frame.unwatched)
+    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
+    if options.json:
+        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+        return
+    hidden = every - len(frame.processes) - len(frame.unwatched)
+    width, plain = terminal_width(sys.stdout), draws_ascii(options)
+    text = render_text(frame, width=width, ascii_only=plain, hidden=hidden, outcome=outcome, output=output)
+    show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
 
 
 def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
@@ -54,8 +82,6 @@ def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, asc
     shown = [escape_text(text, ascii_only=ascii_only) for text in said]
     return "\n".join(textwrap.fill(text, width) if width else text for text in shown) + "\n\n"
 
-
-# One frame as plain text: for a log, a pipe, a bug report. No escape codes, no Textual.
 
 T = TypeVar("T")
 UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited

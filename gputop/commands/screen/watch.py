@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import signal
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts, filter_text, shown_gpus
+from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts
 from gputop.demo.workload import is_workload
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
-from gputop.process.say import put, say, show
-from gputop.process.terminal import require_terminal, terminal_width
+from gputop.process.say import say
+from gputop.process.terminal import require_terminal
 from replay.coding.file_format import SessionError
 
 # `gputop --help` needs none of what observes and draws: that is imported where it is used
 if TYPE_CHECKING:
-    from gputop.analysis.window import Verdict, Window
+    from gputop.analysis.window import Window
     from gputop.commands.observation import ObservedRun
     from gputop.engine.engine import Engine
-    from gputop.engine.frame import Frame
     from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
@@ -63,10 +59,10 @@ def live(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace) -> int:
     from gputop.analysis.window import Window
     from gputop.commands.observation import interrupted_after, open_session
-    from gputop.commands.screen.looks import RATE_HZ, draws_ascii
+    from gputop.commands.screen.looks import RATE_HZ
+    from gputop.commands.screen.text import print_frame
     from gputop.engine.engine import Engine
     from gputop.process.outputfile import OutputFile
-    from gputop.ui.model.listing.filter import narrowed, parse_filter
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
@@ -91,46 +87,13 @@ def _once(options: argparse.Namespace) -> int:
         frame, verdict = engine.frame(), window.verdict() if window is not None else None
         if came:
             frame = replace(frame, problems=(interrupted_after(seen_s), *frame.problems))
-        every = len(frame.processes) + len(frame.unwatched)
-        frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
         outcome = session.child.outcome() if session.child is not None else ""
         lines = log.reader().read().splitlines() if outcome and log is not None else []
-        plain = draws_ascii(options)
-        print_frame(
-            frame,
-            verdict,
-            as_json=options.json,
-            plain=plain,
-            hidden=every - len(frame.processes) - len(frame.unwatched),
-            outcome=outcome,
-            output=lines,
-        )
+        print_frame(options, frame, verdict, outcome, lines)
     _farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
     return 128 + came[0] if came else 0
-
-
-def print_frame(
-    frame: Frame,
-    verdict: Verdict | None,
-    *,
-    as_json: bool,
-    plain: bool,
-    hidden: int = 0,
-    outcome: str = "",
-    output: Sequence[str] = (),
-) -> None:
-    """Prints one frame and the verdict beside it; raises as ``say.put``."""
-    from gputop.commands.screen.text import render_text, verdict_json, verdict_text
-    from gputop.engine.frame_json import frame_to_json
-
-    if as_json:
-        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
-        return
-    width = terminal_width(sys.stdout)
-    text = render_text(frame, width=width, ascii_only=plain, hidden=hidden, outcome=outcome, output=output)
-    show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
 
 
 class _Recording:
@@ -179,22 +142,20 @@ def _observe(
     Raises:
         CommandError: The command cannot be executed, or the source cannot go on.
     """
+    from gputop.commands.observation import closing_after
+
     source, recording = session.source, _Recording(session.writer)
-    timer = threading.Timer(seconds, source.close)
-    timer.daemon = True
     try:
         session.release()
-        timer.start()
-        for item in session.items():
-            recording.write(item)
-            if window is not None:
-                window.feed(item)
-            closed = engine.feed(item)
-            if closed and session.child is not None and session.child.poll() is not None:
-                source.close()
+        with closing_after(source, seconds):
+            for item in session.items():
+                recording.write(item)
+                if window is not None:
+                    window.feed(item)
+                if engine.feed(item) and session.over():
+                    source.close()
     finally:
         with finishing():
-            timer.cancel()
             try:
                 source.abandon()
             finally:
@@ -205,11 +166,10 @@ def _observe(
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
     from gputop.commands.observation import open_session
-    from gputop.commands.screen.looks import RATE_HZ, draws_ascii, preferences
+    from gputop.commands.screen.looks import RATE_HZ, asked_for, preferences
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
     from gputop.process.outputfile import OutputFile
-    from gputop.ui.model.config import Asked
     from gputop.ui.run import run_app
     from replay.past.history import History
 
@@ -240,16 +200,13 @@ def _screen(options: argparse.Namespace) -> int:
         with heeding(lambda number: None):  # until the screen heeds them, and from its end on
             feed.start()
             released = session.release_meanwhile(fail)
-            asked = Asked(
+            asked = asked_for(
+                options,
+                preferred,
+                getattr(options, "title", " ".join(options.command)),
                 rate_hz=rate_hz,
-                ascii=draws_ascii(options, preferred),
                 selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
-                title=getattr(options, "title", " ".join(options.command)),
-                preferences=preferred,
                 readonly=options.readonly,
-                alerts=(*preferred.alerts, *options.alerts),
-                filter=filter_text(options),
-                gpus=shown_gpus(options),
             )
             status = run_app(feed, asked, ease=feed.ease)
     except Interrupted as interrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, time, timedelta, timezone
 from typing import Any, Final
 from uuid import uuid4
@@ -122,12 +122,9 @@ def known_in(lake: str) -> tuple[frozenset[str], frozenset[str]]:
     known = {one for piece in pieces.listed for one in piece.known}
     versions = frozenset(one for piece in pieces.listed for one in piece.versions)
     if pieces.old:
-        database = open_lake(lake, ("sessions", "problems"))
-        try:
+        with closing(open_lake(lake, ("sessions", "problems"))) as database:
             text = "SELECT session_id FROM sessions UNION SELECT session_id FROM problems"
             known |= {row[0] for row in database.query(text, _AT_ONCE, 600).rows if row[0]}
-        finally:
-            database.close()
     return frozenset(known), versions
 
 

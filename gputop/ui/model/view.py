@@ -63,7 +63,6 @@ class View:
         self.native_lines = 0
         self.marked_ns: tuple[int, ...] = ()  # moments that the user or an alert has marked
         self.explained = Explained()
-        self.explained = Explained()
         self.chain = ChainPage()
         self.timeline = TimeBlocks()
         self.gpu_history = GpuHistory()

@@ -52,7 +52,7 @@ class Question(ModalScreen[None]):
         text: str = "",
         *,
         hint: str = "",
-        changed: Callable[[str], None] = lambda text: None,
+        changed: Callable[[str], object] = lambda text: None,
         cancelled: Callable[[], None] = lambda: None,
         suggester: Suggester | None = None,
     ) -> None:

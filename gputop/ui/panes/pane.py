@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -82,6 +82,16 @@ class Host(SureTimers):
     def ask(self, question: Screen[None]) -> None:
         """Open a question, once the one that led to it has closed."""
         self.call_next(self.push_screen, question)
+
+    def ask_for_text(self, title: str, before: str, take: Callable[[str], None], *, hint: str) -> None:
+        """Ask for a text that is tried with every key; Escape brings back the one before."""
+        from gputop.ui.panes.dialogs import Question
+
+        def changed(text: str) -> str:
+            take(text.strip())
+            return ""
+
+        self.ask(Question(title, changed, before, hint=hint, changed=changed, cancelled=lambda: take(before)))
 
     def copy(self, text: str) -> None:
         """To the terminal's clipboard."""
@@ -318,29 +328,14 @@ class Tabbed(Pane):
 
     def action_search(self) -> None:
         """Ask for a text: the rows that hold it stay, from the first key on; Escape drops it."""
-        from gputop.ui.panes.dialogs import Question
-
-        before = self.searched
 
         def take(text: str) -> None:
-            self.searched = text.strip()
+            self.searched = text
             self.view.list()
             self.app.show()
 
-        def answered(text: str) -> str:
-            take(text)
-            return ""
-
-        self.app.ask(
-            Question(
-                f"search {self.name_shown}",
-                answered,
-                before,
-                hint="a part of a row's text, in any case",
-                changed=take,
-                cancelled=lambda: take(before),
-            )
-        )
+        hint = "a part of a row's text, in any case"
+        self.app.ask_for_text(f"search {self.name_shown}", self.searched, take, hint=hint)
 
     def searching(self) -> list[Span]:
         """What a title says of a search."""
