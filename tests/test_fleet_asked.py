@@ -113,7 +113,7 @@ async def test_of_one_job_only_its_recordings_count(
 async def test_a_job_that_no_recording_is_of_is_said_to_be_none(lake: Path) -> None:
     for action in ("overview", "findings", "stragglers"):
         with pytest.raises(GputopError, match="no recording is of that job: action overview by job"):
-            asked_of(str(lake))(action, "cause", "no-such-job", None, 10, None)
+            asked_of(str(lake))(None, action, "cause", "no-such-job", None, 10, None)
 
 
 async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
@@ -139,7 +139,7 @@ async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
 def test_all_else_is_refused(action: str, query: str | None, why: str, lake: Path) -> None:
     query = query.format(lake=lake) if query else None
     with pytest.raises(GputopError, match=why):
-        asked_of(str(lake))(action, "cause", None, query, 10, None)
+        asked_of(str(lake))(None, action, "cause", None, query, 10, None)
 
 
 @pytest.mark.long

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import closing
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from gputop.errors import USAGE, CommandError
 from gputop.fleet.lake.lake import open_lake
 from gputop.fleet.lake.lake_tables import COLUMNS
 from gputop.fleet.lake.pieces import LakeSelection
-from gputop.fleet.lake.questions import FINDINGS, GROUPS, overview
+from gputop.fleet.lake.questions import FINDINGS, overview
 from gputop.fleet.ranks.stragglers import COLUMNS as OF_RANKS
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from gputop.query.count_tools import MOST_ROWS, SECONDS, rows_page
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 _KNOWN: Final = frozenset({*OF_RANKS, *(name for columns in COLUMNS.values() for name in columns)})
 
 
-def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str | None], str]:
-    """The tool for one lake; takes action, by, job, query, limit and cursor.
+def asked_of(lake: str) -> Callable[..., str]:
+    """The tool for one lake.
 
     Raises:
         GputopError: It cannot be read, or duckdb is not installed.
@@ -30,8 +30,19 @@ def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str 
     open_lake(lake, ("sessions",)).close()
 
     def query_fleet(
-        action: str, by: str, job: str | None, query: str | None, limit: int, cursor: str | None
+        _catalogue: object,
+        action: Literal["overview", "findings", "stragglers", "sql"],
+        by: Literal["cause", "line", "user", "job"] = "cause",
+        job: str | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
     ) -> str:
+        """Many recordings together: what costs most GPU hours (overview, by cause, line, user or job),
+        the findings, ranks that others wait for (stragglers), or one SELECT (sql) over sessions, findings,
+        communicators, collectives, before_collectives, problems; their columns:
+        SELECT * FROM (DESCRIBE findings). With job only that job's recordings count.
+        """
         limit = min(max(limit, 1), MOST_ROWS)
         most = offset_of(cursor) + limit
         if (action == "sql") != bool(query):
@@ -39,8 +50,6 @@ def asked_of(lake: str) -> Callable[[str, str, str | None, str | None, int, str 
         part = LakeSelection(job=None if job is None else job.removeprefix(BEGIN).removesuffix(END))
         if action == "stragglers":
             return _stragglers(lake, part, most, cursor, limit)
-        if by not in GROUPS:
-            raise CommandError(f"by is one of {', '.join(GROUPS)}", USAGE)
         text = query or (overview(by) if action == "overview" else FINDINGS)
         tables = COLUMNS if query else ("sessions", "findings")
         answer = _of(lake, tables, part, lambda database: database.query(text, most, SECONDS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -46,13 +46,11 @@ def get_trace_stats(
     from_s: float | None = None,
     to_s: float | None = None,
     pids: list[int] | None = None,
-    group_by: str = "api",
+    group_by: Literal["api", "process", "thread", "line"] = "api",
     top_n: int = 10,
     cursor: str | None = None,
 ) -> str:
-    """Calls that began in a stretch: count, bytes, errors, time, exact percentiles."""
-    if group_by not in _GROUPS:
-        raise CommandError(f"group_by is one of {', '.join(_GROUPS)}", USAGE)
+    """CUDA calls by function, process, thread or line: count, bytes, total, p50, p95, p99, longest."""
     recording = catalogue.get(session)
     groups = _GROUPS[group_by]
     source = "calls c join stacks s using (stack_id)" if group_by == "line" else "calls c"
@@ -101,7 +99,7 @@ def get_per_process_breakdown(
     top_n: int = 10,
     cursor: str | None = None,
 ) -> str:
-    """Calls, switches, CPU and run-queue times of each process, those with most CUDA time first."""
+    """Each process: its calls, context switches, time on a CPU, waiting for one, blocked; its parent."""
     recording = catalogue.get(session)
     frame = {row.pid: row for row in recording.frame(None).processes}
     rows: list[dict[str, Any]] = []
@@ -153,16 +151,14 @@ def _host_events(process: ProcessTotals) -> dict[str, Any]:
 def get_stacks(
     catalogue: Catalogue,
     session: str | None = None,
-    kind: str = "calls",
+    kind: Literal["calls", "waits"] = "calls",
     api: str | None = None,
     pid: int | None = None,
     line: str | None = None,
     top_n: int = 5,
     cursor: str | None = None,
 ) -> str:
-    """Stacks with their time: of calls, or of waits between calls."""
-    if kind not in ("calls", "waits"):
-        raise CommandError("kind is one of calls, waits", USAGE)
+    """Stacks with their time, most first: of CUDA calls, or of waits of calling threads between calls."""
     recording = catalogue.get(session)
     found = recording.stacks()
     rows = [
@@ -187,7 +183,7 @@ def get_stacks(
 def get_timeline(
     catalogue: Catalogue, from_s: float, to_s: float, session: str | None = None, buckets: int = 40
 ) -> str:
-    """Lanes in equal buckets, in percent: GPUs at work, idle by cause, unknown; threads by state."""
+    """Time in buckets: GPUs at work, idle by cause, unknown; threads on a CPU, queued, blocked."""
     recording = catalogue.get(session)
     lanes, start_ns, names = recording.lanes()
     low = max(int((start_ns + _ns(from_s)) // COLUMN_NS) - lanes.first, 0)
@@ -250,7 +246,9 @@ def run_sql(
     limit: int = 200,
     cursor: str | None = None,
 ) -> str:
-    """One SELECT over the tables of a recording."""
+    """One SELECT in DuckDB's SQL over a recording; gputop://schema lists the tables (sessions, processes,
+    threads, calls, slices, stacks, gpu_samples, gaps, activities, findings). Times are integers of ns.
+    """
     recording: Recording = catalogue.get(session)
     begin, limit = offset_of(cursor), min(max(limit, 1), MOST_ROWS)
     answer = recording.database().query(query, begin + limit, SECONDS)

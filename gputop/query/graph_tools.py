@@ -34,7 +34,9 @@ def graph_lifecycle(
     window_s: float = WINDOW_S,
     cursor: str | None = None,
 ) -> str:
-    """Captures, instantiations, updates and launches of a process, in order; launches in a row are one."""
+    """CUDA graphs of a process in order: captures, instantiations, updates, launches; and what of that is not
+    known.
+    """
     recording = catalogue.get(session)
     found = _found(recording)
     rows, window = _window(found, pid, from_s, window_s)
@@ -52,7 +54,7 @@ def graph_frequency(
     window_s: float = WINDOW_S,
     cursor: str | None = None,
 ) -> str:
-    """How often each executable graph of a process is launched, most first."""
+    """How often each executable CUDA graph of a process is launched, hot and cold ones, time in the calls."""
     recording = catalogue.get(session)
     found = _found(recording)
     rows, window = _window(found, pid, from_s, window_s)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gputop.analysis.answer.report import Report
 from gputop.api import functions
 from gputop.documents.fields import document
 from gputop.engine.frame import GpuRow
-from gputop.errors import USAGE, CommandError, GputopError
+from gputop.errors import GputopError
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.reply import OwnText, offset_of, page, whole, with_units
 
@@ -21,7 +21,7 @@ _LISTED = 50  # of notes, problems, processes: more have no room
 def list_sessions(
     catalogue: Catalogue, query: str | None = None, limit: int = 20, cursor: str | None = None
 ) -> str:
-    """Ids with machine, length, verdict, losses."""
+    """The recordings that can be queried, each with its length, verdict and losses."""
     ids = [id for id in catalogue.ids() if query is None or query.lower() in id.lower()]
     begin, limit = offset_of(cursor), min(max(limit, 1), 50)
     rows: list[Any] = [{"session": id} for id in ids]  # only those of this page are read
@@ -49,7 +49,7 @@ def _session(recording: Recording) -> dict[str, Any]:
 
 
 def get_check(catalogue: Catalogue, session: str | None = None) -> str:
-    """What of a recording is missing or may be wrong, first; then what it is of."""
+    """Missing or doubtful data of a recording (failures first), its coverage, machine and GPUs."""
     recording = catalogue.get(session)
     found = recording.inspected()
     report = None
@@ -119,13 +119,13 @@ def get_causal_chains(
     from_s: float | None = None,
     to_s: float | None = None,
     pids: list[int] | None = None,
-    min_level: str = "hint",
+    min_level: Literal["proved", "strong", "hint"] = "hint",
     top_n: int = 5,
     cursor: str | None = None,
 ) -> str:
-    """The explanation cut to so many findings; what is unexplained, lost or unknown is never cut."""
-    if min_level not in LEVELS:
-        raise CommandError(f"min_level is one of {', '.join(LEVELS)}", USAGE)
+    """Why the GPU was idle: verdict, findings with chain, line, evidence, what was ruled out, advice, level;
+    and what stays unexplained.
+    """
     recording = catalogue.get(session)
     report = recording.report(pids or (), from_s, to_s)
     told: dict[str, Any] = dict(functions.to_json(report))
@@ -148,7 +148,7 @@ def get_causal_chains(
 
 
 def compare_sessions(catalogue: Catalogue, before: str, after: str) -> str:
-    """Whether a change helped, step by step."""
+    """Whether a change helped, step by step: two recordings, before and after."""
     first, second = catalogue.get(before), catalogue.get(after)
     told: dict[str, Any] = dict(functions.to_json(functions.diff(first.path, second.path)))
     for measure in told["measures"]:
@@ -174,7 +174,7 @@ def _spread_in_ms(spread: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def get_gpu_status(catalogue: Catalogue, session: str | None = None, at_s: float | None = None) -> str:
-    """What NVML told of each GPU at a moment, with the reason for each figure that it did not tell."""
+    """NVML figures of each GPU at a moment (default: the end), with the reasons for missing ones."""
     recording = catalogue.get(session)
     frame = recording.frame(at_s)
     at = (frame.time_ns - frame.start_ns) / 1e9

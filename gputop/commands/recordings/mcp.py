@@ -17,7 +17,7 @@ from gputop.process.say import say
 from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import Live
 from gputop.query.forked import bound_memory
-from gputop.query.mcp_server import Fleet, server_of
+from gputop.query.mcp_server import Tool, server_of
 from gputop.serve.clients.client import asked
 from gputop.serve.clients.wire import SOCKET
 
@@ -86,7 +86,7 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
     return 0
 
 
-def _fleet(lake: str | None) -> Fleet | None:
+def _fleet(lake: str | None) -> Tool | None:
     if lake is None:
         return None
     from gputop.fleet.tool import asked_of  # duckdb is asked for by who has a lake
