@@ -176,7 +176,7 @@ def serve(options: argparse.Namespace) -> int:
             "gputop serve observes the programs of all users, which needs root: sudo gputop serve"
         )
     options.pid, options.command = None, []
-    settings = _settings(options)
+    settings = settings_of(options)
     listening = _listen(options.socket)
     try:
         return _served(options, settings, listening.socket)
@@ -215,7 +215,8 @@ def _call_ns() -> float:
     return found
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def settings_of(options: argparse.Namespace) -> Settings:
+    """What the daemon is to do and may take."""
     limits = KeepLimits(options.before, options.after, options.every, most_bytes=options.keep_size)
     return Settings(
         VERSION,
