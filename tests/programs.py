@@ -40,6 +40,7 @@ class Program:
     header: dict[str, Any] = field(default_factory=lambda: dict(HEADER))
     opened: list[dict[str, int]] = field(default_factory=list)
     length_us: int = 0
+    gpus: Sample = field(default_factory=lambda: items.gpus(START, 0))
 
     def starts(self, pid: int = MAIN, at: int = 0, maker: int = 0) -> None:
         """A process whose first instruction was seen; ``maker`` is the thread that forked it."""
@@ -103,7 +104,7 @@ class Program:
         stream = [
             items.apis(),
             *self.samples,
-            items.gpus(START, 0),
+            self.gpus,
             kept,
             items.still_open(end, self.opened),
             items.mark(1, end),

@@ -180,6 +180,12 @@ def test_each_named_device_is_told_once() -> None:
     assert told(*calls) == [(10, {"cuda_devices": [0]}), (10, {"cuda_devices": [0, 1]})]
 
 
+def test_a_choice_in_sight_does_not_tell_of_those_that_other_threads_made_before() -> None:
+    calls = [items.call(START + row, 5, "cudaSetDevice", aux=row) for row in range(2)]
+    late = {"cuda_devices": [0], "cuda_devices_missed": True}
+    assert told(*calls, complete=False) == [(10, late), (10, {"cuda_devices": [0, 1]})]
+
+
 def test_a_context_names_its_device_where_the_runtime_is_not_seen() -> None:
     assert told(items.call(START, 5, "cuDevicePrimaryCtxRetain", aux=2)) == [(10, {"cuda_devices": [2]})]
 

@@ -62,8 +62,9 @@ class DeviceCalls:
             known = self._devices.setdefault(pid, set())
             if ordinal not in known:
                 known.add(ordinal)
+                late = {} if self._used[pid % PIDS] or self._complete(pid) else {"cuda_devices_missed": True}
                 self._told(pid)
-                yield pid, {"cuda_devices": sorted(known)}
+                yield pid, {"cuda_devices": sorted(known), **late}
 
     def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
         """Processes that used a context and named no device."""

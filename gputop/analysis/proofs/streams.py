@@ -9,10 +9,12 @@ import numpy as np
 from gputop.analysis.evidence.api_classes import Role, Trait
 from gputop.analysis.evidence.columns import FOREVER, Identities, Ints, Mask, subtract, union, unique_runs
 from gputop.analysis.evidence.evidence import Column, Columns, Evidence
-from gputop.engine.gpus.gpu_of import Device, UnknownGpuError, visible_devices
-from gputop.engine.gpus.nvml_rows import devices, of_all_hosts
+from gputop.engine.gpus.gpu_of import BY_NVML, Attribution, Device, UnknownGpuError, Usage, visible_devices
+from gputop.engine.gpus.nvml_rows import devices, of_all_hosts, usage
 from probes.samples import ProcessData, listed_gpus
 from probes.source import Sample
+
+_BEFORE = 0xFF  # a choice made out of sight, most often before the process was observed; CUDA counts to 63
 
 
 class Devices:
@@ -23,12 +25,15 @@ class Devices:
         labels: What each number stands for, in words.
         index: NVML's index of each number, -1 when it is not known.
         unsure: For each row of ``evidence.calls`` whether its thread's choice of a GPU may be missing, in a
-            process that works on several: a record was lost since the thread chose one last.
+            process that works on several: a record was lost since the thread chose one last, or it chose
+            before the process was observed.
     """
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._gpus = _gpus(evidence)
+        self._uses: dict[int, tuple[int, ...]] = {}
+        self._listed: Attribution | None = None
         self._numbers: dict[tuple[str, int, int], int] = {}
         self.labels: list[str] = []
         self.index: list[int] = []
@@ -37,15 +42,23 @@ class Devices:
         self.of_calls: Ints = np.zeros(len(calls), np.int64)
         pids = calls["pid"].astype(np.int64)
         pairs, _first, where = unique_runs((pids << 8) | chosen)
+        several, counts = np.unique(pairs >> 8, return_counts=True)
+        self._one_choice = frozenset(several[counts == 1].tolist())
         numbers = [self._number(int(pair) >> 8, int(pair) & 0xFF) for pair in pairs]
         self.of_calls = np.array(numbers, np.int64)[where] if numbers else self.of_calls
-        several, counts = np.unique(pairs >> 8, return_counts=True)
         self.unsure = self._unsure(calls, several[counts > 1])
-        self._single = {pid: self._number(pid, 0) for pid in np.unique(pairs >> 8).tolist()}
+        self.unsure |= (chosen == _BEFORE) & np.isin(pids, [pid for pid in several if self._several(pid)])
+        self._single = {pid: self._number(pid, self._first(pid)) for pid in several.tolist()}
 
     def number(self, index: int) -> int:
         """The number of a GPU by NVML's index."""
         return self._known(("gpu", index, 0), f"GPU {index}", index)
+
+    def may_work_on(self, number: int) -> set[int]:
+        """Processes whose choice was made before they were observed, and may have been this GPU."""
+        index = self.index[number]
+        found = {pid: self._used(pid) for pid in self._single if self._first(pid) and self._several(pid)}
+        return {pid for pid, used in found.items() if index in used or not used}
 
     def of(self, calls: Columns) -> Ints:
         """For calls outside ``evidence.calls``: the GPU of the call that their thread had made before."""
@@ -63,6 +76,9 @@ class Devices:
         """The device number that each call's thread had chosen, as the process counts."""
         last = self._last_choice(calls)
         chosen: Ints = np.zeros(len(calls), np.int64)
+        facts = self._evidence.facts.processes
+        if late := [pid for pid in facts if self._first(pid)]:
+            chosen[np.isin(calls["pid"], late)] = _BEFORE
         rows = np.flatnonzero(last >= 0)  # few programs choose
         chosen[rows] = (calls["aux"][last[rows]] & np.uint64(0xFF)).astype(np.int64)
         return chosen
@@ -91,12 +107,48 @@ class Devices:
         lost = np.append(begin, FOREVER)[place] < calls["begin"].astype(np.int64)
         return lost & np.isin(calls["pid"].astype(np.int64), several)
 
+    def _first(self, pid: int) -> int:
+        """The device of a thread that has chosen none in sight."""
+        facts = self._facts(pid)
+        unseen = facts.get("cuda_devices_missed") is True or facts.get("cuda_devices_hidden") is True
+        return _BEFORE if unseen else 0
+
+    def _facts(self, pid: int) -> ProcessData:
+        return self._evidence.facts.processes.get(pid, {})
+
     def _number(self, pid: int, ordinal: int) -> int:
-        facts: ProcessData = self._evidence.facts.processes.get(pid, {})
-        index = self._physical(facts, ordinal)
+        facts = self._facts(pid)
+        index = -1 if ordinal == _BEFORE else self._physical(facts, ordinal)
+        if index < 0 and (ordinal == _BEFORE or pid in self._one_choice):
+            used = self._used(pid) if ordinal == _BEFORE else self._by_nvml(pid)
+            index = used[0] if len(used) == 1 else -1
         if index >= 0:
             return self.number(index)
-        return self._known(("process", pid, ordinal), f"device {ordinal} of process {pid}", index)
+        device = "an unknown device" if ordinal == _BEFORE else f"device {ordinal}"
+        return self._known(("process", pid, ordinal), f"{device} of process {pid}", index)
+
+    def _several(self, pid: int) -> bool:
+        """Whether a process may work on several GPUs."""
+        return pid not in self._one_choice or len(self._used(pid)) > 1
+
+    def _used(self, pid: int) -> tuple[int, ...]:
+        """NVML's indices of the GPUs that a process may use: those listed, else all that it sees."""
+        if pid not in self._uses:
+            self._uses[pid] = self._find_used(pid)
+        return self._uses[pid]
+
+    def _find_used(self, pid: int) -> tuple[int, ...]:
+        try:
+            return self._by_nvml(pid) or tuple(visible_devices(self._facts(pid), self._gpus))
+        except UnknownGpuError:
+            return ()
+
+    def _by_nvml(self, pid: int) -> tuple[int, ...]:
+        """The GPUs on which NVML has listed a process."""
+        if self._listed is None:
+            self._listed = Attribution(_usage(self._evidence), self._gpus, self._evidence.facts.processes)
+        use = self._listed.of(pid, {})
+        return use.gpus or () if use.source == BY_NVML else ()
 
     def _known(self, key: tuple[str, int, int], label: str, index: int) -> int:
         if key not in self._numbers:
@@ -119,6 +171,18 @@ def _gpus(evidence: Evidence) -> list[Device]:
         if listed_gpus(sample):
             newest = of_all_hosts(newest, sample)
     return devices(newest)
+
+
+def _usage(evidence: Evidence) -> Usage:
+    """The GPUs that NVML has listed a process on; none of a GPU that is cut, whose parts it does not name."""
+    found: Usage = {}
+    for sample in evidence.gpus:
+        cut = {int(row.get("index", 0)) for row in listed_gpus(sample) if row.get("mig_enabled") is True}
+        for pid, sizes in (usage(sample) or {}).items():
+            whole = {index: size for index, size in sizes.items() if index not in cut}
+            if whole:
+                found.setdefault(pid, {}).update(whole)
+    return found
 
 
 # Which stream a call gives work to, and what is known about streams: their GPU, their kind, captures.
@@ -413,21 +477,24 @@ class Unseen:
     def __init__(self, evidence: Evidence, devices: Devices, streams: Streams) -> None:
         self._evidence, self._devices = evidence, devices
         self._lost_until: Ints = evidence.lost[1]
-        self._waits = streams.rows(Role.PROVE_DEVICE) if len(self._lost_until) else np.zeros(0, np.int64)
-        self._waits = self._waits[~devices.unsure[self._waits]]
         roles = evidence.role(evidence.calls)
         acts = (roles != Role.OTHER) & (roles != Role.SET_DEVICE)
         self._unsure: Ints = np.flatnonzero(devices.unsure & acts)
+        doubtful = len(self._lost_until) or len(self._unsure)
+        self._waits = streams.rows(Role.PROVE_DEVICE) if doubtful else np.zeros(0, np.int64)
+        self._waits = self._waits[~devices.unsure[self._waits]]
 
     def excluded(self, device: int, at: Ints, until: Ints) -> Mask:
         """Whether no such work can be on a GPU from each of these moments up to another."""
         free: Mask = np.ones(len(at), np.bool_)
-        if not len(self._lost_until):
+        if not len(self._lost_until) and not len(self._unsure):
             return free
-        place = np.searchsorted(self._lost_until, at, side="right") - 1
-        missing = np.where(place >= 0, self._lost_until[np.maximum(place, 0)], -FOREVER)
+        missing = np.insert(self._lost_until, 0, -FOREVER)[
+            np.searchsorted(self._lost_until, at, side="right")
+        ]
         calls, of_calls = self._evidence.calls, self._devices.of_calls
-        for pid in np.unique(calls["pid"][of_calls == device]).tolist():
+        pids = set(np.unique(calls["pid"][of_calls == device]).tolist())
+        for pid in sorted(pids | self._devices.may_work_on(device)):
             unsure, within = self._unsure_until(pid, at, until)
             lost = np.maximum(missing, unsure)
             waits = self._waits[(calls["pid"][self._waits] == pid) & (of_calls[self._waits] == device)]

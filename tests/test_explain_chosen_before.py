@@ -1,0 +1,114 @@
+"""Processes that chose their GPU before gputop observed them: NVML's list says which, or nothing does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probes.source import GPUS, Sample
+from tests import items
+from tests.items import START
+from tests.programs import DEVICE_SYNC, LAUNCH, US, Program
+
+NOTHING: tuple[int, ...] = ()
+
+
+def gpus(*listed: tuple[int, ...], cut: tuple[int, ...] = (), time_ns: int = START) -> Sample:
+    """A machine's GPUs; NVML lists these processes on each."""
+    rows = [
+        {"index": index, "name": "GPU", "uuid": f"u{index}", "processes": [[pid, 1 << 20] for pid in pids]}
+        | {"mig_enabled": index in cut}
+        for index, pids in enumerate(listed)
+    ]
+    return Sample(GPUS, time_ns, {"driver": "1.2.3", "gpus": rows, "error": ""})
+
+
+def late(pids: dict[int, int], **facts: Any) -> Program:
+    """A step of 10 ms; each of the processes launches a kernel of so many ms and waits for it."""
+    made = Program()
+    for pid, busy_ms in pids.items():
+        known = {"cuda_visible_devices": None, "cuda_devices_missed": True, **facts}
+        made.samples.append(items.process(pid, START, **known))
+        for begin in range(0, 300_000, 10_000):
+            made.call(LAUNCH, begin + 100, begin + 110, pid=pid)
+            made.call(DEVICE_SYNC, begin + 120, begin + 120 + 1000 * busy_ms, pid=pid)
+    return made
+
+
+def idle_of(made: Program) -> dict[str, int]:
+    """Name of each GPU -> its idle time in tenths of the time."""
+    return {one.label: round(10 * one.idle.estimate / one.span_ns) for one in made.report().gpus}
+
+
+def test_each_process_counts_for_the_gpu_on_which_nvml_lists_it() -> None:
+    made = late({10: 2, 20: 5, 30: 8})
+    made.gpus = gpus((10,), NOTHING, (30,), (20,))
+    assert idle_of(made) == {"GPU 0": 8, "GPU 2": 2, "GPU 3": 5}
+    assert not [finding for finding in made.report().findings if finding.cause == "C25"], "nothing is shared"
+
+
+def test_one_that_has_ended_counts_for_the_gpu_that_it_was_on() -> None:
+    made = late({10: 2, 20: 5})
+    made.samples.append(gpus((10,), (20,)))
+    made.gpus = gpus(NOTHING, (20,), time_ns=START + 100)
+    assert idle_of(made) == {"GPU 0": 8, "GPU 1": 5}
+
+
+def test_a_process_in_a_container_counts_for_the_gpu_on_which_nvml_lists_it() -> None:
+    """How CUDA counts there is not known; it has chosen one device, and NVML lists it on one GPU."""
+    made = late({10: 2, 20: 5}, cuda_devices_missed=False, namespace_pid=7)
+    made.gpus = gpus((20,), (10,))
+    assert idle_of(made) == {"GPU 0": 5, "GPU 1": 8}
+
+
+def test_a_machine_with_one_gpu_leaves_no_doubt() -> None:
+    made = late({10: 2})
+    made.gpus = gpus(NOTHING)
+    assert idle_of(made) == {"GPU 0": 8}
+
+
+def test_of_a_gpu_that_is_cut_nvml_does_not_say_which_part() -> None:
+    made = late({10: 2, 20: 5}, cuda_visible_devices="MIG-1")
+    made.gpus = gpus((10, 20), NOTHING, cut=(0,))
+    assert sorted(idle_of(made).items()) == [
+        ("an unknown device of process 10", 8),
+        ("an unknown device of process 20", 5),
+    ]
+
+
+def test_which_of_several_gpus_is_not_known_and_none_of_them_is_proved_idle() -> None:
+    made = late({10: 2})
+    made.gpus = gpus((10,), (10,))
+    assert list(idle_of(made)) == ["an unknown device of process 10"]
+    assert not made.gaps()
+
+
+@pytest.mark.parametrize(("listed", "proved"), [(((20,), (10,)), True), (((20, 10), (10,)), False)])
+def test_a_gpu_on_which_another_may_work_is_not_proved_idle(
+    listed: tuple[tuple[int, ...], ...], proved: bool
+) -> None:
+    made = late({10: 2, 20: 5})
+    made.gpus = gpus(*listed)
+    analysis = made.analysis()
+    first = analysis.gpu.devices.labels.index("GPU 0")
+    assert set(analysis.gpu.gaps.proved[analysis.gpu.gaps.device == first].tolist()) == {proved}
+
+
+def test_a_thread_that_chooses_in_sight_is_known_from_then_on() -> None:
+    made = late({10: 2})
+    made.gpus = gpus((10,), (10,))
+    made.call("cudaSetDevice", 400_000, 400_010, aux=1)
+    for begin in range(400_100, 600_000, 10_000):
+        made.call(LAUNCH, begin + 100, begin + 110)
+        made.call(DEVICE_SYNC, begin + 120, begin + 5120)
+    begins = [begin for begin, _end in made.gaps()]
+    assert begins
+    assert min(begins) > 400_000
+
+
+def test_a_context_that_an_untraced_call_made_is_on_the_gpu_where_nvml_lists_it() -> None:
+    made = late({10: 2}, cuda_devices_missed=False, cuda_devices_hidden=True)
+    made.gpus = gpus(NOTHING, (10,))
+    assert idle_of(made) == {"GPU 1": 8}
+    assert made.gaps()[0][0] == 2120 * US // US
