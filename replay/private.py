@@ -116,7 +116,7 @@ def _without_secrets(value: Any) -> Any:
     return value
 
 
-_MOST_NAMES = 1 << 16  # of strangers at a time: on a busy machine there are ever more
+MOST_NAMES = 1 << 16  # of strangers at a time: on a busy machine there are ever more
 
 
 class Disguise:
@@ -192,7 +192,7 @@ class Disguise:
         if known is None:
             self._named += 1
             known = f"other-{self._named}"
-            if len(self._names) >= _MOST_NAMES:
+            if len(self._names) >= MOST_NAMES:
                 del self._names[next(iter(self._names))]
         self._names[pid] = known
         return known

@@ -18,7 +18,7 @@ from replay.coding.file_format import (
 )
 from replay.index import Entries, unpack_entries, unpack_piece
 
-_WINDOW_BYTES: Final = 1 << 20
+WINDOW_BYTES: Final = 1 << 20
 # A hostile file can name the same bytes as the body of very many chunks: no more than this share of the
 # file's size is read in vain.
 _WASTE: Final = 4
@@ -122,7 +122,7 @@ def _newest_piece(file: ScannedFile, start: int) -> Chunk | None:
     high, least = file.size, max(start, file.size - _PIECE_WITHIN)
     tries = _MOST_TRIES
     while high > least:
-        low = max(least, high - _WINDOW_BYTES)
+        low = max(least, high - WINDOW_BYTES)
         window = file.read(low, high - low + len(MARKER) - 1)
         place = window.rfind(MARKER)
         while place >= 0:
@@ -189,13 +189,13 @@ class Scan:
         """Where the next intact chunk starts; the end of the file when there is none."""
         size = self._file.size
         while offset < size and self._wasted <= _WASTE * size:
-            window = self._file.read(offset, _WINDOW_BYTES)
+            window = self._file.read(offset, WINDOW_BYTES)
             place = window.find(MARKER)
             while place >= 0 and self._wasted <= _WASTE * size:
                 if self._intact(offset + place) is not None:
                     return offset + place
                 place = window.find(MARKER, place + 1)
-            if len(window) < _WINDOW_BYTES:
+            if len(window) < WINDOW_BYTES:
                 break
             offset += len(window) - len(MARKER) + 1
         return size

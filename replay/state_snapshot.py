@@ -11,7 +11,7 @@ from probes.source import FILES, FRAMES, NAMES, PROCESS, SHAPES, Sample
 
 _ROWS: Final = 10_000  # of names or files in one sample, which is bounded
 _STACKS: Final = 200  # the same of Python stacks
-_MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, of the first ones first
+MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, of the first ones first
 # stacks of processes that ended so long ago go where there are more than a few: no window is longer
 _STACKS_NS: Final = 120_000_000_000
 _FEW_STACKS: Final = 4096
@@ -67,9 +67,9 @@ class FactBook:
 
     def _take_stack(self, pid: int, stack: int, frames: Any) -> None:
         if stack not in self._stacks.get(pid, ()):
-            while self._count >= _MOST_STACKS and self._over:
+            while self._count >= MOST_STACKS and self._over:
                 self._drop_stacks(next(iter(self._over)))
-            if self._count >= _MOST_STACKS:
+            if self._count >= MOST_STACKS:
                 return
             self._count += 1
             if pid in self._ended:  # told after its end

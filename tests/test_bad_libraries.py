@@ -76,7 +76,7 @@ def test_at_the_end_the_ring_is_read_although_something_is_left_from_before(
 
 
 def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_tracker, "_LAST_TURN_S", 0.0)
+    monkeypatch.setattr(line_tracker, "LAST_TURN_S", 0.0)
     told: list[Sample] = []
     subject, looked_at = with_one_left_and_one_in_the_ring(monkeypatch, told)
     assert list(subject.drain(0, last=True)) == []
@@ -86,7 +86,7 @@ def test_stacks_that_the_end_has_no_time_for_are_counted(monkeypatch: pytest.Mon
 
 
 def test_kernels_whose_file_is_not_read_at_the_end_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_tracker, "_LAST_S", 0.05)
+    monkeypatch.setattr(line_tracker, "LAST_S", 0.05)
     told: list[Sample] = []
     subject, _ = with_one_left_and_one_in_the_ring(monkeypatch, told)
 
@@ -136,7 +136,7 @@ class Flood:
 def test_mappings_that_nobody_looks_at_are_not_kept_for_ever_and_said_to_be_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mmap_events, "_MOST_FOUND", 100)
+    monkeypatch.setattr(mmap_events, "MOST_FOUND", 100)
     events = MmapEvents.__new__(MmapEvents)
     events._hears, events._lock, events._found, events._lost = Hears(), threading.Lock(), [], False
     events._rings = [Flood()]  # type: ignore[list-item]

@@ -135,7 +135,7 @@ def test_an_answer_is_finished_after_the_first_interrupt_and_given_up_at_the_sec
     with answering(told.append) as came:
         os.kill(os.getpid(), signal.SIGINT)
     assert (told, came) == ([signal.SIGINT], [signal.SIGINT])
-    monkeypatch.setattr(interrupts, "_ONE_S", 0.0)
+    monkeypatch.setattr(interrupts, "ONE_S", 0.0)
 
     def twice() -> None:
         with answering(told.append):
@@ -167,7 +167,7 @@ def test_what_is_finished_is_finished_before_the_first_interrupt_and_not_before_
         "at once: timeout(1) sends a process and its group one each"
     )
     del steps[1:]
-    monkeypatch.setattr(interrupts, "_ONE_S", 0.0)
+    monkeypatch.setattr(interrupts, "ONE_S", 0.0)
     with pytest.raises(Interrupted):
         finish(2)
     assert steps == ["after 1", "after 1"]

@@ -49,7 +49,7 @@ def test_a_pod_that_no_folder_names_stays_unknown_and_one_that_comes_later_is_fo
     assert _of(other, pods=pods) == {}
     (logs / "containers" / f"late_team-b_main-{'4f' * 32}.log").touch()
     assert _of(other, pods=pods) == {}  # folders are not listed for each process
-    monkeypatch.setattr(belonging, "_KNOWN_S", 0.0)
+    monkeypatch.setattr(belonging, "KNOWN_S", 0.0)
     assert _of(other, pods=pods)["pod"] == "late"
 
 

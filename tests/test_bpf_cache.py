@@ -150,7 +150,7 @@ class FakeCompiler:
 @pytest.fixture
 def bcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCompiler:
     fake = FakeCompiler(tmp_path / "libbcc.so.0")
-    monkeypatch.setattr(compiled, "_compile", fake)
+    monkeypatch.setattr(compiled, "compile_in_child", fake)
     return fake
 
 
@@ -206,8 +206,8 @@ def test_a_folder_that_cannot_be_used_is_told_and_nothing_else_changes(
 def test_an_answer_of_the_compiler_that_is_none_is_told_and_not_kept(
     said: str, folder: Path, bcc: FakeCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "_compile", lambda _text: said.encode("latin-1"))
+    monkeypatch.setattr(compiled, "compile_in_child", lambda _text: said.encode("latin-1"))
     with pytest.raises(compiled.CompileError, match="bcc's answer cannot be read"):
         compiled.compiled("text", folder)
-    monkeypatch.setattr(compiled, "_compile", bcc)
+    monkeypatch.setattr(compiled, "compile_in_child", bcc)
     assert not compiled.compiled("text", folder).cached

@@ -126,5 +126,5 @@ def test_who_may_probe_is_told_that_a_folder_is_no_file(
     def refuse(*_: object) -> int:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("probes.ebpf.attach_perf._open", refuse)
+    monkeypatch.setattr("probes.ebpf.attach_perf.open_event", refuse)
     assert attach_perf.is_allowed(attach_perf.Pmu(8, 1)) is allowed

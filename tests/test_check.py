@@ -84,7 +84,7 @@ def test_a_kernel_that_does_not_let_us_ask_has_not_answered(
             return os.open("/dev/null", os.O_RDONLY)
         raise OSError(answer, os.strerror(answer))
 
-    monkeypatch.setattr("probes.ebpf.bpfcall._bpf", bpf)
+    monkeypatch.setattr("probes.ebpf.bpfcall.bpf_call", bpf)
     assert bpfcall.has_uprobe_multi() is known
 
 

@@ -166,7 +166,7 @@ def test_a_library_can_not_take_all_memory(tmp_path: Path) -> None:
 def test_a_library_that_never_answers_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selfhit, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(selfhit, "TIMEOUT_S", 0.5)
     seconds = 4000 + os.getpid() % 1000
     body = f"if (!fork()) {{ setsid(); if (!fork()) sleep({seconds}); sleep({seconds}); }} sleep({seconds});"
     began = time.monotonic()

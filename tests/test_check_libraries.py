@@ -70,10 +70,10 @@ def test_a_library_whose_process_ends_during_the_check_does_not_stop_live_tracin
         def attach(self, path: Path, offsets: list[int], first_row: int) -> None:
             raise AssertionError("there is nothing to be probed")
 
-    counted = check_tracing._Counted(gone.path, gone.identity, CUDART.symbols, CUDART.witness, 0)
-    without = check_tracing._attach(NoProbes(), counted)  # type: ignore[arg-type]
-    found = check_tracing._with_hits(
-        check_tracing._called(CUDART, without, call_all=False), counted, [0, 0, 0]
+    counted = check_tracing.CountedFile(gone.path, gone.identity, CUDART.symbols, CUDART.witness, 0)
+    without = check_tracing.attach_to(NoProbes(), counted)  # type: ignore[arg-type]
+    found = check_tracing.with_hits(
+        check_tracing.with_self_hit(CUDART, without, call_all=False), counted, [0, 0, 0]
     )
     section = check_libraries.libraries_section([found])
     assert not section.blocks

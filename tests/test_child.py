@@ -103,7 +103,7 @@ def test_it_runs_where_our_session_is_the_first_process_s(
     """There /proc/self/autogroup is empty: in containers, and where an init system starts gputop directly."""
     empty = tmp_path / "autogroup"
     empty.touch()
-    monkeypatch.setattr("gputop.process.child._AUTOGROUP", empty)
+    monkeypatch.setattr("gputop.process.child.AUTOGROUP", empty)
     child = Child([sys.executable, "-c", "raise SystemExit(7)"], os.environ)
     child.release()
     assert child.wait() == 7

@@ -9,7 +9,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 
-from replay.coding.decoding import _MAX_DEPTH, decode_records
+from replay.coding.decoding import MAX_DEPTH, decode_records
 
 ROWS = 3
 BITS = ["raw", "|u1", bytes([0b11100000])]  # a mask of three rows
@@ -33,9 +33,9 @@ def nested(around: Callable[[Any], Any], levels: int) -> bytes:
 
 @pytest.mark.parametrize("coding", AROUND)
 def test_a_column_is_nested_so_deep_and_no_deeper(coding: str) -> None:
-    assert decode_records(nested(AROUND[coding], _MAX_DEPTH), ROWS)["duration"].tolist() == [1, 4, 9]
+    assert decode_records(nested(AROUND[coding], MAX_DEPTH), ROWS)["duration"].tolist() == [1, 4, 9]
     with pytest.raises(ValueError, match="nested too deeply"):
-        decode_records(nested(AROUND[coding], _MAX_DEPTH + 1), ROWS)
+        decode_records(nested(AROUND[coding], MAX_DEPTH + 1), ROWS)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_codings_that_change_the_numbers_are_levels_as_well(around: Callable[[An
             node = around(node)
         return bytes(msgpack.packb([["duration", 0, node]]))
 
-    decode_records(tree(_MAX_DEPTH), 1)
+    decode_records(tree(MAX_DEPTH), 1)
     with pytest.raises(ValueError, match="nested too deeply"):
-        decode_records(tree(_MAX_DEPTH + 1), 1)
+        decode_records(tree(MAX_DEPTH + 1), 1)
 
 
 def test_the_second_plane_is_a_level_too() -> None:
@@ -62,4 +62,4 @@ def test_the_second_plane_is_a_level_too() -> None:
 
     assert decode_records(tree(2), 1)["duration"].tolist() == [1 << 16]
     with pytest.raises(ValueError, match="nested too deeply"):
-        decode_records(tree(_MAX_DEPTH + 1), 1)
+        decode_records(tree(MAX_DEPTH + 1), 1)

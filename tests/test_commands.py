@@ -92,7 +92,7 @@ def test_help_takes_80_columns_at_most(columns: str, monkeypatch: pytest.MonkeyP
     shown = [
         each.format_help()
         for name in (LIVE, *TABLE)
-        for each in parsers(cli._parser_of(name, cli._command(name)))
+        for each in parsers(cli.parser_of(name, cli.command_named(name)))
     ]
     assert len(shown) > len(TABLE) + 5, "those of gputop fleet as well"
     assert all(text.startswith("usage: gputop") for text in shown)
@@ -121,7 +121,7 @@ def test_every_command_is_listed_once_with_a_gap_before_its_purpose() -> None:
 def test_former_names_are_accepted_and_shown_nowhere(former: str, now: str) -> None:
     assert parse(former.split()) == parse(now.split())
     name, _ = parse(now.split())
-    shown = {*re.findall(r"[\w-]+", cli._parser_of(name, cli._command(name)).format_help() + listing())}
+    shown = {*re.findall(r"[\w-]+", cli.parser_of(name, cli.command_named(name)).format_help() + listing())}
     assert not (set(former.split()) - set(now.split())) & shown
 
 

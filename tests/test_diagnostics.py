@@ -260,7 +260,7 @@ def break_scanner(_reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def break_any_thread(_reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", failures._thread_ended)
+    monkeypatch.setattr(threading, "excepthook", failures.thread_ended)
     thread = threading.Thread(target=fail)
     thread.start()
     thread.join()

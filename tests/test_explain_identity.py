@@ -101,7 +101,7 @@ def test_rows_are_numbered_as_sorting_them_would(count: int, most: int) -> None:
 @pytest.mark.parametrize("table", [0, 1 << 20])
 def test_other_rows_are_found_or_are_none_of_them(table: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a table of numbers, and where there are too many for one."""
-    monkeypatch.setattr(columns, "_TABLE", table)
+    monkeypatch.setattr(columns, "TABLE_SLOTS", table)
     known = Identities(*rows([1, 1, 2, 1], [7, 8, 7, 7]))
     assert (len(known), known.number.tolist()) == (3, [0, 1, 2, 0])
     assert known.find(*rows([2, 2, 1, 3, 1], [7, 8, 8, 7, 9])).tolist() == [2, -1, 1, -1, -1]

@@ -21,7 +21,7 @@ from gputop.playback.feed import Explained
 from gputop.report_page.findings_html import findings as page_findings
 from gputop.report_page.findings_html import rest as page_rest
 from gputop.ui.model.answer.chain_page import ChainPage
-from gputop.ui.model.answer.why import _cause, why_of
+from gputop.ui.model.answer.why import panel_cause, why_of
 from gputop.ui.model.answer.whylines import about_text, range_text
 from gputop.ui.model.look import ASCII, UNICODE, plain
 from gputop.ui.model.time.blocklanes import Look, idle_range
@@ -72,7 +72,7 @@ def test_all_renderers_give_the_same_loss_share_and_saving(loss: Range) -> None:
         assert block.saves in shown[name], name
         assert f", {share} % of the time" in shown[name], name
     assert f"{share}%" in shown["chain"]
-    cause = _cause(report.findings[0], report)
+    cause = panel_cause(report.findings[0], report)
     assert range_text(cause.low, cause.high, UNICODE) == f"{share} %"
     assert range_text(cause.low, cause.high, ASCII) == f"{share_text(loss, report.span_ns, '-')} %"
 
@@ -197,7 +197,7 @@ def first_idle(report: Report) -> Finding | None:
 
 
 def test_lanes_round_so_that_columns_stay_whole() -> None:
-    from gputop.analysis.lanes import COLUMN_NS, WHOLE, _shares
+    from gputop.analysis.lanes import COLUMN_NS, WHOLE, rounded_shares
 
     parts = np.full((21, 3), COLUMN_NS // 21, np.int64)
-    assert (_shares(parts).astype(int).sum(axis=0) >= WHOLE - 1).all()
+    assert (rounded_shares(parts).astype(int).sum(axis=0) >= WHOLE - 1).all()

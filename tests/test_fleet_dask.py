@@ -145,7 +145,7 @@ def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: 
 def test_a_scheduler_that_is_slow_to_say_goodbye_takes_no_answer_back(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_dask, "_CLOSE_S", 0)
+    monkeypatch.setattr(on_dask, "CLOSE_S", 0)
     one = str(sessions / "1-0.gputop")
     with scheduler() as (address, _process), worker(address):
         with dask(address, 1, lambda _text: None) as engine:
@@ -158,7 +158,7 @@ def test_a_scheduler_that_is_slow_to_say_goodbye_takes_no_answer_back(
 def test_whoever_waits_for_a_worker_is_told_so_and_gets_it(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_dask, "_WAIT_S", 0.1)
+    monkeypatch.setattr(on_dask, "WAIT_S", 0.1)
     told: list[str] = []
     with ExitStack() as stack:
         address, _process = stack.enter_context(scheduler())
@@ -177,7 +177,7 @@ def test_whoever_waits_for_a_worker_is_told_so_and_gets_it(
 def test_the_address_comes_from_the_variable_of_dask_and_one_that_nobody_has_is_told(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(on_dask, "_CONNECT_S", 1)
+    monkeypatch.setattr(on_dask, "CONNECT_S", 1)
     monkeypatch.setenv(ADDRESS, "tcp://127.0.0.1:1")
     words = ["fleet", "ingest", str(sessions / "1-0.gputop"), "--into", str(tmp_path / "lake")]
     assert cli.run(words) == 1

@@ -32,7 +32,7 @@ def told(
 
 
 def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_clients, "_in_initial_namespace", lambda: True)
+    monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: True)
     clients = GpuClients()
     own = os.getpid()
     (first,) = told(clients, gpus(own), S)
@@ -43,7 +43,7 @@ def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_who_is_watched_or_has_gone_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_clients, "_in_initial_namespace", lambda: True)
+    monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: True)
     clients = GpuClients()
     assert told(clients, gpus(os.getpid(), 1 << 30), S, watched=(os.getpid(),)) == []
 
@@ -52,7 +52,7 @@ def test_a_number_that_was_given_to_another_process_is_told_again(monkeypatch: p
     starts = iter([1, 1, 2])
     facts = procfs.process_facts(os.getpid())
     assert facts is not None
-    monkeypatch.setattr(gpu_clients, "_in_initial_namespace", lambda: True)
+    monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: True)
     monkeypatch.setattr(procfs, "process_facts", lambda pid: {**facts, "pid": pid, "start_ns": next(starts)})
     clients = GpuClients()
     assert [len(told(clients, gpus(77), now)) for now in (S, 7 * S, 14 * S)] == [1, 0, 1]
@@ -62,7 +62,7 @@ def test_within_a_container_only_who_maps_cuda_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """NVML may mean another process by that number."""
-    monkeypatch.setattr(gpu_clients, "_in_initial_namespace", lambda: False)
+    monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: False)
     assert told(GpuClients(), gpus(os.getpid()), S) == []
     path = tmp_path / "libcuda.so.1"
     path.write_bytes(bytes(mmap.PAGESIZE))

@@ -233,7 +233,7 @@ def test_who_asks_for_metrics_without_end_is_told_the_same_again(
     metrics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, http = needed("prometheus_client"), needed("gputop.serve.metrics.metrics_http")
-    monkeypatch.setattr(http, "_MAKING", (0.001, 0.3))
+    monkeypatch.setattr(http, "MAKING", (0.001, 0.3))
     costly = _Costly()
     registry = client.CollectorRegistry()
     registry.register(costly)

@@ -225,7 +225,7 @@ def test_a_port_is_roots_where_the_kernel_keeps_it_for_root(
     from gputop.serve.metrics import post
 
     first = tmp_path / "first"
-    monkeypatch.setattr(post, "_OWN_PORTS", str(first))
+    monkeypatch.setattr(post, "OWN_PORTS", str(first))
     assert post.is_roots_alone("http", "127.0.0.1", 1023)
     for text, port, roots in (
         ("1024", 1023, True),

@@ -132,7 +132,7 @@ def test_a_link_of_proc_does_not_lead_past_closed_folders(
 def test_without_openat2_users_record_all_the_same(
     theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openat2, "_OPENAT2", 100_000)
+    monkeypatch.setattr(openat2, "OPENAT2", 100_000)
     record(theirs / "s", USER)
     assert (theirs / "s").stat().st_uid == NOBODY
     with pytest.raises(SessionError, match="there is no directory"):
@@ -260,7 +260,7 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
     theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root gave away whatever had its name by then: a folder of root's, or a file with several names."""
-    monkeypatch.setattr(output_files, "_owner", lambda: USER)
+    monkeypatch.setattr(output_files, "owner_of_new", lambda: USER)
     (theirs / "roots").mkdir(mode=0o700)
     really = os.mkdir
 
@@ -279,7 +279,7 @@ def test_a_folder_that_is_swapped_when_root_has_made_it_does_not_become_the_user
 def test_what_an_export_takes_the_place_of_is_removed_with_the_users_rights(
     theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_files, "_owner", lambda: USER)
+    monkeypatch.setattr(output_files, "owner_of_new", lambda: USER)
     for folder in (theirs / "x", secret):
         folder.mkdir(exist_ok=True)
         (folder / "calls.csv").write_text("x")
@@ -297,7 +297,7 @@ def test_what_an_export_takes_the_place_of_is_removed_with_the_users_rights(
 def test_no_folder_is_made_for_a_user_where_the_user_may_not(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_files, "_owner", lambda: USER)
+    monkeypatch.setattr(output_files, "owner_of_new", lambda: USER)
     with pytest.raises(GputopError, match="cannot be made"), output_files.new_folder(str(secret / "x")):
         pass
     assert os.listdir(secret) == []

@@ -74,7 +74,7 @@ def test_of_one_user_so_many_libraries_are_probed_and_others_are_not_hindered(tm
 
 
 def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.observe.scanner._MOST_FILES", 10)
+    monkeypatch.setattr("probes.observe.scanner.MOST_FILES", 10)
     attaches = Attaches()
     scanner = scanning(attaches)
     scanner.attach(libraries_of(os.geteuid(), 30, tmp_path))

@@ -64,7 +64,7 @@ def test_whoever_locks_what_all_may_read_in_sysfs_keeps_nobody_waiting(tmp_path:
     try:
         begun = time.monotonic()
         with attach_lock.turn(tmp_path / "locks"):
-            assert time.monotonic() - begun < attach_lock._PATIENCE_S / 2
+            assert time.monotonic() - begun < attach_lock.PATIENCE_S / 2
     finally:
         assert end(holder) == -signal.SIGKILL, "it had the lock"
 
@@ -105,7 +105,7 @@ def test_each_user_has_a_folder_of_his_own() -> None:
 
 
 def test_who_attaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attach_lock, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(attach_lock, "PATIENCE_S", 0.2)
     with attach_lock.turn(tmp_path / "locks"), attach_lock.turn(tmp_path / "locks"):
         pass  # else it would stand here
 
@@ -113,7 +113,7 @@ def test_who_attaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.timed
 @pytest.mark.usefixtures("alarm")
 def test_who_detaches_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detacher, "_PATIENCE_S", 1)
+    monkeypatch.setattr(detacher, "PATIENCE_S", 1)
     read, write = os.pipe()
     links = [os.dup(read) for _ in range(20)]
     turn, queue = attach_lock.opened(tmp_path / "locks")

@@ -89,9 +89,9 @@ def test_sums_of_more_calls_than_a_file_holds_are_given_up() -> None:
 
 def test_unusual_calls_are_sought_with_bounded_memory() -> None:
     found = Outliers()
-    for pid in range(1000, 1000 + 2 * outliers._MOST_ROWS):
+    for pid in range(1000, 1000 + 2 * outliers.MOST_ROWS):
         found.among(calls_of(pid))
-    assert found._table.rows <= 1.6 * outliers._MOST_ROWS
+    assert found._table.rows <= 1.6 * outliers.MOST_ROWS
 
 
 def mapped(path: Path, pid: int = 10) -> Mapped:
@@ -111,7 +111,7 @@ def asked(known: Lookups, mapping: Mapped) -> None:
 
 
 def test_files_that_nobody_asks_about_are_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbol_lookup, "_IDLE_S", 0.2)
+    monkeypatch.setattr(symbol_lookup, "IDLE_S", 0.2)
     monkeypatch.setattr(symbol_lookup.libraries, "file_of", lambda one: (Path(one.path), one.file))
     known = Lookups()
     content = Path("/proc/self/exe").read_bytes()[:4096]
@@ -127,8 +127,8 @@ def test_files_that_nobody_asks_about_are_let_go_of(tmp_path: Path, monkeypatch:
 
 
 def test_questions_that_nobody_comes_back_for_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbol_lookup, "_MOST_ASKED", 64)
-    monkeypatch.setattr(symbol_lookup, "_AT_ONCE_S", 0.0)
+    monkeypatch.setattr(symbol_lookup, "MOST_ASKED", 64)
+    monkeypatch.setattr(symbol_lookup, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(symbol_lookup.libraries, "file_of", lambda _one: None)
     known = Lookups()
     for inode in range(2000):
@@ -189,11 +189,11 @@ def test_programs_of_ended_processes_are_forgotten(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scanner.libraries, "executable", executable)
     monkeypatch.setattr(scanner.os, "readlink", lambda _path: "/usr/bin/program")
     one = Scanner(SimpleNamespace(), None, lambda _pid: True, lambda: (), lambda _sample: None, everyone=True)  # type: ignore[arg-type]
-    for pid in range(3 * scanner._MOST_PROCESSES):
+    for pid in range(3 * scanner.MOST_PROCESSES):
         one._executable(pid)
         one._executable(pid)
-    assert len(looked) == 3 * scanner._MOST_PROCESSES
-    assert len(one._executables) <= scanner._MOST_PROCESSES
+    assert len(looked) == 3 * scanner.MOST_PROCESSES
+    assert len(one._executables) <= scanner.MOST_PROCESSES
 
 
 @pytest.mark.slow
@@ -201,23 +201,23 @@ def test_strangers_of_a_private_recording_are_bounded_and_keep_their_names() -> 
     disguise = Disguise()
     lasting = disguise.name(7)
     names = set()
-    for pid in range(100, 100 + 2 * private._MOST_NAMES):
+    for pid in range(100, 100 + 2 * private.MOST_NAMES):
         names.add(disguise.name(pid))
         assert disguise.name(7) == lasting
-    assert len(names) == 2 * private._MOST_NAMES  # none has another's
-    assert len(disguise._names) <= private._MOST_NAMES
+    assert len(names) == 2 * private.MOST_NAMES  # none has another's
+    assert len(disguise._names) <= private.MOST_NAMES
 
 
 def test_children_of_a_process_with_cuda_are_bounded() -> None:
     attachments = SimpleNamespace(widen=list, part=lambda: None)
     found = scope.Scope(attachments, sessions=True)  # type: ignore[arg-type]
     found._with_cuda, found.seen_from_ns, found._waiting = {5}, float(1 << 60), True
-    for child in range(100, 100 + 2 * scope._MOST_DOUBTFUL):
+    for child in range(100, 100 + 2 * scope.MOST_DOUBTFUL):
         birth = empty(1)
         birth["kind"], birth["pid"], birth["tid"], birth["t_end"] = Kind.FORK, child, child, 1
         birth.view(scope.ALIASED)["next_pid"] = 5
         assert not list(found.notice(birth))
-    assert len(found._doubtful) <= scope._MOST_DOUBTFUL
+    assert len(found._doubtful) <= scope.MOST_DOUBTFUL
 
 
 def test_users_of_a_gpu_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,13 +202,13 @@ def test_root_s_compiler_is_not_one_that_a_user_has_put_into_the_search_path(
     monkeypatch.setenv("PATH", f"{trap.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("COMPILER_PATH", str(trap.folder))
     (tmp_path / "a.c").write_text("int a;\n")
-    library_build._run(
-        [library_build._compiler(), "-shared", "-o", str(tmp_path / "a.so"), str(tmp_path / "a.c")]
+    library_build.run_compiler(
+        [library_build.compiler_path(), "-shared", "-o", str(tmp_path / "a.so"), str(tmp_path / "a.c")]
     )
     assert not trap.mark.exists()
     monkeypatch.setenv("PATH", str(trap.folder))
     with pytest.raises(SimGpuError, match="apt-get install gcc"):
-        library_build._compiler()
+        library_build.compiler_path()
 
 
 def test_a_cache_in_which_others_can_put_files_is_refused(

@@ -100,8 +100,8 @@ def page(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "_told", set())
-    maps._cut.clear()
+    monkeypatch.setattr(maps, "told_pids", set())
+    maps.cut_pids.clear()
 
 
 def test_of_a_long_command_line_the_beginning_is_read() -> None:
@@ -122,10 +122,10 @@ def test_an_environment_of_a_million_variables_is_not_cut_up(monkeypatch: pytest
     assert facts is not None
     assert facts["cuda_visible_devices"] == "2,3"
     assert facts["cuda_device_order"] is None
-    found = procfs._variable(b"\0" * (1 << 20) + b"A=1\0B=\0C=" + b"x" * 9999, b"C")
+    found = procfs.variable_of(b"\0" * (1 << 20) + b"A=1\0B=\0C=" + b"x" * 9999, b"C")
     assert found is not None
     assert len(found) == 4096
-    assert most_taken(lambda: procfs._variable(b"\0" * (1 << 20), b"CUDA_VISIBLE_DEVICES")) < 4 * MIB
+    assert most_taken(lambda: procfs.variable_of(b"\0" * (1 << 20), b"CUDA_VISIBLE_DEVICES")) < 4 * MIB
 
 
 def test_a_process_with_very_many_mappings_takes_little_memory(page: str) -> None:
@@ -174,7 +174,7 @@ def test_a_path_longer_than_any_that_can_be_opened_is_left_out(tmp_path: Path) -
 
 
 def test_what_is_kept_of_the_mappings_of_many_processes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.stacks.mappings._MOST_KEPT", 10_000, raising=False)
+    monkeypatch.setattr("probes.stacks.mappings.MOST_KEPT", 10_000, raising=False)
     kept = Mappings(lambda _pid: None)
     for pid in range(1, 60):
         many = [Mapped(pid, (at, at + 1), (1, 1), "/lib", 0, at + 1) for at in range(2000)]
@@ -246,7 +246,7 @@ def test_a_mark_does_not_wait_for_descriptors_that_take_long(monkeypatch: pytest
         time.sleep(0.015)
         return "pipe"
 
-    monkeypatch.setattr(open_files, "_what", slow)
+    monkeypatch.setattr(open_files, "kind_of", slow)
     files = open_files.OpenFiles("x86_64")
     made = schema.empty(150)
     made["kind"], made["pid"] = Kind.OFFCPU, ME
@@ -289,7 +289,7 @@ def test_a_list_of_mappings_that_is_not_as_linux_writes_it_is_read_as_far_as_it_
         good.replace(old, new)
         for old, new in (("7f00-", ""), ("00001000", "x"), ("08:01", "8"), (" 7 ", " - "))
     ]
-    monkeypatch.setattr(maps, "_lines", lambda _pid: iter([*lines, good]))
+    monkeypatch.setattr(maps, "lines_of", lambda _pid: iter([*lines, good]))
     (found,) = maps.executable(ME)
     assert (found.span, found.offset, found.file[1]) == ((0x7F00, 0x7F01), 0x1000, 7)
     assert list(maps.cut()) == [ME]

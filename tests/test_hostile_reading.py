@@ -83,7 +83,7 @@ def library_of_the_check(path: Path) -> object:
 
 
 def interpreter_of_the_check(path: Path) -> object:
-    return pythons._file({}, identity_of(path), path, str(path)).read
+    return pythons.interpreter_file({}, identity_of(path), path, str(path)).read
 
 
 def program_of_the_check(path: Path) -> object:

@@ -263,7 +263,7 @@ def test_a_sample_full_of_empty_lists_is_damage_and_one_of_numbers_is_not() -> N
 
 def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calltable, "MOST_ROWS", 128)
-    monkeypatch.setattr(calltable, "_MAX_PROCESSES", 100)
+    monkeypatch.setattr(calltable, "MAX_PROCESSES", 100)
     table, totals = CallTable(), RowSums.zeros(0)
     for first in (0, 50):
         calls = empty(60)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.commands.observation import ObservedRun
-from gputop.commands.screen.watch import _farewell
+from gputop.commands.screen.watch import farewell
 from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
 from gputop.process.say import say, say_where
@@ -162,7 +162,7 @@ def test_a_traceback_is_harmless(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom gputop.commands import cli\n"
         "def fail(name, options): raise RuntimeError(sys.argv[1])\n"
-        "cli._dispatch = fail\nsys.exit(cli.run(['check']))"
+        "cli.dispatch = fail\nsys.exit(cli.run(['check']))"
     )
     for environment in ({}, {"GPUTOP_TRACEBACK": "1"}):
         command = [sys.executable, "-c", code, NAME]
@@ -216,7 +216,7 @@ class _GoesOn(_Ended):
 def test_the_farewell_is_harmless(child: Any, capsys: pytest.CaptureFixture[str]) -> None:
     log = OutputFile()
     os.write(log.descriptor, b"said")
-    _farewell(ObservedRun(None, "", child, None, {}, None), log)  # type: ignore[arg-type]
+    farewell(ObservedRun(None, "", child, None, {}, None), log)  # type: ignore[arg-type]
     log.remove()
     said = capsys.readouterr().err
     assert_harmless(said, lines=1)

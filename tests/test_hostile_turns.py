@@ -199,7 +199,7 @@ def test_files_of_one_length_are_looked_at_once_each_unless_they_begin_alike(
         with opened(tmp_path / f"copy-{number}", 1000 + number, b"s" * 8192) as file:
             known.original(file)
     assert max(map(looks.count, set(looks))) <= 200
-    assert len(looks) <= 200 * (shared_pages._MOST_LOOKED_AT + 2)
+    assert len(looks) <= 200 * (shared_pages.MOST_LOOKED_AT + 2)
     known.close()
 
 

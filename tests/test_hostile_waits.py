@@ -300,13 +300,13 @@ def test_whose_a_process_is_stays_with_a_program_that_runs_as_root() -> None:
 def test_user_ids_that_one_user_was_given_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = tmp_path / "subuid"
     given.write_text("anna:100000:65536\nnonsense\nben:x:1\nben:165536:65536\n")
-    monkeypatch.setattr(users, "_SUBORDINATE", given)
-    users._ranges.cache_clear()
+    monkeypatch.setattr(users, "SUBORDINATE", given)
+    users.subordinate_ranges.cache_clear()
     try:
         asked = (0, 1000, 99_999, 100_000, 165_535, 165_536, 231_072)
         assert [users.one_of(user) for user in asked] == [0, 1000, 99_999, 100_000, 100_000, 165_536, 231_072]
         given.unlink()
-        users._ranges.cache_clear()
+        users.subordinate_ranges.cache_clear()
         assert users.one_of(100_001) == 100_001
     finally:
-        users._ranges.cache_clear()
+        users.subordinate_ranges.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 from gputop.errors import GputopError
 from gputop.fleet.explain_task import ExplainOutcome, Task
 from gputop.fleet.lake.lake_tables import COLUMNS
-from gputop.fleet.on_dask import _Dask
+from gputop.fleet.on_dask import DaskClient
 from gputop.fleet.worker_answers import checked
 from tests import made_lake
 
@@ -69,7 +69,7 @@ class _Client:
     ],
 )
 def test_an_answer_that_is_none_is_a_sentence(told: Any) -> None:
-    engine = _Dask(_Client(told), "here", print)
+    engine = DaskClient(_Client(told), "here", print)
     with pytest.raises(GputopError, match="the workers of here cannot explain recordings"):
         list(engine.outcomes([Task("/data/1")], lambda: False))
 

@@ -241,9 +241,9 @@ def test_large_traces_are_read_in_parts_and_are_the_same(
     if (PUBLIC / "04_nsys_two_gpus.sqlite").exists():
         traces.append(PUBLIC / "04_nsys_two_gpus.sqlite")
     whole = [evidence(imported(trace, tmp_path)) for trace in traces]
-    monkeypatch.setattr(spool, "_PART", 60)
-    monkeypatch.setattr(spool, "_HELD", 7)
-    monkeypatch.setattr(spool, "_SAMPLED", 3)
+    monkeypatch.setattr(spool, "PART_ROWS", 60)
+    monkeypatch.setattr(spool, "MOST_HELD", 7)
+    monkeypatch.setattr(spool, "SAMPLED_ROWS", 3)
     (tmp_path / "parts").mkdir()
     for trace, expected in zip(traces, whole, strict=True):
         found = evidence(imported(trace, tmp_path / "parts"))

@@ -214,7 +214,7 @@ def test_of_a_long_name_the_end_is_kept(subject: Resolver) -> None:
 
 
 def test_stacks_whose_code_never_comes_are_let_go(subject: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "_MOST_PENDING", 10)
+    monkeypatch.setattr(resolver, "MOST_PENDING", 10)
     assert told(subject, *(stack_record(number, generation=number) for number in range(30))) == []
     found = told(subject, *(code_record(generation=number) for number in range(30)))
     assert [stack.id for stack in found] == list(range(20, 30))

@@ -10,7 +10,7 @@ import pytest
 from probes.ebpf.loader import ProbeError
 from probes.source import PROBLEM, Sample
 from probes.stacks import programs
-from probes.stacks.line_tracker import _LOAD_S, Lines
+from probes.stacks.line_tracker import LOAD_S, Lines
 
 
 def lines(told: list[Sample]) -> Lines:
@@ -30,7 +30,7 @@ def test_a_kernel_that_refuses_them_is_told_and_nobody_waits(monkeypatch: pytest
     subject.load()
     began = time.monotonic()
     subject.wait()
-    assert time.monotonic() - began < _LOAD_S / 2
+    assert time.monotonic() - began < LOAD_S / 2
     assert [(sample.kind, sample.data["text"]) for sample in told] == [
         (PROBLEM, "lines of Python are unknown: the kernel did not take the probes: too long")
     ]
@@ -49,5 +49,5 @@ def test_who_stops_need_not_wait_for_them() -> None:
     subject.stop()
     began = time.monotonic()
     subject.wait()
-    assert time.monotonic() - began < _LOAD_S / 2
+    assert time.monotonic() - began < LOAD_S / 2
     subject.close()

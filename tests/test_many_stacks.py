@@ -41,9 +41,9 @@ def numbers_of(pid: int) -> range:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_table, "_MANY_STACKS", MANY)
-    monkeypatch.setattr(state_snapshot, "_MOST_STACKS", MANY)
-    monkeypatch.setattr(facts_of_engine, "_SWEEP_AFTER", 1)
+    monkeypatch.setattr(stack_table, "MANY_STACKS", MANY)
+    monkeypatch.setattr(state_snapshot, "MOST_STACKS", MANY)
+    monkeypatch.setattr(facts_of_engine, "SWEEP_AFTER", 1)
 
 
 def jobs(take: Callable[[Sample], None], ended: Callable[[int], None], number: int) -> None:

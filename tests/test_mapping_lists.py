@@ -18,14 +18,14 @@ LIB = (
 
 @pytest.fixture(autouse=True)
 def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(maps, "_told", set())
-    maps._cut.clear()
+    monkeypatch.setattr(maps, "told_pids", set())
+    maps.cut_pids.clear()
     yield
-    maps._cut.clear()
+    maps.cut_pids.clear()
 
 
 def taken(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[maps.Mapped]:
-    monkeypatch.setattr(maps, "_lines", lambda _pid: iter(lines))
+    monkeypatch.setattr(maps, "lines_of", lambda _pid: iter(lines))
     return maps.executable(PID)
 
 
@@ -55,7 +55,7 @@ def test_so_many_are_handed_out_and_that_there_were_more_is_told(monkeypatch: py
 
 
 def lines(text: bytes) -> list[str]:
-    return list(maps._whole_lines(PID, io.BytesIO(text)))
+    return list(maps.whole_lines(PID, io.BytesIO(text)))
 
 
 def test_lines_are_read_up_to_their_number_and_the_next_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,26 +75,26 @@ def test_lines_are_read_up_to_their_bytes_and_not_one_more(monkeypatch: pytest.M
 
 
 def test_a_line_longer_than_a_path_can_be_is_left_out_whole_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "_LONGEST_LINE", 8)
+    monkeypatch.setattr(maps, "LONGEST_LINE", 8)
     assert lines(b"first\n" + b"x" * 20 + b"\nlast\n") == ["first", "last"]
     assert list(maps.cut()) == [PID]
     assert lines(b"1234567\n") == ["1234567"], "with its end it is as long as one may be"
 
 
 def test_a_process_is_told_once_and_so_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "_TOLD", 3)
+    monkeypatch.setattr(maps, "MOST_TOLD", 3)
     for pid in (1, 2, 1, 3, 4):
-        maps._note(pid)
+        maps.note_cut(pid)
     assert list(maps.cut()) == [1, 2, 3]
-    maps._note(1)
-    maps._note(5)
+    maps.note_cut(1)
+    maps.note_cut(5)
     assert list(maps.cut()) == []
 
 
 def test_a_process_that_is_noted_again_and_again_pushes_no_other_out() -> None:
-    maps._note(1)
+    maps.note_cut(1)
     for _ in range(200):
-        maps._note(2)
+        maps.note_cut(2)
     assert list(maps.cut()) == [1, 2]
 
 

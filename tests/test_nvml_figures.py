@@ -157,7 +157,9 @@ def test_samples_of_gpm_are_at_least_a_tenth_of_a_second_apart(monkeypatch: pyte
     """However often is asked; in between the newest answer holds."""
     clock, taken = [100.0], []
     monkeypatch.setattr(nvml_gpm, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(nvml_gpm, "_compare", lambda before, after: {"sm_active_percent": float(len(taken))})
+    monkeypatch.setattr(
+        nvml_gpm, "metrics_between", lambda before, after: {"sm_active_percent": float(len(taken))}
+    )
     for name in ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc"):
         monkeypatch.setattr(pynvml, name, lambda *_: SimpleNamespace(isSupportedDevice=1))
     monkeypatch.setattr(pynvml, "nvmlGpmSampleGet", lambda _, sample: taken.append(clock[0]))

@@ -72,7 +72,7 @@ def test_a_descriptor_is_told_once_and_again_when_it_became_another() -> None:
 
 
 def test_a_thread_that_waits_at_the_mark_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "_what", lambda pid, descriptor, _sockets: f"file:/{pid}/{descriptor}")
+    monkeypatch.setattr(open_files, "kind_of", lambda pid, descriptor, _sockets: f"file:/{pid}/{descriptor}")
     states = np.zeros(2, schema.THREAD_STATE_DTYPE)
     states["pid"], states["syscall"], states["argument"], states["off_since"] = 9, READ, (4, 5), (0, 77)
     (sample,) = OpenFiles("x86_64").tell(states, 0)
@@ -82,7 +82,7 @@ def test_a_thread_that_waits_at_the_mark_counts(monkeypatch: pytest.MonkeyPatch)
 def test_a_mark_asks_for_a_bounded_number_and_the_rest_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        open_files, "_what", lambda pid, descriptor, _sockets: asked.append(descriptor) or "pipe"
+        open_files, "kind_of", lambda pid, descriptor, _sockets: asked.append(descriptor) or "pipe"
     )
     monkeypatch.setattr(open_files, "ASKING_S", 60.0)  # the other bound, which a busy machine may reach
     files = OpenFiles("x86_64")
@@ -93,7 +93,7 @@ def test_a_mark_asks_for_a_bounded_number_and_the_rest_waits(monkeypatch: pytest
 
 
 def test_a_mark_that_would_be_late_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "_what", lambda *_: "pipe")
+    monkeypatch.setattr(open_files, "kind_of", lambda *_: "pipe")
     monkeypatch.setattr(open_files, "ASKING_S", 0.0)
     files = OpenFiles("x86_64")
     files.notice(waits(*range(3)))

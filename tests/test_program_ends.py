@@ -16,7 +16,7 @@ import pytest
 from gputop.analysis.answer.report import Range
 from gputop.analysis.evidence.gatherer import End, Ends
 from gputop.analysis.live import LiveExplainer, ReplayExplainer
-from gputop.analysis.report_update import _within
+from gputop.analysis.report_update import capped
 from gputop.analysis.window import Window
 from gputop.commands.screen.text import render_text
 from gputop.playback.feed import Explained
@@ -289,6 +289,6 @@ def test_one_frame_of_a_command_that_ended_says_so_with_its_output() -> None:
 
 
 def test_no_cause_takes_more_than_a_gpu_can_have_been_idle() -> None:
-    loss = _within(replace(made.finding("C13"), loss=Range(5, 342, 100)), 60).loss
+    loss = capped(replace(made.finding("C13"), loss=Range(5, 342, 100)), 60).loss
     assert loss == Range(5, 60, 60)
-    assert _within(replace(made.finding("C13"), loss=Range(70, 80)), 60).loss == Range(60, 60)
+    assert capped(replace(made.finding("C13"), loss=Range(70, 80)), 60).loss == Range(60, 60)

@@ -124,7 +124,7 @@ def test_the_pieces_of_an_index_name_the_chunks_before_them(
     torn: bytes,
 ) -> None:
     for window in [*range(len(fmt.MARKER), 40), 200, 1 << 20]:
-        monkeypatch.setattr(scan, "_WINDOW_BYTES", window)
+        monkeypatch.setattr(scan, "WINDOW_BYTES", window)
         found, end = pieces_of(opened(WHOLE + torn), START)
         assert (named(found), end) == ([AT_A, AT_SECOND_CHUNK], START + len(WHOLE))
 
@@ -185,7 +185,7 @@ DAMAGED = A[:-1] + b"\1"
 def test_behind_damage_the_next_chunk_is_found(
     opened: Open, monkeypatch: pytest.MonkeyPatch, between: bytes, window: int
 ) -> None:
-    monkeypatch.setattr(scan, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(scan, "WINDOW_BYTES", window)
     known = between[:0] if not between.startswith(fmt.pack_trailer(START)) else fmt.pack_trailer(START)
     found = Scan(opened(A + between + B), START)
     assert found.entries.offset.tolist() == [AT_A, AT_B + len(between)]

@@ -40,7 +40,7 @@ class Links(Attachments):
 @pytest.fixture(autouse=True)
 def all_have_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes have it open but for number 1."""
-    monkeypatch.setattr(scope, "_has_cuda", lambda pid: pid != 1)
+    monkeypatch.setattr(scope, "has_cuda", lambda pid: pid != 1)
 
 
 def narrow(links: Links) -> Scope:

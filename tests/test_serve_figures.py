@@ -58,7 +58,7 @@ def test_each_figure_is_a_field_of_a_frame_and_a_gauge() -> None:
     now = metrics.CurrentFigures({}, 0.0, 0, 0, 0, 0, 0, 0, {}, {}, {}, figures=found)
     told = {
         (sample.name, sample.labels["pid"]): sample.value
-        for family in metrics._of_figures(now)
+        for family in metrics.families_of_figures(now)
         for sample in family.samples
     }
     assert told == {

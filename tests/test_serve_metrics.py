@@ -278,9 +278,9 @@ def test_who_sends_a_byte_now_and_then_is_cut_off_after_a_while_all_the_same(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http = needed("gputop.serve.metrics.metrics_http")
-    monkeypatch.setattr(http, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(http, "PATIENCE_S", 0.5)
     _, port = server()
-    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(http._AT_ONCE)]
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(http.AT_ONCE)]
     begun = time.monotonic()
     open_still = list(slow)
     while open_still:

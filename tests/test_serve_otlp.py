@@ -190,7 +190,7 @@ def test_a_collector_that_never_answers_keeps_neither_counting_nor_the_end_waiti
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     otlp = needed("gputop.serve.metrics.otlp")
-    monkeypatch.setattr(otlp, "_LAST_S", 0.2)
+    monkeypatch.setattr(otlp, "LAST_S", 0.2)
     totals = counted()
     with receiving() as received:
         received.status = 0
@@ -342,11 +342,11 @@ def test_a_variable_that_makes_no_sense_is_refused_and_a_password_is_not_told(
 def test_without_its_packages_one_sentence_says_how_they_are_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gputop.commands.daemon.serve import _destination
+    from gputop.commands.daemon.serve import otlp_destination
 
     monkeypatch.setitem(sys.modules, "gputop.serve.metrics.otlp", None)
     with pytest.raises(CommandError, match=r"pip install .*opentelemetry-exporter-otlp-proto-http"):
-        _destination("http://host")
+        otlp_destination("http://host")
 
 
 def test_whoever_does_not_ask_for_it_loads_nothing_of_it() -> None:

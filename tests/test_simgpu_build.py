@@ -60,7 +60,7 @@ def test_a_library_of_somebody_else_is_refused(cache: Path) -> None:
 @pytest.mark.long
 def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        library_build, "_FLAGS", (*library_build._FLAGS, "-O0")
+        library_build, "COMPILER_FLAGS", (*library_build.COMPILER_FLAGS, "-O0")
     )  # as good here, and much sooner
     monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
     first = library_build.ensure_built()

@@ -183,7 +183,7 @@ def test_a_recording_too_long_for_its_memory_is_told_before_all_of_it_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needed("duckdb")
-    monkeypatch.setattr(database, "_BOUNDS", ("SET memory_limit='8MB'", "SET temp_directory=''"))
+    monkeypatch.setattr(database, "SESSION_BOUNDS", ("SET memory_limit='8MB'", "SET temp_directory=''"))
     with (
         pytest.raises(GputopError, match=r"its tables take more than .* gputop export --to parquet"),
         gputop.open_session(STORM) as session,

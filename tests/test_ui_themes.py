@@ -7,7 +7,7 @@ from rich.color import ColorSystem
 
 from gputop.analysis.answer.picture import FAMILIES
 from gputop.ui.terminal.palette import PALETTES, following, palette_for
-from gputop.ui.terminal.theme import _MODIFIERS, _STYLES
+from gputop.ui.terminal.theme import MODIFIERS, STYLES
 
 READABLE = 4.5  # WCAG 2, level AA
 
@@ -15,11 +15,11 @@ READABLE = 4.5  # WCAG 2, level AA
 def test_every_token_has_its_place_in_every_theme() -> None:
     used = {
         color.name
-        for style in (*_STYLES.values(), *_MODIFIERS.values())
+        for style in (*STYLES.values(), *MODIFIERS.values())
         for color in (style.color, style.bgcolor)
         if color is not None
     }
-    selected = {style.bgcolor.name for style in _MODIFIERS.values() if style.bgcolor is not None}
+    selected = {style.bgcolor.name for style in MODIFIERS.values() if style.bgcolor is not None}
     for palette in PALETTES.values():
         if palette.colored and palette.colors:
             known = set(palette.colors) | (selected if palette.native else set())
@@ -44,7 +44,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize("name", ["dark", "light", "contrast"])
 @pytest.mark.parametrize("row", ["", "+select", "+mark"])
 def test_text_stands_out_from_its_background_in_a_selected_row_too(name: str, row: str) -> None:
-    for token in _STYLES:
+    for token in STYLES:
         if token.startswith("rule") or (row and token.startswith("badge")):
             continue  # a line between panes is no text, and a badge stands in no row
         style = PALETTES[name].style(token + row)
@@ -66,7 +66,7 @@ def test_no_two_causes_have_one_colour_unless_letters_tell_them_apart(name: str,
 
 def test_without_colours_what_is_selected_and_what_is_a_badge_is_reversed() -> None:
     mono = PALETTES["mono"]
-    for token in _STYLES:
+    for token in STYLES:
         style = mono.style(token)
         assert style.color is None
         assert style.bgcolor is None

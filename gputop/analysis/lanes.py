@@ -170,7 +170,7 @@ class Grid:
         return covered.reshape(rows, self.columns)
 
 
-def _shares(ns: Ints) -> Shares:
+def rounded_shares(ns: Ints) -> Shares:
     """Rows that lie beside each other, rounded together: their sum is as exact as each of them."""
     edges = np.rint(np.cumsum(ns, axis=-2) * (WHOLE / COLUMN_NS)).astype(np.int64)
     parts = np.diff(edges, axis=-2, prepend=0)
@@ -232,7 +232,7 @@ def _gpus(scene: AttributionContext, outcome: Outcome, grid: Grid, report: Repor
         rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
         error = (account.error_ns or 0) / max(account.span_ns, 1) if account is not None else 0.0
-        lanes.append(GpuLane(label, index, _shares(grid.time(GPU_ROWS, rows, begin, end)), error))
+        lanes.append(GpuLane(label, index, rounded_shares(grid.time(GPU_ROWS, rows, begin, end)), error))
     return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
 
 
@@ -287,7 +287,7 @@ def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Int
     begin, end = evidence.lost  # and where records are missing nobody knows whether it ran
     missing = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
     ns[:, RUNNING] = np.maximum(seen - missing - ns.sum(axis=1), 0)
-    return _shares(ns)
+    return rounded_shares(ns)
 
 
 def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, now_ns: int) -> Shares:
@@ -310,7 +310,7 @@ def _calls(evidence: Evidence, grid: Grid, place: Ints, rows: Ints, count: int, 
     begin = np.concatenate([calls["begin"][rows], still["begin"][waiting]])
     end = np.concatenate([calls["end"][rows], np.full(len(waiting), now_ns, np.int64)])
     ns = grid.time(count * len(CALL_WORDS), row, begin, end)
-    return _shares(ns.reshape(count, len(CALL_WORDS), grid.columns))
+    return rounded_shares(ns.reshape(count, len(CALL_WORDS), grid.columns))
 
 
 def _ranges(scene: AttributionContext, grid: Grid, threads: Sequence[ThreadLane]) -> tuple[RangeLane, ...]:
@@ -321,7 +321,7 @@ def _ranges(scene: AttributionContext, grid: Grid, threads: Sequence[ThreadLane]
         numbers = {name: row for row, name in enumerate(dict.fromkeys(named))}
         row = np.array([numbers[name] for name in named] or [0], np.int64)[known.intervals.name]
         ns = grid.time(len(numbers), row, known.intervals.begin, known.intervals.end)
-        shares, names = _shares(ns), list(numbers)
+        shares, names = rounded_shares(ns), list(numbers)
         order = [place for place in np.argsort(-ns.sum(axis=1), kind="stable").tolist() if ns[place].any()]
         if order:
             lanes.append(_range_lane(lane.pid, lane.tid, {names[place]: shares[place] for place in order}))

@@ -102,7 +102,7 @@ class LiveExplainer:
             self._failure = "the explanation stopped: more events come than it can take in"
             self._closed = True
             self._ask.set()
-        if _is_mark(item):
+        if is_mark(item):
             self._wake.set()
 
     @property
@@ -179,7 +179,7 @@ class LiveExplainer:
     def _at_mark(self) -> None:
         while self._made:
             self._verdict = self._newer(self._fresh.take(self._made.popleft()))
-        if not any(map(_is_mark, list(self._items))):  # else the newest mark is enough
+        if not any(map(is_mark, list(self._items))):  # else the newest mark is enough
             self._at_newest_mark()
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
         if self._window.end_ns - newest >= self._spacing_ns:
@@ -212,7 +212,8 @@ class LiveExplainer:
         return verdict if self._verdict is None or verdict.end_ns >= self._verdict.end_ns else self._verdict
 
 
-def _is_mark(item: Item) -> bool:
+def is_mark(item: Item) -> bool:
+    """Whether an item is a mark."""
     return isinstance(item, Sample) and item.kind == MARK
 
 

@@ -392,7 +392,7 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
             # of a stretch that has become shorter it cannot take more than of the one before
             findings.append(_scaled(one, 1 / longer, longer) if longer > 1 else one)
         elif losses.get(key, 0.0) >= LEFT * least:
-            findings.append(_within(_scaled(one, losses[key] / were[key], longer), most))
+            findings.append(capped(_scaled(one, losses[key] / were[key], longer), most))
     known = {(rows.get(one.cause, -1), one.pid) for one in findings}
     for key in now.causes:
         gaps = now.sums.get(OfCause(*key, Row.GAPS), 0)
@@ -414,7 +414,7 @@ def _scaled(finding: Finding, times: float, longer: float) -> Finding:
     return replace(finding, loss=changed, per_step_ns=per_step)
 
 
-def _within(finding: Finding, most_ns: int) -> Finding:
+def capped(finding: Finding, most_ns: int) -> Finding:
     """The same, of which no bound is above all the time that a GPU can have been idle."""
     loss = finding.loss
     estimate = None if loss.estimate is None else min(loss.estimate, most_ns)

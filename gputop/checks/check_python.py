@@ -50,7 +50,7 @@ def find(
     if pids is None:
         for path in interpreter.installed(environment, prefixes, None):
             status = path.stat()
-            _file(files, (status.st_dev, status.st_ino), path, str(path))
+            interpreter_file(files, (status.st_dev, status.st_ino), path, str(path))
     return [
         Python(file.read, tuple(sorted(file.pids - {os.getpid()})))
         for file in files.values()
@@ -67,7 +67,7 @@ def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
             shown = Interpreter(mapping.path, (0, 0), GONE)
             found.append(files.setdefault(mapping.file, _File(shown, mapping.path)))
         else:
-            found.append(_file(files, reached[1], reached[0], mapping.path))
+            found.append(interpreter_file(files, reached[1], reached[0], mapping.path))
     for file in found:
         name = libraries.file_name(file.shown)
         if file.read is None and interpreter.may_be(name) and all(one.read is None for one in found):
@@ -75,7 +75,8 @@ def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
         file.pids.add(pid)
 
 
-def _file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown: str) -> _File:
+def interpreter_file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown: str) -> _File:
+    """The interpreter in a file, read once."""
     if identity not in files:
         try:
             with untrusted_files.opened(path, identity) as file:

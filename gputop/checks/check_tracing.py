@@ -84,7 +84,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class CountedFile:
     """A file whose functions are counted, and the one of them that the check calls."""
 
     path: Path
@@ -152,28 +152,29 @@ def _try(
 def _count(
     found: Sequence[LibraryCheck], seconds: float, *, multi: bool, call_all: bool
 ) -> tuple[list[LibraryCheck], SelfHit | None]:
-    plan: list[_Counted] = []
+    plan: list[CountedFile] = []
     row = 0
     for library in found:
         # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
         symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
-        counted = _Counted(library.target.path, library.target.identity, symbols, library.witness, row)
+        counted = CountedFile(library.target.path, library.target.identity, symbols, library.witness, row)
         plan.append(counted)
         row += len(counted.all_symbols)
     libc = _libc(row) if not row else None
     counter = hits.HitCounter(row + (1 if libc else 0), multi=multi)
     try:
-        without = [_attach(counter, counted) for counted in plan]
+        without = [attach_to(counter, counted) for counted in plan]
         deadline = time.monotonic() + seconds  # attaching may have to wait for a turn
         libraries = [
-            _called(library, why, call_all=call_all) for library, why in zip(found, without, strict=True)
+            with_self_hit(library, why, call_all=call_all)
+            for library, why in zip(found, without, strict=True)
         ]
         libc_hit = _self_call(counter, libc) if libc else None
         time.sleep(max(deadline - time.monotonic(), 0))
         counts = counter.read()
     finally:
         counter.close()
-    return [_with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
+    return [with_hits(*pair, counts) for pair in zip(libraries, plan, strict=True)], libc_hit
 
 
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ESTALE)  # of a path that was opened a moment ago
@@ -187,7 +188,8 @@ class _Without:
     gone: bool
 
 
-def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
+def attach_to(counter: hits.HitCounter, counted: CountedFile) -> _Without | None:
+    """Counts the calls of a file; what stood in the way."""
     try:
         file = untrusted_files.opened(counted.path, counted.identity)
     except OSError as error:
@@ -200,7 +202,7 @@ def _attach(counter: hits.HitCounter, counted: _Counted) -> _Without | None:
     return None
 
 
-def _called(library: LibraryCheck, without: _Without | None, *, call_all: bool) -> LibraryCheck:
+def with_self_hit(library: LibraryCheck, without: _Without | None, *, call_all: bool) -> LibraryCheck:
     """The library after its harmless function was called."""
     if library.error or library.witness is None:
         return library
@@ -217,7 +219,8 @@ def _called(library: LibraryCheck, without: _Without | None, *, call_all: bool) 
     return replace(library, version=version, self_hit=hit)
 
 
-def _with_hits(library: LibraryCheck, counted: _Counted, counts: Sequence[int]) -> LibraryCheck:
+def with_hits(library: LibraryCheck, counted: CountedFile, counts: Sequence[int]) -> LibraryCheck:
+    """A library with what was counted in it."""
     if library.self_hit is not None and (library.self_hit.refused or library.self_hit.gone):
         return library
     by_offset = {
@@ -230,18 +233,18 @@ def _with_hits(library: LibraryCheck, counted: _Counted, counts: Sequence[int]) 
     return replace(library, symbols=symbols, self_hit=hit)
 
 
-def _libc(row: int) -> _Counted | None:
+def _libc(row: int) -> CountedFile | None:
     path = mapped_library("libc.so")
     try:
         with untrusted_files.opened(path) as file:
             begin, identity = parsing.function_in(file, _LIBC_SYMBOL, path), file.identity
     except (OSError, elf.ElfError):
         return None
-    return _Counted(Path(path), identity, (), witness_at(_LIBC_SYMBOL, begin), row) if begin else None
+    return CountedFile(Path(path), identity, (), witness_at(_LIBC_SYMBOL, begin), row) if begin else None
 
 
-def _self_call(counter: hits.HitCounter, libc: _Counted) -> SelfHit:
-    if without := _attach(counter, libc):
+def _self_call(counter: hits.HitCounter, libc: CountedFile) -> SelfHit:
+    if without := attach_to(counter, libc):
         return SelfHit(_LIBC_SYMBOL, 0, 0, without.error, refused=True)
     function = getattr(ctypes.CDLL(None), _LIBC_SYMBOL)
     for _ in range(selfhit.CALLS):

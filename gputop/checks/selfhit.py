@@ -24,12 +24,12 @@ from probes.files import untrusted_files
 from probes.process import sandbox
 
 CALLS = 5
-_TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0
 _MARGIN_S = 5.0  # for the interpreter to start, and to end the child
 _MOST_BYTES = 64 << 10  # of what it prints
 _SHOWN = 200  # characters of an error
 _DIGITS = 10  # more than a version has
-_NO_ANSWER = f"no answer within {_TIMEOUT_S:.0f} s"
+_NO_ANSWER = f"no answer within {TIMEOUT_S:.0f} s"
 # functions that make no context and wake no GPU: int f(int *version)
 SYMBOLS = {
     api.RUNTIME: "cudaRuntimeGetVersion",
@@ -76,15 +76,16 @@ def call(
             doubt = "" if any_owner else parsing.doubt(path, file)
             if doubt:
                 return SelfCall(0, 0, doubt, withheld=True)
-            return _called(file.descriptor, symbol, calls)
+            return call_from_child(file.descriptor, symbol, calls)
     except OSError as error:
         return SelfCall(0, 0, error.strerror or str(error))
 
 
-def _called(file: int, symbol: str, calls: int) -> SelfCall:
+def call_from_child(file: int, symbol: str, calls: int) -> SelfCall:
+    """Calls a function of a library in a confined child."""
     packages = str(Path(sandbox.__file__).resolve().parents[2])
     # by descriptor: the child's user may not reach the path, and it is the file that was looked at
-    words = (packages, str(file), symbol, str(calls), str(_TIMEOUT_S))
+    words = (packages, str(file), symbol, str(calls), str(TIMEOUT_S))
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", selfhit_child.__file__, *words],
         pass_fds=(file,),
@@ -109,7 +110,7 @@ def _called(file: int, symbol: str, calls: int) -> SelfCall:
 def _heard(child: subprocess.Popen[bytes]) -> tuple[str, str]:
     """What a child printed until its end, and why it was not waited for; it and its group are gone then."""
     assert child.stdout is not None
-    deadline = time.monotonic() + _TIMEOUT_S + _MARGIN_S
+    deadline = time.monotonic() + TIMEOUT_S + _MARGIN_S
     said, ended = b"", os.pidfd_open(child.pid)
     try:
         while _ready(child.stdout.fileno(), deadline):

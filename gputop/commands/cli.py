@@ -81,8 +81,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         cut = words.index("--")
         words, tail = words[:cut], words[cut + 1 :]
     name = _name_of(words)
-    command = _command(name)
-    parser = _parser_of(name, command)
+    command = command_named(name)
+    parser = parser_of(name, command)
     if wrong := parser.mistyped(words):
         parser.error(wrong)  # before what it left out is asked for
     options = (parser.parse_intermixed_args if command.intermixed else parser.parse_args)(words)
@@ -154,14 +154,16 @@ def _holds_segments(path: str) -> bool:
         return False
 
 
-def _command(name: str) -> Command:
+def command_named(name: str) -> Command:
+    """A command by its name; its module is imported now."""
     # each command's imports are its own: `gputop demo` needs no numpy
     module = "gputop.commands.screen.watch" if name == LIVE else TABLE[name].module
     command: Command = import_module(module).COMMAND
     return command
 
 
-def _parser_of(name: str, command: Command) -> _Parser:
+def parser_of(name: str, command: Command) -> _Parser:
+    """The parser of one command."""
     top = name == LIVE
     parser = _Parser(
         prog=f"gputop {name}".rstrip(),
@@ -188,11 +190,11 @@ def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> No
 
 def whole_parser() -> argparse.ArgumentParser:
     """All commands in one parser, for the shell's completion."""
-    live = _command(LIVE)
-    parser = _parser_of(LIVE, live)
+    live = command_named(LIVE)
+    parser = parser_of(LIVE, live)
     commands = parser.add_subparsers()
     for name, row in TABLE.items():
-        _fill(commands.add_parser(name, help=row.summary), _command(name), top=False)
+        _fill(commands.add_parser(name, help=row.summary), command_named(name), top=False)
     return parser
 
 
@@ -208,11 +210,11 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         with ending_at_once():  # nothing is held yet
             name, options = parse(arguments)
         options.own_process = own_process
-        screen = _command(name).has_screen(options)
+        screen = command_named(name).has_screen(options)
         if not screen:
             gc.enable()
         with diagnosing(options.verbose, screen=screen):
-            status = _dispatch(name, options)
+            status = dispatch(name, options)
         try:
             put("")  # what is not written yet
         except OutputError:
@@ -237,8 +239,9 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         return FAILURE
 
 
-def _dispatch(name: str, options: argparse.Namespace) -> int:
-    command = _command(name)
+def dispatch(name: str, options: argparse.Namespace) -> int:
+    """Runs a command; returns its exit status."""
+    command = command_named(name)
     if command.only_reads(options):
         end_at_once()
     return command.run(options)

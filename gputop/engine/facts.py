@@ -20,7 +20,7 @@ _NOTES_SHOWN = 8
 # A window that names processes is shorter: an ended one that is not listed is nowhere to be seen then.
 _KEPT_NS = 10_000_000_000
 _MOST_ENDED = 2048  # ended within that time; 200 a second
-_SWEEP_AFTER = 256  # processes ended: sweeping costs the more, the more are known
+SWEEP_AFTER = 256  # processes ended: sweeping costs the more, the more are known
 
 
 class Facts:
@@ -69,7 +69,7 @@ class Facts:
 
         Where it is called at some marks only, all that can be seen is the same.
         """
-        if self._ended < _SWEEP_AFTER:
+        if self._ended < SWEEP_AFTER:
             return
         self._ended = 0
         ended = [row for row in self.processes.values() if row.get("exited_ns") is not None]

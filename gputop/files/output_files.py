@@ -53,7 +53,7 @@ def clear_segments(path: str) -> None:
         raise GputopError(
             f"{path} holds {others[0]}, which is no segment of a recording: choose another folder"
         )
-    owner = _owner()
+    owner = owner_of_new()
     for name in os.listdir(path):
         with suppress(OSError):
             remove_session(os.path.join(path, name), owner)
@@ -75,7 +75,7 @@ def new_session(
     """
     with _placed(path, force=force) as place:
         try:
-            writer = SessionWriter(place, header, owner=_owner(), overwrite=False, sums=sums)
+            writer = SessionWriter(place, header, owner=owner_of_new(), overwrite=False, sums=sums)
             try:
                 yield writer
                 writer.close()
@@ -100,7 +100,7 @@ def new_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
     """
     with _placed(path, force=force) as place:
         try:
-            output = create(place, _owner())
+            output = create(place, owner_of_new())
         except OSError as error:
             raise not_written(path, error.strerror) from error
         try:
@@ -134,7 +134,7 @@ def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[
     old = os.listdir(path) if os.path.isdir(path) else None
     if old is not None and (other := next((name for name in old if not name.endswith(ending)), "")):
         raise GputopError(f"{path} holds {other}, which is no file of an export: choose another name")
-    place, owner = path if old is None else _beside(path), _owner()
+    place, owner = path if old is None else _beside(path), owner_of_new()
     try:
         create_folder(place, owner)
     except OSError as error:
@@ -165,7 +165,7 @@ def _placed(path: str, *, force: bool) -> Iterator[str]:
     place = _beside(path)
     yield place
     try:
-        move_over(place, path, _owner())
+        move_over(place, path, owner_of_new())
     except OSError as error:
         with suppress(OSError):
             os.unlink(place)
@@ -177,7 +177,8 @@ def _beside(path: str) -> str:
     return os.path.join(folder, f".{name}.{uuid4().hex[:8]}")
 
 
-def _owner() -> tuple[int, int] | None:
+def owner_of_new() -> tuple[int, int] | None:
+    """Whom new files belong to under sudo; None: the process."""
     user = behind_sudo()
     return (user.uid, user.gid) if user else None
 

@@ -61,7 +61,7 @@ def ingest(
         if progress is not None:
             progress.goes_on("explaining")
             progress.parts(0, max(len(found.tasks), 1))
-        run = _Run(lake, found, known)
+        run = IngestRun(lake, found, known)
         explain = engine or processes(workers)
         try:
             for task, outcome in explain(found.tasks, lambda: progress is not None and progress.stopped):
@@ -74,7 +74,7 @@ def ingest(
     return Ingested(run.explained, run.known, tuple(run.problems), left)
 
 
-class _Run:
+class IngestRun:
     """What a run has found, and not written yet."""
 
     def __init__(self, lake: str, found: Found, known: frozenset[str]) -> None:

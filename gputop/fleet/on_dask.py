@@ -22,10 +22,10 @@ from gputop.process.isolation import isolate_children
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # Dask's own variable
 _BATCH = 16  # recordings of a task, at most: some seconds of work, so that the scheduler has little of it
 _TASKS = 4  # a worker has at least so many, so that none waits long for the last one
-_CONNECT_S = 20
+CONNECT_S = 20
 _ASK_S = 0.2
-_CLOSE_S = 2.0  # that the end waits for a scheduler that may be gone
-_WAIT_S = 10.0  # without a worker, until that is said
+CLOSE_S = 2.0  # that the end waits for a scheduler that may be gone
+WAIT_S = 10.0  # without a worker, until that is said
 _OWN: Final[dict[str, list[str]]] = {
     # what others on this machine could ask over HTTP: nothing
     "distributed.scheduler.http.routes": [],
@@ -63,7 +63,7 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said here
     if scheduler is not None:
         with _connected(distributed, scheduler) as client:
-            yield _Dask(client, scheduler, say).outcomes
+            yield DaskClient(client, scheduler, say).outcomes
         return
     isolate_children()
     with TemporaryDirectory(prefix="gputop-fleet-") as folder, _own_settings(settings.config, folder):
@@ -79,7 +79,7 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
             silence_logs=logging.CRITICAL,
         )
         with cluster, distributed.Client(cluster) as client:
-            yield _Dask(client, "this machine", say).outcomes
+            yield DaskClient(client, "this machine", say).outcomes
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def _own_settings(config: Any, folder: str) -> Iterator[None]:
 def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
     try:
         named = {"scheduler_file": scheduler} if scheduler.endswith(".json") else {"address": scheduler}
-        client = distributed.Client(**named, timeout=_CONNECT_S)
+        client = distributed.Client(**named, timeout=CONNECT_S)
     except (OSError, ValueError, TypeError) as error:
         raise GputopError(
             f"no Dask scheduler could be reached at {scheduler}: {error}; is it there, and may this machine "
@@ -111,10 +111,10 @@ def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
         yield client
     finally:
         with suppress(distributed.TimeoutError):  # all answers are here, or a better error is on its way
-            client.close(timeout=_CLOSE_S)
+            client.close(timeout=CLOSE_S)
 
 
-class _Dask:
+class DaskClient:
     """Batches of recordings as tasks of one client."""
 
     def __init__(self, client: Any, where: str, say: Callable[[str], None]) -> None:
@@ -178,9 +178,9 @@ class _Dask:
 
     def _waited(self, since: float) -> float:
         """Says once in a while that there is nobody to do the work."""
-        if time.monotonic() - since < _WAIT_S:
+        if time.monotonic() - since < WAIT_S:
             return since
         known: Mapping[str, int] = self._client.nthreads()
         if not known:
             self._say(f"{self._where} has no worker yet: waiting for one")
-        return time.monotonic() + (0 if known else 6 * _WAIT_S)
+        return time.monotonic() + (0 if known else 6 * WAIT_S)

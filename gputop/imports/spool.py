@@ -14,9 +14,9 @@ Rows = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 Key = Callable[[Rows], Ints]
 
-_HELD: Final = 1 << 14  # rows that are taken in before they are written
-_PART: Final = 1 << 16  # rows of a part, about: what is sorted at a time
-_SAMPLED: Final = 64  # of so many rows one says how keys are distributed
+MOST_HELD: Final = 1 << 14  # rows that are taken in before they are written
+PART_ROWS: Final = 1 << 16  # rows of a part, about: what is sorted at a time
+SAMPLED_ROWS: Final = 64  # of so many rows one says how keys are distributed
 
 
 class Spool:
@@ -56,7 +56,7 @@ class Spool:
 
     def settle(self) -> None:
         """Write what was added where it is much."""
-        if len(self._held) >= _HELD * self._width:
+        if len(self._held) >= MOST_HELD * self._width:
             self._write()
 
     def extend(self, rows: Rows) -> None:
@@ -79,8 +79,8 @@ class Spool:
     def chunks(self) -> Iterator[Rows]:
         """All rows as they were added."""
         self._write()
-        for first in range(0, self._written, _HELD):
-            yield self._read(self._file, first, min(_HELD, self._written - first))
+        for first in range(0, self._written, MOST_HELD):
+            yield self._read(self._file, first, min(MOST_HELD, self._written - first))
 
     def _read(self, file: IO[bytes] | None, first: int, count: int) -> Rows:
         assert file is not None
@@ -103,10 +103,10 @@ class Spool:
 
     def splitters(self, key: Key) -> Ints:
         """Keys that divide the rows into parts which fit into memory."""
-        if len(self) <= _PART:
+        if len(self) <= PART_ROWS:
             return np.zeros(0, np.int64)
-        sampled = np.sort(np.concatenate([key(chunk)[::_SAMPLED].copy() for chunk in self.chunks()]))
-        return np.unique(sampled[:: max(_PART // _SAMPLED, 1)][1:])
+        sampled = np.sort(np.concatenate([key(chunk)[::SAMPLED_ROWS].copy() for chunk in self.chunks()]))
+        return np.unique(sampled[:: max(PART_ROWS // SAMPLED_ROWS, 1)][1:])
 
     def parts(self, key: Key, splitters: Ints, then: str = "") -> Iterator[Rows]:
         """Sorted by key: one part more than there are splitters, each of rows from one splitter to the next.

@@ -18,7 +18,7 @@ from gputop.process.child_terminal import ChildTerminal, ours
 _GO = b"g"
 _POLL_S = 0.02
 _LONGEST_NAME = 60
-_AUTOGROUP = Path("/proc/self/autogroup")
+AUTOGROUP = Path("/proc/self/autogroup")
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
 
@@ -242,14 +242,14 @@ def _lead_session() -> None:
     """
     nice = 0
     with contextlib.suppress(OSError, ValueError):
-        words = _AUTOGROUP.read_text().split()
+        words = AUTOGROUP.read_text().split()
         nice = (
             int(words[-1]) if words else 0
         )  # empty: the session of the first process, as containers have it
     os.setsid()
     if nice > 0:
         with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(str(nice))
+            AUTOGROUP.write_text(str(nice))
 
 
 def _become(

@@ -109,11 +109,12 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def listen() -> None:
     """From here on what ends a thread is told in a sentence, too."""
-    threading.excepthook = _thread_ended
+    threading.excepthook = thread_ended
     sys.unraisablehook = _not_raised
 
 
-def _thread_ended(what: threading.ExceptHookArgs) -> None:
+def thread_ended(what: threading.ExceptHookArgs) -> None:
+    """Logs and tells the exception that ended a thread (``threading.excepthook``)."""
     if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
         _LOG.error("a thread ended", exc_info=what.exc_value)
         tell(what.exc_value)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 # timeout(1) sends its signal to the process and then to its group: within so long two are one
-_ONE_S = 0.2
+ONE_S = 0.2
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -98,7 +98,7 @@ def answering(tell: Callable[[int], None], numbers: Collection[int] | None = Non
             first = time.monotonic()
             came.append(number)
             tell(number)
-        elif time.monotonic() - first > _ONE_S:
+        elif time.monotonic() - first > ONE_S:
             raise Interrupted(number)
 
     with _handled_by(handle, numbers):

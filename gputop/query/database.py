@@ -21,7 +21,7 @@ _TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR", BOOL: "BOOLEAN"}
 _NUMPY: dict[str, Any] = {INT: np.int64, REAL: np.float64, BOOL: np.bool_}
 _AT_ONCE = 1 << 16  # rows; to insert each tick's by themselves takes longer than to read them
 _MEMORY = "2GB"  # some ten million calls
-_BOUNDS = (f"SET memory_limit='{_MEMORY}'", "SET threads=1", "SET temp_directory=''")
+SESSION_BOUNDS = (f"SET memory_limit='{_MEMORY}'", "SET threads=1", "SET temp_directory=''")
 # what a query must not reach: files, the network, extensions, our own variables; and no way back
 _LOCKS = (
     "SET allow_persistent_secrets=false",
@@ -67,7 +67,7 @@ class LockedDatabase:
         self._connection = duckdb.connect(":memory:")
         try:
             with self._told(filling=True):
-                for bound in _BOUNDS:
+                for bound in SESSION_BOUNDS:
                     self._connection.execute(bound)
                 fill(self._connection)
                 for lock in _LOCKS:

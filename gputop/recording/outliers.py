@@ -12,7 +12,7 @@ from probes.schema import CallFlag, Kind, Records, select
 FEWEST = 200  # calls of a function, before anything is unusual
 TIMES = 8.0  # as long as 99 of 100 calls of the function
 LEAST_NS = 1_000_000
-_MOST_ROWS = 2048  # 25 MB; then all is learned anew, else those of ended processes would stay
+MOST_ROWS = 2048  # 25 MB; then all is learned anew, else those of ended processes would stay
 _EVERY = 8  # batches, of which one is counted: what is usual changes slowly
 _RENEW = 32  # counted batches between two looks at what is usual; at first they come more often
 
@@ -35,7 +35,7 @@ class Outliers:
         if not outer.any():
             return False
         made = select(records, outer)
-        if self._table.rows > _MOST_ROWS:
+        if self._table.rows > MOST_ROWS:
             self._begin()
         rows = self._table.rows_of(made)
         known = rows < len(self._limit)

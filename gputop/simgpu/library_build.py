@@ -20,7 +20,7 @@ from gputop.simgpu import codegen, codegen_math
 
 _HERE = Path(__file__).resolve().parent
 ROOT_CACHE = Path("/var/cache/gputop")
-_FLAGS = (
+COMPILER_FLAGS = (
     "-std=gnu11",
     "-O2",
     "-g1",
@@ -81,7 +81,8 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
     return sorted(path for pattern in patterns for path in _HERE.glob(pattern))
 
 
-def _compiler() -> str:
+def compiler_path() -> str:
+    """The C compiler. Raises SimGpuError."""
     if platform.machine() != "x86_64":
         raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
     path = shutil.which("cc", path=search_path())
@@ -99,7 +100,7 @@ def search_path() -> str:
 @lru_cache(maxsize=2)
 def _key(*, endbr: bool) -> str:
     """Names a build. The compiler is not part of it: what was built goes on working without one."""
-    digest = hashlib.sha256(f"{_FLAGS}\0{endbr}".encode())
+    digest = hashlib.sha256(f"{COMPILER_FLAGS}\0{endbr}".encode())
     files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
     for path in sorted([*files, _HERE / "kernel_rules.txt", Path(__file__), *_HERE.glob("codegen*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -131,7 +132,8 @@ def check_owner(directory: Path) -> None:
             )
 
 
-def _run(command: list[str]) -> None:
+def run_compiler(command: list[str]) -> None:
+    """Runs a compiler without root's environment. Raises SimGpuError."""
     # of root's environment a compiler would take further programs and headers
     environment = {"PATH": search_path()} if os.geteuid() == 0 else None
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -160,7 +162,7 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
     write = _write_math if library.refusal else _write_counted
     units = [*sources, generated / "exports.S", *write(library, generated, definitions, endbr=endbr)]
     protection = "branch" if endbr else "none"
-    command = [compiler, *_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
+    command = [compiler, *COMPILER_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
     command += [f"-DSG_REFUSAL={library.refusal}"]
     if library.versioned:
         script = generated / "exports.map"
@@ -168,7 +170,7 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
         command.append(f"-Wl,--version-script={script}")
     output = work / "out" / library.soname
     command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
-    _run([*command, "-o", str(output), *map(str, units), "-ldl"])
+    run_compiler([*command, "-o", str(output), *map(str, units), "-ldl"])
     output.chmod(0o755)
 
 
@@ -215,7 +217,9 @@ def _build_audit(compiler: str, work: Path) -> None:
         "-fno-stack-protector",
         "-nostdlib",
     ]
-    _run([compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")])
+    run_compiler(
+        [compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")]
+    )
     output.chmod(0o755)
 
 
@@ -272,7 +276,7 @@ def ensure_built(*, endbr: bool = False) -> Path:
     target = root / name
     try:
         if not target.is_dir():
-            _build(_compiler(), root, target, endbr=endbr)
+            _build(compiler_path(), root, target, endbr=endbr)
         check_owner(target)
     except OSError as error:
         raise SimGpuError(

@@ -14,7 +14,7 @@ ROOTS = Path("/run/gputop")
 
 _TURN, _QUEUE = "turn", "queue"
 # a detacher keeps the turn for one link, a third of a second; what is longer than many of them has stopped
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 # a detacher leaves the turn free for 5 ms (its _PAUSE_S): who waits must look more often than that
 _LOOK_S = 0.001
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -97,7 +97,7 @@ def turn(folder: Path | None = None) -> Iterator[None]:
     held, queue = opened(folder)
     os.close(queue)
     try:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not _locked(held) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         yield

@@ -69,7 +69,7 @@ def is_allowed(pmu: Pmu) -> bool:
     changed with Linux 6.16 and in updates of older kernels.
     """
     try:
-        os.close(_open(pmu.type, 0, ctypes.addressof(ctypes.create_string_buffer(b"/")), 0))
+        os.close(open_event(pmu.type, 0, ctypes.addressof(ctypes.create_string_buffer(b"/")), 0))
     except OSError as error:
         return error.errno not in (errno.EPERM, errno.EACCES)
     return True
@@ -91,7 +91,7 @@ def attach(
     config = pmu.return_bit if on_return else 0
     try:
         for offset, cookie in zip(offsets, cookies, strict=True):
-            event = _open(pmu.type, config, ctypes.addressof(name), offset)
+            event = open_event(pmu.type, config, ctypes.addressof(name), offset)
             try:
                 links.append(bpfcall.attach_perf_event(program, event, cookie))
                 fcntl.ioctl(event, _IOC_ENABLE, 0)
@@ -104,7 +104,7 @@ def attach(
     return links
 
 
-def _open(number: int, config: int, name: int, offset: int) -> int:
+def open_event(number: int, config: int, name: int, offset: int) -> int:
     """perf_event_open(2) for all processes: the CPU is a formality. Raises OSError."""
     attribute = (ctypes.c_uint64 * (_ATTRIBUTE_BYTES // 8))()
     attribute[0] = number | _ATTRIBUTE_BYTES << 32

@@ -26,7 +26,7 @@ _LOG_LINES = 40  # the last ones tell what is wrong
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _bpf(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
+def bpf_call(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
     """bpf(2). Raises OSError."""
     result: int = _libc.syscall(
         _NR_BPF[platform.machine()], command, ctypes.byref(attribute), ctypes.sizeof(attribute)
@@ -68,7 +68,7 @@ class RefusedError(OSError):
 def create_map(name: str, kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int) -> int:
     """Makes a map and returns its descriptor. Raises OSError: EPERM without rights, ENOMEM."""
     facts = (kind, key_bytes, value_bytes, entries, flags, 0, 0, _name(name))
-    return _bpf(_MAP_CREATE, _packed("<7I16s", *facts))
+    return bpf_call(_MAP_CREATE, _packed("<7I16s", *facts))
 
 
 def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0, arguments: int = 0) -> int:
@@ -92,11 +92,11 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
     how = (0, 0, _name(name), 0, attach_type, arguments)
     form = "<IIQQ IIQ II16sII 36x I"
     try:
-        return _bpf(_PROG_LOAD, _packed(form, *what, 0, 0, 0, *how))
+        return bpf_call(_PROG_LOAD, _packed(form, *what, 0, 0, 0, *how))
     except OSError as error:
         log = ctypes.create_string_buffer(_LOG_BYTES)
         try:  # once more, and it says why
-            return _bpf(_PROG_LOAD, _packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
+            return bpf_call(_PROG_LOAD, _packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
         except OSError:
             said = log.value.decode(errors="replace").splitlines()
             raise RefusedError(name, error, said[-_LOG_LINES:]) from error
@@ -137,7 +137,7 @@ def attach_uprobes(
     where = (ctypes.c_uint64 * len(offsets))(*offsets)
     which = (ctypes.c_uint64 * len(cookies))(*cookies)
     flags = _UPROBE_MULTI_RETURN if on_return else 0
-    return _bpf(
+    return bpf_call(
         _LINK_CREATE,
         _attribute(
             program,  # prog_fd, target_fd = 0
@@ -157,7 +157,7 @@ def empty_uprobe(attach_type: int = UPROBE_MULTI) -> int:
     code = (ctypes.c_uint64 * 2)(*_RETURN_0)
     license_text = ctypes.create_string_buffer(b"GPL")
     load = [ProgramType.KPROBE | len(code) << 32, ctypes.addressof(code), ctypes.addressof(license_text)]
-    return _bpf(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, attach_type << 32))
+    return bpf_call(_PROG_LOAD, _attribute(*load, 0, 0, 0, 0, 0, attach_type << 32))
 
 
 def has_uprobe_multi(attach_type: int = UPROBE_MULTI) -> bool | None:
@@ -173,7 +173,7 @@ def has_uprobe_multi(attach_type: int = UPROBE_MULTI) -> bool | None:
         return _knows(error)
     link = [program, attach_type, ctypes.addressof(folder), ctypes.addressof(where), 0, 0, 1]
     try:
-        os.close(_bpf(_LINK_CREATE, _attribute(*link)))
+        os.close(bpf_call(_LINK_CREATE, _attribute(*link)))
     except OSError as error:
         return _knows(error)
     finally:
@@ -194,7 +194,7 @@ def attach_perf_event(program: int, event: int, cookie: int) -> int:
     Returns:
         The link's file descriptor, which also keeps the event; closing it detaches. Raises OSError.
     """
-    return _bpf(_LINK_CREATE, _attribute(program | event << 32, _PERF_EVENT, cookie))
+    return bpf_call(_LINK_CREATE, _attribute(program | event << 32, _PERF_EVENT, cookie))
 
 
 def attach_raw_tracepoint(program: int, name: str) -> int:
@@ -203,16 +203,16 @@ def attach_raw_tracepoint(program: int, name: str) -> int:
     A program of type TRACING knows its tracepoint: then ``name`` is "".
     """
     if not name:
-        return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(0, program))
+        return bpf_call(_RAW_TRACEPOINT_OPEN, _attribute(0, program))
     text = ctypes.create_string_buffer(name.encode())
-    return _bpf(_RAW_TRACEPOINT_OPEN, _attribute(ctypes.addressof(text), program))
+    return bpf_call(_RAW_TRACEPOINT_OPEN, _attribute(ctypes.addressof(text), program))
 
 
 def update(map_fd: int, key: bytes, value: bytes, flags: int = 0) -> None:
     """Sets one element of a map. Raises OSError: E2BIG when the map is full, EEXIST with BPF_NOEXIST."""
     key_buffer, value_buffer = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
     place = ctypes.addressof(key_buffer), ctypes.addressof(value_buffer)
-    _bpf(_MAP_UPDATE, _attribute(map_fd, *place, flags))
+    bpf_call(_MAP_UPDATE, _attribute(map_fd, *place, flags))
 
 
 def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:
@@ -224,7 +224,7 @@ def element(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
     """One element of a map, None where it has none. Raises OSError."""
     key_buffer, value = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value_bytes)
     try:
-        _bpf(_MAP_LOOKUP, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value), 0))
+        bpf_call(_MAP_LOOKUP, _attribute(map_fd, ctypes.addressof(key_buffer), ctypes.addressof(value), 0))
     except OSError as error:
         if error.errno == errno.ENOENT:
             return None
@@ -235,7 +235,7 @@ def element(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
 def delete(map_fd: int, key: bytes) -> None:
     """Removes one element of a map. Raises OSError: ENOENT."""
     buffer = ctypes.create_string_buffer(key)
-    _bpf(_MAP_DELETE, _attribute(map_fd, ctypes.addressof(buffer)))
+    bpf_call(_MAP_DELETE, _attribute(map_fd, ctypes.addressof(buffer)))
 
 
 class BatchReader:
@@ -278,7 +278,7 @@ class BatchReader:
                 0,
             )
             try:
-                _bpf(_MAP_LOOKUP_BATCH, attribute)
+                bpf_call(_MAP_LOOKUP_BATCH, attribute)
             except OSError as error:
                 if error.errno == errno.ENOSPC:  # a hash bucket holds more than fits
                     self._allocate(2 * self._capacity)

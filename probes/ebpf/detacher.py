@@ -23,7 +23,7 @@ from itertools import zip_longest
 _MOST_AT_ONCE = 253  # SCM_MAX_FD
 _PAUSE_S = 0.005  # in which who waits can take the turn, or the place in the queue
 # somebody's turn is one link, a third of a second: who keeps it so long has been stopped, or is no gputop
-_PATIENCE_S = 30
+PATIENCE_S = 30
 
 
 def receive(channel: socket.socket) -> list[int]:
@@ -59,7 +59,7 @@ class _Impatience:
         if self._over:
             return
         try:
-            signal.alarm(_PATIENCE_S)
+            signal.alarm(PATIENCE_S)
             fcntl.flock(file, fcntl.LOCK_EX)
             signal.alarm(0)
         except TimeoutError:

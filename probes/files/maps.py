@@ -18,11 +18,11 @@ from probes.files.mmap_events import Mapped
 MOST_LINES = 70_000  # more than a kernel allows by itself
 MOST_BYTES = 16 << 20
 MOST_TAKEN = 4096  # a program has a few hundred libraries
-_LONGEST_LINE = 4096 + 128  # with a path that can be opened
-_TOLD = 64  # processes; gputop's user does not read more sentences of one kind
+LONGEST_LINE = 4096 + 128  # with a path that can be opened
+MOST_TOLD = 64  # processes; gputop's user does not read more sentences of one kind
 
-_cut: deque[int] = deque(maxlen=_TOLD)
-_told: set[int] = set()
+cut_pids: deque[int] = deque(maxlen=MOST_TOLD)
+told_pids: set[int] = set()
 
 
 def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
@@ -35,12 +35,12 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
     """
     paths: dict[str, str] = {}  # the same text for all mappings of a file
     taken = 0
-    for line in _lines(pid):
+    for line in lines_of(pid):
         columns = line.split(" ", 5)
         if len(columns) < 6 or not wanted(columns[1], path := columns[5].lstrip(" ")):
             continue
         if taken >= MOST_TAKEN:
-            _note(pid)
+            note_cut(pid)
             return
         taken += 1
         try:
@@ -49,7 +49,7 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
             file = os.makedev(major, minor), int(columns[4])
             offset = int(columns[2], 16)
         except (ValueError, OverflowError):  # not as Linux writes it; the others may be
-            _note(pid)
+            note_cut(pid)
             continue
         yield Mapped(pid, (start, end), file, paths.setdefault(path, path), offset)
 
@@ -61,31 +61,33 @@ def executable(pid: int) -> list[Mapped]:
 
 def cut() -> Iterator[int]:
     """Processes whose list was longer than what was read of it, each once."""
-    while _cut:
-        pid = _cut.popleft()
-        if pid not in _told and len(_told) < _TOLD:
-            _told.add(pid)
+    while cut_pids:
+        pid = cut_pids.popleft()
+        if pid not in told_pids and len(told_pids) < MOST_TOLD:
+            told_pids.add(pid)
             yield pid
 
 
-def _note(pid: int) -> None:
-    if pid not in _told and pid not in _cut:
-        _cut.append(pid)
+def note_cut(pid: int) -> None:
+    """Keeps a process whose mappings were cut, to be told once."""
+    if pid not in told_pids and pid not in cut_pids:
+        cut_pids.append(pid)
 
 
-def _lines(pid: int) -> Iterator[str]:
+def lines_of(pid: int) -> Iterator[str]:
     """The lines that are whole, without their ends."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
-            yield from _whole_lines(pid, file)
+            yield from whole_lines(pid, file)
     except OSError:
         return
 
 
-def _whole_lines(pid: int, file: BinaryIO) -> Iterator[str]:
+def whole_lines(pid: int, file: BinaryIO) -> Iterator[str]:
+    """The lines of a file of mappings that are whole, within bounds."""
     left, inside = MOST_BYTES, False
     for _ in range(MOST_LINES):
-        line = file.readline(_LONGEST_LINE)  # a file may be called anything: only a line's end is escaped
+        line = file.readline(LONGEST_LINE)  # a file may be called anything: only a line's end is escaped
         left -= len(line)
         if not line:
             return
@@ -93,7 +95,7 @@ def _whole_lines(pid: int, file: BinaryIO) -> Iterator[str]:
             break
         begun, inside = inside, not line.endswith(b"\n")
         if begun or inside:
-            _note(pid)  # a part of a line whose path is too long to be opened
+            note_cut(pid)  # a part of a line whose path is too long to be opened
         else:
             yield line[:-1].decode(errors="surrogateescape")
-    _note(pid)
+    note_cut(pid)

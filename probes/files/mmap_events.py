@@ -30,7 +30,7 @@ _HEAD, _TAIL = 1024, 1032  # data_head and data_tail in the first page
 _DATA_PAGES = 16  # some 500 mappings for each CPU between two readings
 
 # mappings that wait to be looked at, some 30 MB: while that takes long, they are found in /proc afterwards
-_MOST_FOUND = 1 << 16
+MOST_FOUND = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -194,8 +194,8 @@ class MmapEvents:
                         execs.append((struct.unpack_from("<I", record, 8)[0], now))
                     ring.newest_ns = now
             self._found += found
-            self._lost |= bool(missed) or len(self._found) > _MOST_FOUND
-            del self._found[_MOST_FOUND:]
+            self._lost |= bool(missed) or len(self._found) > MOST_FOUND
+            del self._found[MOST_FOUND:]
             if found or execs:
                 self._hears.heard(found, execs)
             for since_ns, until_ns in missed:

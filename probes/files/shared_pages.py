@@ -23,7 +23,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
 _PRESENT = 1 << 63
 _NUMBER = (1 << 32) - 1  # bits of an inode's number that are the same where overlayfs shows the file
-_MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
+MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
 
 
 class OwnPages:
@@ -78,7 +78,7 @@ class SharedPages:
         others = [one for one in alike if one.file.identity[0] != device]
         others.sort(key=lambda one: (one.file.identity[1] ^ inode) & _NUMBER != 0)
         frame, digest = self._look(file) if others else (0, None)
-        for one in others[:_MOST_LOOKED_AT] if frame else ():
+        for one in others[:MOST_LOOKED_AT] if frame else ():
             if one.digest is None:
                 one.digest = self._look(one.file)[1]
             if one.digest == digest and self._look(one.file)[0] == frame:

@@ -63,7 +63,7 @@ class GpmMeter:
         before, self._last, self._spare = self._last, fresh, self._last
         if before is None:
             raise RefusalError("two samples are needed, there is one so far")
-        self._taken_s, self._values = now_s, _compare(before, fresh)
+        self._taken_s, self._values = now_s, metrics_between(before, fresh)
         return self._values
 
     def _check(self, gpu: Any) -> None:
@@ -83,7 +83,8 @@ class GpmMeter:
         self._last = self._spare = None
 
 
-def _compare(before: Any, after: Any) -> dict[str, float | None]:
+def metrics_between(before: Any, after: Any) -> dict[str, float | None]:
+    """The metrics between two samples, by name."""
     query = pynvml.c_nvmlGpmMetricsGet_t()
     query.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     query.numMetrics = len(METRICS)

@@ -39,8 +39,8 @@ POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's r
 _FULL_SCAN = 10  # every which time all processes are looked at again then
 _MOST_DEVICES = 64  # by which one file is mapped, and remembered
 _GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
-_MOST_FILES = 1 << 14  # that are remembered; what is forgotten is only looked at again
-_MOST_PROCESSES = 4096  # likewise
+MOST_FILES = 1 << 14  # that are remembered; what is forgotten is only looked at again
+MOST_PROCESSES = 4096  # likewise
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_USER = 64
 # each takes descriptors and time to attach to, also where somebody builds them by the hundred
@@ -276,7 +276,7 @@ class Scanner:
         if runtime is not Runtime.STRIPPED or not drives or pid in self._blind:
             return
         if not any(libraries.layer(mapping) == api.RUNTIME for mapping in libraries.mappings((pid,))):
-            if len(self._blind) >= _MOST_PROCESSES:
+            if len(self._blind) >= MOST_PROCESSES:
                 self._blind.clear()
             self._blind.add(pid)
             facts = procfs.process_facts(pid)
@@ -295,7 +295,7 @@ class Scanner:
             self._executables.pop(pid, None)
             return None
         if self._executables.get(pid, ("", None))[0] != shown:
-            while len(self._executables) >= _MOST_PROCESSES:  # those that ended long ago are the first
+            while len(self._executables) >= MOST_PROCESSES:  # those that ended long ago are the first
                 del self._executables[next(iter(self._executables))]
             self._executables[pid] = shown, libraries.executable(pid)
         return self._executables[pid][1]
@@ -306,7 +306,7 @@ class Scanner:
         runtime = parsing.linked_runtime(target)
         if runtime is None:  # not now
             return Runtime.ABSENT
-        if len(self._programs) >= _MOST_FILES:
+        if len(self._programs) >= MOST_FILES:
             self._programs.clear()
         self._programs[target.identity] = runtime
         if runtime is Runtime.VISIBLE:
@@ -353,7 +353,7 @@ class Scanner:
                     yield target
                 continue
             with file:
-                if len(self._identities) >= _MOST_FILES:
+                if len(self._identities) >= MOST_FILES:
                     self._identities.clear()
                     self._aliases.clear()
                 self._identities.add(identity)
@@ -417,7 +417,7 @@ class Scanner:
         """A file was taken away between two looks: once more, by its mapping, if that is still there."""
         if target.identity in self._gone:
             return
-        if len(self._gone) >= _MOST_FILES:
+        if len(self._gone) >= MOST_FILES:
             self._gone.clear()
         self._gone.add(target.identity)
         libraries.forget(target.identity)

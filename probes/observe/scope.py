@@ -22,7 +22,7 @@ from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NOTE, PROBLEM, Sample
 
 MOST_OWN = 4  # each further link costs every call of theirs 80 ns
-_MOST_DOUBTFUL = 4096
+MOST_DOUBTFUL = 4096
 _TELLING = np.array([Kind.FORK, Kind.EXEC, Kind.EXIT], np.uint8)
 _RARE = np.uint8(Kind.FORK)
 
@@ -51,7 +51,7 @@ class Scope:
         pids = {*chosen, *descendants}
         if not self._sessions or not 0 < len(pids) <= MOST_OWN:
             return
-        self._with_cuda = {*filter(_has_cuda, pids)}
+        self._with_cuda = {*filter(has_cuda, pids)}
         if not self._with_cuda >= {*chosen}:
             return
         self._attachments.narrow(tuple(sorted(pids)))
@@ -85,7 +85,7 @@ class Scope:
             if then >= self.seen_from_ns:
                 continue
             if row["kind"] == Kind.FORK and maker in self._with_cuda:
-                while len(self._doubtful) >= _MOST_DOUBTFUL:  # most have ended, or never call
+                while len(self._doubtful) >= MOST_DOUBTFUL:  # most have ended, or never call
                     del self._doubtful[next(iter(self._doubtful))]
                 self._doubtful[pid] = then
                 continue
@@ -128,7 +128,8 @@ class Scope:
             self._waiting = False
 
 
-def _has_cuda(pid: int) -> bool:
+def has_cuda(pid: int) -> bool:
+    """Whether a process has a CUDA library mapped."""
     return any(libraries.layer(mapping) == api.DRIVER for mapping in libraries.mappings((pid,)))
 
 

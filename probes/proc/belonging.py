@@ -69,7 +69,7 @@ _CONTAINER = re.compile(rb"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 _LOG = re.compile(r"([a-z0-9.-]{1,253})_([a-z0-9-]{1,63})_([a-z0-9-]{1,63})-([0-9a-f]{64})\.log\Z")
 _FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{36})\Z")
 _WORD = re.compile(r"[\w.:-]{1,64}\Z")
-_KNOWN_S = 5.0  # so long a listing is believed
+KNOWN_S = 5.0  # so long a listing is believed
 _MOST = 10_000  # files of a folder that are looked at
 
 
@@ -83,7 +83,7 @@ class Pods:
             root: Where ``containers`` and ``pods`` lie.
         """
         self._root = root
-        self._read = -_KNOWN_S
+        self._read = -KNOWN_S
         self._containers: dict[str, tuple[str, str, str]] = {}  # id -> pod, namespace, container
         self._pods: dict[str, tuple[str, str]] = {}  # uid -> pod, namespace
 
@@ -98,7 +98,7 @@ class Pods:
         return {}
 
     def _list(self) -> None:
-        if time.monotonic() - self._read < _KNOWN_S:
+        if time.monotonic() - self._read < KNOWN_S:
             return
         self._read = time.monotonic()
         self._containers, self._pods = {}, {}

@@ -32,7 +32,7 @@ class GpuClients:
     def __init__(self) -> None:
         self._told: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)
         # NVML may list the numbers of the machine: within a container they may be those of others
-        self._own_numbers = _in_initial_namespace()
+        self._own_numbers = in_initial_namespace()
 
     def tell(self, gpus: Sample | None, watched: Container[int], now_ns: int) -> Iterator[Sample]:
         """Samples of those that are new.
@@ -67,7 +67,8 @@ class GpuClients:
         return procfs.process_facts(pid)
 
 
-def _in_initial_namespace() -> bool:
+def in_initial_namespace() -> bool:
+    """Whether this process counts pids as the kernel does."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE
     except OSError:

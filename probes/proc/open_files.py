@@ -74,7 +74,7 @@ class OpenFiles:
             if place and time.monotonic() > until:
                 self._seen.update(due[place:])
                 break
-            what = _what(key >> 32, key & 0xFFFFFFFF, sockets)
+            what = kind_of(key >> 32, key & 0xFFFFFFFF, sockets)
             if what and self._known.get(key, (0, ""))[1] != what:
                 fresh[key] = what
             if what:
@@ -94,7 +94,7 @@ class OpenFiles:
         return [key for _, key in due[:ASKED_PER_MARK]]
 
 
-def _what(pid: int, descriptor: int, sockets: Sockets) -> str:
+def kind_of(pid: int, descriptor: int, sockets: Sockets) -> str:
     """What a descriptor of a process is now; empty when it is closed or the process is gone."""
     try:
         link = os.readlink(f"/proc/{pid}/fd/{descriptor}")

@@ -140,12 +140,12 @@ def _surroundings(pid: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"container": container_of(cgroups)}
     if content is None:
         return facts | belonging(cgroups, {})
-    facts |= {key: _variable(content, name) for name, key in _VARIABLES.items()}
-    told = {name.decode(): value for name in VARIABLES if (value := _variable(content, name)) is not None}
+    facts |= {key: variable_of(content, name) for name, key in _VARIABLES.items()}
+    told = {name.decode(): value for name in VARIABLES if (value := variable_of(content, name)) is not None}
     return facts | belonging(cgroups, told)
 
 
-def _variable(content: bytes, name: bytes) -> str | None:
+def variable_of(content: bytes, name: bytes) -> str | None:
     """The value in an environment that begins with a zero, found without cutting it up: it may be large."""
     _, found, rest = content.partition(b"\0" + name + b"=")
     if not found:

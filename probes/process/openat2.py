@@ -6,7 +6,7 @@ import ctypes
 import os
 
 NO_MAGIC_LINKS, IN_ROOT = 0x02, 0x10
-_OPENAT2 = 437  # on every architecture
+OPENAT2 = 437  # on every architecture
 HERE = -100  # AT_FDCWD
 
 
@@ -30,7 +30,7 @@ def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     """
     how = _How(flags, 0, resolve)
     libc = ctypes.CDLL(None, use_errno=True)
-    found = int(libc.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    found = int(libc.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
     if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 GONE: Final = -1  # of a process that has ended
-_SUBORDINATE = Path("/etc/subuid")
+SUBORDINATE = Path("/etc/subuid")
 _STATUS_BYTES = 4096  # names and groups of a process are in front of its rights
 
 
@@ -26,17 +26,17 @@ def of(pid: int) -> int:
 
 def one_of(user: int) -> int:
     """The same for all user ids of a range that /etc/subuid gives to somebody."""
-    for first, count in _ranges():
+    for first, count in subordinate_ranges():
         if first <= user < first + count:
             return first
     return user
 
 
 @functools.cache
-def _ranges() -> tuple[tuple[int, int], ...]:
+def subordinate_ranges() -> tuple[tuple[int, int], ...]:
     """(first, how many) of each line; root writes the file."""
     try:
-        lines = _SUBORDINATE.read_text(errors="replace").splitlines()
+        lines = SUBORDINATE.read_text(errors="replace").splitlines()
     except OSError:
         return ()
     rows = (line.split(":") for line in lines)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from probes.process.realtime import readable
 
-_MOST_CHARACTERS = 400
+MOST_CHARACTERS = 400
 _LONGEST = 4096  # of a mangled name
 _PATIENCE_S = 1.0  # for one name: it takes microseconds, and on a busy machine some milliseconds
 _PATIENCE_FIRST_S = 10.0  # an interpreter starts
@@ -28,7 +28,7 @@ _SCRIPT = Path(__file__).resolve().parent / "demangler.py"
 _PACKAGES = _SCRIPT.parents[2]
 
 
-class _Helper:
+class DemanglerChild:
     """The process; started when the first name comes, and anew when one was too much for it."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Helper:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT), str(_PACKAGES), str(_MOST_CHARACTERS)],
+            [sys.executable, "-I", "-S", str(_SCRIPT), str(_PACKAGES), str(MOST_CHARACTERS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ class _Helper:
             if not readable(process.stdout.fileno(), deadline - time.monotonic()):
                 return None
             part = os.read(process.stdout.fileno(), 1 << 16)
-            if not part or len(answer) > 4 * _MOST_CHARACTERS:
+            if not part or len(answer) > 4 * MOST_CHARACTERS:
                 return None
             answer += part
         if answer.find(b"\n") < len(answer) - 1:
@@ -97,7 +97,7 @@ class _Helper:
                     pipe.close()
 
 
-_helper = _Helper()
+_helper = DemanglerChild()
 
 
 @lru_cache(8192)

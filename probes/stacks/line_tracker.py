@@ -67,15 +67,15 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
-_LOAD_S = 30.0  # for a busy machine; half a second is usual
+LOAD_S = 30.0  # for a busy machine; half a second is usual
 # of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
-_TURN_S, _LAST_TURN_S = 0.15, 2.0
-_LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
+_TURN_S, LAST_TURN_S = 0.15, 2.0
+LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
 _MOST_TOLD = 4096  # processes whose lines are unknown: told once
 _MOST_FILES = 1 << 12  # of which it is known that they hold no interpreter
-_ROW_RESTS_S = 60.0  # until a row means another interpreter: stacks that name it have been resolved
+ROW_RESTS_S = 60.0  # until a row means another interpreter: stacks that name it have been resolved
 MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
 Identity = tuple[int, int]
 
@@ -163,7 +163,7 @@ class Lines(Hears):
 
     def wait(self) -> None:
         """Returns when the lines of programs that start from now on are known, or never will be."""
-        self._ready.wait(_LOAD_S)
+        self._ready.wait(LOAD_S)
 
     def stop(self) -> None:
         """Nothing will be known any more: ends ``wait``."""
@@ -341,7 +341,7 @@ class Lines(Hears):
         return found
 
     def _probe(self, file: untrusted_files.File, found: Interpreter) -> int | str:
-        rested = bool(self._resting) and self._resting[0][0] < time.monotonic() - _ROW_RESTS_S
+        rested = bool(self._resting) and self._resting[0][0] < time.monotonic() - ROW_RESTS_S
         row = self._resting[0][1] if rested else len(self._rows)
         if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
@@ -405,7 +405,7 @@ class Lines(Hears):
         """The stacks that came since the last time; at the end those that wait for symbols, too."""
         if self._inbox is None:
             return
-        until = time.monotonic() + _LAST_S if last else None
+        until = time.monotonic() + LAST_S if last else None
         batch: list[Stack] = []
         for stack in self._stacks(self._inbox, until):
             if stack.sampled and not self._samples.is_new(stack.id, stack.pid, stack.frames):
@@ -421,7 +421,7 @@ class Lines(Hears):
             count = self.kernels.unread
             text = (
                 f"the names of the last {count} kernels were not found in time: their files could not be "
-                f"read within {_LAST_S:g} s of the end (a busy machine, or a slow file system?); record "
+                f"read within {LAST_S:g} s of the end (a busy machine, or a slow file system?); record "
                 "again, and let the program run for some seconds after it launched them"
             )
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
@@ -441,7 +441,7 @@ class Lines(Hears):
         last = until is not None
         inbox.take(last=last)
         self._hear()  # what was mapped before a stack was taken is known from here on
-        turn = Turn(_LAST_TURN_S if last else _TURN_S)
+        turn = Turn(LAST_TURN_S if last else _TURN_S)
         yield from self._resolver.take(turn.of(inbox.unread))
         inbox.looked_at()
         yield from self._resolver.complete(turn.lasts)

@@ -24,7 +24,7 @@ _MOST_ANSWERS = 16384  # that are kept of a process
 _MOST_EXECS = 16  # likewise
 _MOST_OTHERS = 8192  # mappings of processes that may never be asked for
 # mappings and answers of all processes, some 50 MB: whoever makes them up must not fill the memory
-_MOST_KEPT = 1 << 17
+MOST_KEPT = 1 << 17
 _LOOK_AFTER = 4096  # more of them are counted
 
 State = tuple[int, int]  # serial and generation, as in layout.NATIVE
@@ -124,7 +124,7 @@ class Mappings:
         self._added = 0
         left = sum(process.weight for process in self._processes.values())
         for process in sorted(self._processes.values(), key=_weight, reverse=True):
-            if left <= _MOST_KEPT:
+            if left <= MOST_KEPT:
                 return
             left -= process.weight
             process.memo.clear()

@@ -31,7 +31,7 @@ from probes.stacks.native_frames import Frame, NativeFrames, NotYet
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _GENERATIONS = 4  # code objects of one address that are kept: pending stacks may mean the one before
 _MOST_CODES = 200_000
-_MOST_PENDING = 10_000
+MOST_PENDING = 10_000
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Resolver:
         try:
             stack = self._stack(begun)
         except NotYet:
-            if len(self._nameless) < _MOST_PENDING:
+            if len(self._nameless) < MOST_PENDING:
                 self._nameless.append(begun)
             return
         if isinstance(stack, Stack):
@@ -132,7 +132,7 @@ class Resolver:
             return
         self._pending.setdefault(stack, []).append(begun)
         self._waiting += 1
-        while self._waiting > _MOST_PENDING:  # its code was lost, and its calls stay unknown
+        while self._waiting > MOST_PENDING:  # its code was lost, and its calls stay unknown
             self._waiting -= len(self._pending.pop(next(iter(self._pending))))
 
     @property

@@ -23,15 +23,15 @@ from probes.files import file_reader, untrusted_files
 from probes.files.mmap_events import Mapped
 
 _MOST_FILES = 256
-_IDLE_S = (
+IDLE_S = (
     30.0  # a file is kept so long after the last question: it takes a descriptor, a removed one its space
 )
-_MOST_ASKED = 1 << 14  # questions that wait for an answer, or to be asked again
+MOST_ASKED = 1 << 14  # questions that wait for an answer, or to be asked again
 _MOST_TALKS = 8  # processes
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _MOST_ANSWERS = 1 << 16  # some 200 bytes each
 FRESH_S = 1.0  # so long an answer counts without a look whether the file has changed
-_AT_ONCE_S = 0.05  # who asks waits so long for a file that has answered in time so far
+AT_ONCE_S = 0.05  # who asks waits so long for a file that has answered in time so far
 _WAITED_S = 0.2  # in all, of a second
 _AGAIN_S = 60.0  # a file that did not answer may do so by then
 
@@ -101,9 +101,9 @@ class Lookups:
                 known = kept.known.get((mapping.path, place), _NOTHING)
                 if known is not _NOTHING:
                     return known  # type: ignore[return-value]
-            if len(self._asked) >= _MOST_ASKED:
+            if len(self._asked) >= MOST_ASKED:
                 self._forget_answered()
-                if len(self._asked) >= _MOST_ASKED:
+                if len(self._asked) >= MOST_ASKED:
                     raise NotYet
             waiting = self._asked[key] = _Question(mapping, place)
             self._begin()
@@ -125,7 +125,7 @@ class Lookups:
     def _patience(self, file: Identity, now: float) -> float:
         if now >= self._second + 1.0:
             self._second, self._waited = now, 0.0
-        return 0.0 if file in self._slow else max(min(_AT_ONCE_S, _WAITED_S - self._waited), 0.0)
+        return 0.0 if file in self._slow else max(min(AT_ONCE_S, _WAITED_S - self._waited), 0.0)
 
     def wait(self, seconds: float) -> None:
         """Until what was asked has its answers; not for ever."""
@@ -137,7 +137,7 @@ class Lookups:
         """Lets go of all files, as soon as who asks has come back."""
         if self._thread is not None:
             self._questions.put(None)
-            self._thread.join(_AT_ONCE_S)
+            self._thread.join(AT_ONCE_S)
             self._thread = None
 
     # -- the thread that asks -------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Lookups:
         """The next question; None at the end. Lets go of files meanwhile."""
         while True:
             try:
-                return self._questions.get(timeout=_IDLE_S if self._files else None)
+                return self._questions.get(timeout=IDLE_S if self._files else None)
             except queue.Empty:
                 self._make_room()
 
@@ -206,7 +206,7 @@ class Lookups:
                 for other in self._files.values():
                     other.known.clear()
             self._kept_answers += 1
-            kept.known[mapping.path, place] = _sane(found[0]) if found else None
+            kept.known[mapping.path, place] = checked_answer(found[0]) if found else None
 
     def _asked_of(self, kept: _Kept, shown: str, places: list[Place]) -> list[Any] | None:
         for last in (False, True):
@@ -230,7 +230,7 @@ class Lookups:
             symbols -= kept.symbols
             del talking[file]
             self._drop(file)
-        idle = time.monotonic() - _IDLE_S
+        idle = time.monotonic() - IDLE_S
         for file, kept in list(self._files.items()):
             if len(self._files) <= _MOST_FILES and kept.used > idle:
                 break
@@ -278,7 +278,7 @@ def _let_go(kept: _Kept) -> None:
             file.close()
 
 
-def _sane(found: Any) -> Answer:
+def checked_answer(found: Any) -> Answer:
     """What was made from a file that anybody may have written, held against what it may be."""
     try:
         address, name, begin, caller = found

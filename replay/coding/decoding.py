@@ -18,7 +18,7 @@ Numbers = npt.NDArray[np.uint64]
 
 _DTYPES: Final = {"|u1": 1, "<u2": 2, "<u4": 4, "<u8": 8}
 _MAX_NODES: Final = 512
-_MAX_DEPTH: Final = 12
+MAX_DEPTH: Final = 12
 
 
 def decode_records(body: bytes, count: int) -> Records:
@@ -65,7 +65,7 @@ class _Tree:
             ValueError: no such coding, or its parts do not fit each other.
         """
         self._nodes += 1
-        if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
+        if self._nodes > _MAX_NODES or depth > MAX_DEPTH:
             raise ValueError("a column is nested too deeply")
         if isinstance(node, str):
             if node not in self.columns or len(self.columns[node]) != count:

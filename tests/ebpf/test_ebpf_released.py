@@ -66,7 +66,7 @@ def test_interpreters_and_loaders_that_no_process_maps_take_their_probes_with_th
     few, most = 2, 5
     monkeypatch.setattr(unmapped, "FEW", few)
     monkeypatch.setattr(line_tracker, "MAX_INTERPRETERS", most)
-    monkeypatch.setattr(line_tracker, "_ROW_RESTS_S", 0.0)
+    monkeypatch.setattr(line_tracker, "ROW_RESTS_S", 0.0)
     told: list[Sample] = []
     loaded = loader.load(loader.Options(True, 1 << 20, os.getpid()))
     with closing(loaded.module), closing(attacher.Attachments(loaded)) as attachments:

@@ -104,7 +104,7 @@ def _saying(data: bytes) -> Iterator[Any]:
 
 
 def _answer(data: bytes) -> None:
-    helper = demangle._Helper()
+    helper = demangle.DemanglerChild()
     with _saying(data) as process:
         helper._process = process
         said = helper.ask("_ZN4some4partEi")
@@ -115,7 +115,7 @@ def _answer(data: bytes) -> None:
 def _name(data: bytes) -> None:
     name = data.decode("utf-8", "surrogateescape")
     said = demangle.demangled(name)
-    if len(said) > max(len(name), demangle._MOST_CHARACTERS):
+    if len(said) > max(len(name), demangle.MOST_CHARACTERS):
         raise AssertionError("an answer that is longer than it may be")
 
 
@@ -132,7 +132,7 @@ def _compile(data: bytes) -> None:
 
 def _kept(data: bytes) -> None:
     with _instead(bpf_cache, "read", lambda *_: data):
-        compiled._kept(Path("/nowhere"), "key")
+        compiled.read_kept(Path("/nowhere"), "key")
 
 
 def _called(data: bytes) -> None:
@@ -146,7 +146,7 @@ def _called(data: bytes) -> None:
     ):
         child = SimpleNamespace(pid=0, stdout=pipe, returncode=status[0] if status else 0, wait=lambda: 0)
         with _instead(subprocess, "Popen", lambda *_, **__: child), _instead(os, "killpg", lambda *_: None):
-            found = selfhit._called(0, "cuDriverGetVersion", 1)
+            found = selfhit.call_from_child(0, "cuDriverGetVersion", 1)
     if len(found.error) > 1000:
         raise AssertionError("a sentence that nobody reads")
     selfhit.shown_version("driver", found.version)

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from gputop.errors import GputopError
 from gputop.fleet.explain_task import ExplainOutcome, Task
-from gputop.fleet.ingest import _Run
+from gputop.fleet.ingest import IngestRun
 from gputop.fleet.lake.lake import add_piece, adding_to
 from gputop.fleet.lake.lake_sources import Found
 from gputop.fleet.lake.lake_tables import COLUMNS
-from gputop.fleet.on_dask import _Dask
+from gputop.fleet.on_dask import DaskClient
 from replay.coding import file_format as fmt
 from tests import made_lake
 from tests.fuzz import mutation
@@ -88,8 +88,8 @@ def _run(data: bytes, folder: Path) -> None:
     task = Task("/data/1.msgpack", None, "version")
     try:
         with adding_to(str(lake)):
-            run = _Run(str(lake), Found([task]), frozenset())
-            for done, outcome in _Dask(_Client(told), "here", print).outcomes([task], lambda: False):
+            run = IngestRun(str(lake), Found([task]), frozenset())
+            for done, outcome in DaskClient(_Client(told), "here", print).outcomes([task], lambda: False):
                 run.take(done, outcome)
             run.keep()
     except GputopError as error:

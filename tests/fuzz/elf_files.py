@@ -188,7 +188,7 @@ def _functions(path: Path) -> None:
         size = path.stat().st_size
         places = [(place * size // _PLACES, exact) for place in range(_PLACES) for exact in (False, True)]
         for found in functions.answers(places):
-            if found is not None and symbol_lookup._sane(list(found)) is None:
+            if found is not None and symbol_lookup.checked_answer(list(found)) is None:
                 raise AssertionError("an answer that is not taken for one")
         _each(functions)
     finally:

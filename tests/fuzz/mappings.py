@@ -73,9 +73,9 @@ def _mutate(data: bytes, random: Random) -> bytes:
 
 def _run(data: bytes, _folder: Path) -> None:
     def lines(pid: int) -> object:
-        return maps._whole_lines(pid, io.BytesIO(data))
+        return maps.whole_lines(pid, io.BytesIO(data))
 
-    really, maps._lines = maps._lines, lines  # type: ignore[assignment]
+    really, maps.lines_of = maps.lines_of, lines  # type: ignore[assignment]
     try:
         found = maps.executable(_PID)
         for mapping in (*found, *libraries.mappings((_PID,))):
@@ -84,11 +84,11 @@ def _run(data: bytes, _folder: Path) -> None:
             if not mapping.span[0] >= 0 or mapping.pid != _PID:
                 raise AssertionError(f"{mapping} is none")
         list(maps.cut())
-        maps._told.clear()
+        maps.told_pids.clear()
         kept = Mappings(lambda _pid: None)
         kept.heard(found, (), lambda _pid: True)
     finally:
-        maps._lines = really
+        maps.lines_of = really
 
 
 TARGET = Target(_seeds, _mutate, _run)

@@ -73,7 +73,7 @@ def _run(data: bytes, _folder: Path) -> None:
     http = needed("opentelemetry.exporter.otlp.common.http")
     otlp: Any = needed("gputop.serve.metrics.otlp")
     connection = _Connection(data[1:], 1 + 16 * data[0] if data else 1)
-    really, post._connected = post._connected, lambda *_: connection  # type: ignore[assignment, return-value]
+    really, post.connected_to = post.connected_to, lambda *_: connection  # type: ignore[assignment, return-value]
     session = otlp._Session()
     try:
         with contextlib.suppress(OSError):
@@ -84,8 +84,8 @@ def _run(data: bytes, _folder: Path) -> None:
             if later is not None and not (math.isfinite(later) and 0 <= later < 1e6):
                 raise AssertionError(f"to be tried again in {later} s")
     finally:
-        post._connected = really
-    if connection.read > post.MOST_HEAD + post._READ:
+        post.connected_to = really
+    if connection.read > post.MOST_HEAD + post.READ_BYTES:
         raise AssertionError(f"{connection.read} bytes of an answer were read")
     if len(session.why) > 300 or (session.cookies and list(session.cookies)):
         raise AssertionError("something of an answer is kept")

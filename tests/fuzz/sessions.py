@@ -151,7 +151,7 @@ def _command(words: tuple[str, ...], path: str, other: str) -> None:
         _paint(path)
         return
     name, options = cli.parse([*words, path, *([other] if words[0] == "diff" else [])])
-    status = cli._dispatch(name, options)
+    status = cli.dispatch(name, options)
     if status not in _STATUS:
         raise AssertionError(f"exit status {status}")
 

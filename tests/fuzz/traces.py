@@ -129,7 +129,7 @@ def _run(data: bytes, folder: Path) -> None:
 def _typed(*words: str) -> int:
     name, options = cli.parse(list(words))
     try:
-        status = cli._dispatch(name, options)
+        status = cli.dispatch(name, options)
     except GputopError:
         return 1
     if status not in _STATUS[words[0]]:

@@ -199,7 +199,7 @@ def main(hours: float) -> None:
         tell(verdict)
 
     def given(item: Item) -> None:
-        stop.marks += explain_live._is_mark(item)
+        stop.marks += explain_live.is_mark(item)
         take(item)
 
     def taken() -> None:

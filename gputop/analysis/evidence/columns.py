@@ -127,7 +127,7 @@ LIVE = Effort(operations=120_000, gaps=5_000, waits=1_500)
 
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _SLOTS_BITS = 16
-_TABLE = 1 << 20  # so many numbers are looked up in a table; more are sorted
+TABLE_SLOTS = 1 << 20  # so many numbers are looked up in a table; more are sorted
 
 
 def numbered(values: npt.NDArray[np.uint64]) -> tuple[Ints, npt.NDArray[np.uint64]]:
@@ -272,7 +272,7 @@ class _Pairs:
 
     def __init__(self, pairs: Ints, size: int) -> None:
         self._table: Ints | None = None
-        if size > _TABLE:
+        if size > TABLE_SLOTS:
             self._known, rank = np.unique(pairs, return_inverse=True)
             self.number: Ints = rank.reshape(-1).astype(np.int64)
             return

@@ -227,13 +227,13 @@ def settings_of(options: argparse.Namespace) -> Settings:
         _address(options),
         int(options.max_series),
         options.budget,
-        _destination(options.otlp) if options.otlp else None,
+        otlp_destination(options.otlp) if options.otlp else None,
         tuple(options.alerts),
         Told(options.alert_command, options.alert_webhook or ""),
     )
 
 
-def _destination(endpoint: str) -> Destination:
+def otlp_destination(endpoint: str) -> Destination:
     """Where metrics are sent; raises CommandError where that cannot be."""
     try:
         from gputop.serve.metrics.otlp import destination

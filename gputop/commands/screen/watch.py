@@ -90,7 +90,7 @@ def _once(options: argparse.Namespace) -> int:
         outcome = session.child.outcome() if session.child is not None else ""
         lines = log.reader().read().splitlines() if outcome and log is not None else []
         print_frame(options, frame, verdict, outcome, lines)
-    _farewell(session, log)
+    farewell(session, log)
     if failure is not None:
         raise CommandError(str(failure))
     return 128 + came[0] if came else 0
@@ -220,13 +220,13 @@ def _screen(options: argparse.Namespace) -> int:
         session.child.send(signal.SIGHUP)  # the terminal has gone, and the command is of another session
     if refused:
         raise refused[0]
-    _farewell(session, output)
+    farewell(session, output)
     if feed.failure():
         raise CommandError(str(feed.failure()))
     return status
 
 
-def _farewell(session: ObservedRun, log: OutputFile | None) -> None:
+def farewell(session: ObservedRun, log: OutputFile | None) -> None:
     """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
     child = session.child
     if child is None:

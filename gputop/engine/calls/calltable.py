@@ -20,7 +20,7 @@ from probes.schema import CallFlag, Records
 
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
 # limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
-_MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
+MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
 MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
 _OTHERS = 0  # the row without a key
 _GROW = 64
@@ -151,7 +151,7 @@ class CallTable:
     def _add_processes(self, pids: Ints) -> None:
         for pid in pids.tolist():
             slot = self._free_slots.pop() if self._free_slots else self._slots
-            if slot >= _MAX_PROCESSES:
+            if slot >= MAX_PROCESSES:
                 break
             self._slots = max(self._slots, slot + 1)
             self._give_slot(pid, slot)
@@ -311,7 +311,7 @@ def left_out(totals: RowSums) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{count} calls are not listed: more than {MOST_ROWS} functions of processes, or {_MAX_PROCESSES} "
+        f"{count} calls are not listed: more than {MOST_ROWS} functions of processes, or {MAX_PROCESSES} "
         "processes, have called; watch fewer processes (--pid)",
     )
 

@@ -15,7 +15,7 @@ from probes.samples import FramesData
 from probes.stacks.stack_samples import is_kernel_number
 
 _MOST_STACKS = 1 << 20
-_MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
+MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,12 +114,12 @@ class Stacks:
     def forget(self, pids: Iterable[int]) -> None:
         """These processes are over: where there are many stacks, theirs go, of the first ones first."""
         self._over.extend((pid, self._of.pop(pid)) for pid in pids if pid in self._of)
-        while len(self._frames) > _MANY_STACKS and self._over:
+        while len(self._frames) > MANY_STACKS and self._over:
             pid, stacks = self._over.popleft()
             self._frameworks.pop(pid, None)
             for stack in stacks - self._of.get(pid, frozenset()):  # another process may have the number now
                 self._frames.pop(stack, None)
-            if len(self._known) > 2 * _MANY_STACKS:
+            if len(self._known) > 2 * MANY_STACKS:
                 held = list(self._frames.values())
                 self._known = {line: line for frames in held for line in frames}
 

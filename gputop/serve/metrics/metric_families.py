@@ -103,7 +103,7 @@ class GputopCollector(Collector):
             yield _of_steps(self._idle)
         yield from _of_gputop(now)
         yield _of_processes(now)
-        yield from _of_figures(now)
+        yield from families_of_figures(now)
 
 
 def _name(pid: int) -> str:
@@ -281,7 +281,7 @@ def _of_processes(now: CurrentFigures) -> Metric:
     return info
 
 
-def _of_figures(now: CurrentFigures) -> Iterator[Metric]:
+def families_of_figures(now: CurrentFigures) -> Iterator[Metric]:
     """Gauges; a process of which a figure is not known has none."""
     for key, (name, about, whole) in FIGURES.items():
         gauge = GaugeMetricFamily(name, about, labels=("pid",))

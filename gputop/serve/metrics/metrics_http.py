@@ -19,10 +19,10 @@ from prometheus_client.exposition import choose_encoder
 
 from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 
-_PATIENCE_S: Final = 10.0
-_AT_ONCE: Final = 64
+PATIENCE_S: Final = 10.0
+AT_ONCE: Final = 64
 _COMERS: Final = (200.0, 64.0)  # connections that are taken in a second, and at once
-_MAKING: Final = (0.1, 2.0)  # CPU seconds that answers may cost in a second, and at once
+MAKING: Final = (0.1, 2.0)  # CPU seconds that answers may cost in a second, and at once
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -73,7 +73,7 @@ class MetricsServer(ThreadingHTTPServer):
         self.address, self.registry, self.healthy = address, registry, healthy
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._open: list[_Asking] = []  # who is answered, the oldest first
-        self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*_MAKING)
+        self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*MAKING)
         self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
         self._accepting: threading.Thread | None = None
         self._answers_s = 0.0
@@ -119,11 +119,11 @@ class MetricsServer(ThreadingHTTPServer):
         """In a thread of its own: the handshake as well, so that no thread waits for another."""
         asking = _Asking(request, time.monotonic())
         with self._lock:
-            for oldest in self._open[: max(len(self._open) - _AT_ONCE + 1, 0)]:
+            for oldest in self._open[: max(len(self._open) - AT_ONCE + 1, 0)]:
                 _cut(oldest)  # whoever asks is answered at once: what stays long says nothing
             self._open.append(asking)
         try:
-            request.settimeout(_PATIENCE_S)
+            request.settimeout(PATIENCE_S)
             if self._context is not None:
                 asking.connection = self._context.wrap_socket(request, server_side=True)
             super().finish_request(asking.connection, client_address)
@@ -135,7 +135,7 @@ class MetricsServer(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """Now and then: who has not read its answer by now gets none. So long for all, not for each byte."""
         with self._lock:
-            late = [one for one in self._open if time.monotonic() - one.since_s > _PATIENCE_S]
+            late = [one for one in self._open if time.monotonic() - one.since_s > PATIENCE_S]
         for asking in late:
             _cut(asking)
 
@@ -161,7 +161,7 @@ def _cut(asking: _Asking) -> None:
 class _Handler(BaseHTTPRequestHandler):
     server: MetricsServer
     server_version, sys_version = "gputop", ""
-    timeout = _PATIENCE_S
+    timeout = PATIENCE_S
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

@@ -47,7 +47,7 @@ _EVERY: Final = "OTEL_METRIC_EXPORT_INTERVAL"  # ms; its other variables are rea
 _EVERY_S: Final = 15.0
 _HEADERS: Final = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _PLAIN: Final = frozenset({"user-agent", "x-scope-orgid"})  # of headers: any other may be a secret
-_LAST_S: Final = 5.0  # that the end waits for what is being sent
+LAST_S: Final = 5.0  # that the end waits for what is being sent
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 _SUM_SUFFIX, _COUNT_SUFFIX, _BUCKET_SUFFIX = "_sum", "_count", "_bucket"
 Labels = tuple[tuple[str, str], ...]
@@ -197,7 +197,7 @@ class Sender:
         """Sends a last time where it can be done at once, and ends."""
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join(_LAST_S)
+            self._thread.join(LAST_S)
         self._to.exporter.shutdown()
 
     def _run(self) -> None:

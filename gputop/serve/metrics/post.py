@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 MOST_HEAD: Final = 16 << 10  # bytes of an answer until its head is complete
 _MOST_REASON: Final = 100  # characters of what it says beside its number
-_READ: Final = 4096
+READ_BYTES: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}
-_OWN_PORTS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+OWN_PORTS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 _USUAL_FIRST: Final = 1024
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: ([^\r\n]*))?\r?(?:\n|\Z)")
@@ -61,7 +61,7 @@ def is_roots_alone(scheme: str, host: str, port: int | None) -> bool:
     if scheme == "https":
         return True
     try:
-        with open(_OWN_PORTS, encoding="ascii") as file:
+        with open(OWN_PORTS, encoding="ascii") as file:
             first = int(file.read(32))
     except (OSError, ValueError):
         first = _USUAL_FIRST
@@ -109,7 +109,7 @@ def post(
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     deadline = time.monotonic() + timeout_s
-    connection = _connected(host, port, deadline)
+    connection = connected_to(host, port, deadline)
     try:
         if parts.scheme == "https":
             connection.settimeout(_left(deadline))
@@ -121,7 +121,7 @@ def post(
         connection.close()
 
 
-def _connected(host: str, port: int, deadline: float) -> socket.socket:
+def connected_to(host: str, port: int, deadline: float) -> socket.socket:
     """To the first of its addresses that takes it; however many there are, until the deadline."""
     last: OSError = PostError(f"there is no address of {host}")
     for family, kind, protocol, _name, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -169,7 +169,7 @@ def _answer(connection: socket.socket, deadline: float) -> HttpAnswer:
     came = b""
     while True:
         connection.settimeout(_left(deadline))
-        data = connection.recv(_READ)
+        data = connection.recv(READ_BYTES)
         came += data
         answer = answer_of(came, ended=not data)
         if answer is not None:

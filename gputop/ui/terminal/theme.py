@@ -20,7 +20,7 @@ CAUSES = {
     "L": "#bbcc33", "K": "#c9a94f", "A": "#d9a6ff", "U": "#8fa5b3", "X": "#dddddd",
 }  # fmt: skip
 
-_STYLES: dict[str, Style] = {
+STYLES: dict[str, Style] = {
     "": Style(color=_TEXT),
     "value": Style(color="#eef2f7", bold=True),
     "dim": Style(color=_DIM),
@@ -49,7 +49,7 @@ _STYLES: dict[str, Style] = {
     "badge.replay": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
     "badge.record": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
 }
-_MODIFIERS: dict[str, Style] = {
+MODIFIERS: dict[str, Style] = {
     "select": Style(bgcolor="#1d2f45"),
     "mark": Style(bgcolor="#1c242e"),
 }
@@ -59,7 +59,7 @@ _MODIFIERS: dict[str, Style] = {
 def style_of(token: str) -> Style:
     """The style of a token, with its modifiers: ``alert+select``."""
     name, *modifiers = token.split("+")
-    style = Style(bgcolor=BACKGROUND) + _STYLES[name]
+    style = Style(bgcolor=BACKGROUND) + STYLES[name]
     for modifier in modifiers:
-        style += _MODIFIERS[modifier]
+        style += MODIFIERS[modifier]
     return style

@@ -79,12 +79,12 @@ def compiled(text: str, folder: Path | None = None) -> Compiled:
     key, problem = key_of(text), _NOT_CACHED if folder is None else ""
     if folder is not None:
         try:
-            found = _kept(folder, key)
+            found = read_kept(folder, key)
         except bpf_cache.NoCacheError as error:
             found, problem = None, str(error)
         if found is not None:
             return Compiled(*found, cached=True, folder=str(folder), problem="")
-    data = _compile(text)
+    data = compile_in_child(text)
     try:
         made, _ = _understood(data)
     except ValueError as error:
@@ -98,14 +98,14 @@ def compiled(text: str, folder: Path | None = None) -> Compiled:
 
 
 def key_of(text: str) -> str:
-    """What programs are kept under: by all that goes into them, except for the compiler, see ``_kept``."""
+    """What programs are kept under: all that goes into them but the compiler, see ``read_kept``."""
     shim = [part.read_bytes() for part in sorted(SHIM.rglob("*.h"))]
     facts = (_FORM, *compiler.FLAGS, platform.release(), platform.machine())
     parts = [*(str(fact).encode() for fact in facts), *shim, text.encode()]
     return hashlib.sha256(b"".join(b"%d %s" % (len(part), part) for part in parts)).hexdigest()
 
 
-def _kept(folder: Path, key: str) -> _Parts | None:
+def read_kept(folder: Path, key: str) -> _Parts | None:
     """What is kept, unless the compiler is gone or another one since: its files are named with it.
 
     Raises:
@@ -138,7 +138,7 @@ def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
     return (maps, programs), files
 
 
-def _compile(text: str) -> bytes:
+def compile_in_child(text: str) -> bytes:
     """What a new process of the compiler hands over.
 
     Raises:

@@ -161,7 +161,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
         gpus=tuple(idle_of(gpu, told=bool(shown)) for gpu in report.gpus),
-        causes=tuple(_cause(finding, report) for finding in shown),
+        causes=tuple(panel_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
         said="" if shown else _without_causes(report, explained.lanes),
@@ -244,7 +244,8 @@ def idle_of(gpu: GpuSpan, *, told: bool = True) -> GpuIdle:
     return GpuIdle(gpu.label, *parts, untold, about)
 
 
-def _cause(finding: Finding, report: Report) -> PanelCause:
+def panel_cause(finding: Finding, report: Report) -> PanelCause:
+    """A finding as a line of the panel."""
     low, high = ends_of(finding.loss)
     span, steps = max(report.span_ns, 1), report.steps
     per_step = None
