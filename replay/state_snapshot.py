@@ -15,7 +15,7 @@ MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, o
 # stacks of processes that ended so long ago go where there are more than a few: no window is longer
 _STACKS_NS: Final = 120_000_000_000
 _FEW_STACKS: Final = 4096
-_MOST_ENDED: Final = 1024  # processes: whoever makes more has the oldest forgotten
+MOST_ENDED: Final = 1024  # processes: whoever makes more has the oldest forgotten
 
 
 class FactBook:
@@ -62,7 +62,7 @@ class FactBook:
             old_ns = ended_ns - _STACKS_NS
             while self._count > _FEW_STACKS and self._ended[first := next(iter(self._over))] < old_ns:
                 self._drop_stacks(first)
-            if len(self._ended) > 2 * _MOST_ENDED:
+            if len(self._ended) > 2 * MOST_ENDED:
                 self._forget()
 
     def _take_stack(self, pid: int, stack: int, frames: Any) -> None:
@@ -82,7 +82,7 @@ class FactBook:
 
     def _forget(self) -> None:
         """Drops the processes that ended first, and what was told of them."""
-        gone = set(list(self._ended)[:-_MOST_ENDED])
+        gone = set(list(self._ended)[:-MOST_ENDED])
         for pid in gone:
             del self._ended[pid]
             self._drop_stacks(pid)

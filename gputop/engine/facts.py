@@ -19,7 +19,7 @@ PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if i
 _NOTES_SHOWN = 8
 # A window that names processes is shorter: an ended one that is not listed is nowhere to be seen then.
 _KEPT_NS = 10_000_000_000
-_MOST_ENDED = 2048  # ended within that time; 200 a second
+MOST_ENDED = 2048  # ended within that time; 200 a second
 SWEEP_AFTER = 256  # processes ended: sweeping costs the more, the more are known
 
 
@@ -75,7 +75,7 @@ class Facts:
         ended = [row for row in self.processes.values() if row.get("exited_ns") is not None]
         ended.sort(key=_exited)
         listed = [row["pid"] for row in ended if row.get("watched") and not _passing(row)][-EXITED_SHOWN:]
-        fresh = {row["pid"] for row in ended[-_MOST_ENDED:] if _exited(row) >= now_ns - _KEPT_NS}
+        fresh = {row["pid"] for row in ended[-MOST_ENDED:] if _exited(row) >= now_ns - _KEPT_NS}
         gone = {row["pid"] for row in ended} - fresh - {*listed}
         self._known.forget(gone)
         self.stacks.forget(gone)

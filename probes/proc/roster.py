@@ -25,7 +25,7 @@ _OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 # names that are remembered so that they are told once; what is forgotten is only told again
-_MOST_NAMES = 32_768
+MOST_NAMES = 32_768
 _COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
 # what a process has of its parent until it becomes another program
 _INHERITED = (
@@ -160,7 +160,7 @@ class Roster:
         self._callers.discard(pid)
         if called:
             self._past_callers[pid] = None
-            if len(self._past_callers) > _MOST_NAMES:
+            if len(self._past_callers) > MOST_NAMES:
                 del self._past_callers[next(iter(self._past_callers))]
         if self._alive.pop(pid, None) is not None:
             data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
@@ -173,9 +173,9 @@ class Roster:
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self._names.get(tid) != name:
             if (
-                len(self._names) >= _MOST_NAMES
+                len(self._names) >= MOST_NAMES
             ):  # also those of processes that are not watched: none ends for us
-                for old in list(self._names)[: _MOST_NAMES // 2]:
+                for old in list(self._names)[: MOST_NAMES // 2]:
                     del self._names[old]
             self._names[tid] = name
             self._fresh_names[tid] = (pid, name)

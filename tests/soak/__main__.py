@@ -32,7 +32,6 @@ from probes.observe import live_source
 from probes.observe.scope import Scope
 from probes.proc import roster
 from probes.source import Item
-from probes.stacks import resolver
 from probes.stacks.line_tracker import Lines
 from probes.stacks.stackring import Inbox
 from replay import state_snapshot
@@ -45,13 +44,15 @@ _WAITING = 300  # items that the explanation has not taken in: then the clock wa
 _SHOWN_NS = 5 * SECOND  # between two looks at the screen
 _CAUGHT_UP_NS = 60 * SECOND  # so often the clock waits until all is taken in: else nothing new is explained
 _LEAST_S = 0.001  # a clock whose steps are smaller stands still
-_FEW = {
-    "_MOST_NAMES": 2048,
-    "MOST_ROWS": 2048,
-    "_MOST_ENDED": 256,
-    "_MOST_STACKS": 4096,
-    "_MANY_STACKS": 2048,
-}
+_FEW = (
+    (known, "MOST_ROWS", 2048),
+    (roster, "MOST_NAMES", 2048),
+    (facts, "MOST_ENDED", 256),
+    (state_snapshot, "MOST_ENDED", 256),
+    (state_snapshot, "MOST_STACKS", 4096),
+    (stack_table, "MOST_STACKS", 4096),
+    (stack_table, "MANY_STACKS", 2048),
+)
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -176,10 +177,9 @@ def _cpu_s(thread: threading.Thread) -> float:
 
 def _small_tables() -> None:
     """What keeps so many is full in the first tenth, so that growth behind it is of another kind."""
-    for module in (known, facts, state_snapshot, stack_table, roster, resolver):
-        for name, few in _FEW.items():
-            if hasattr(module, name):
-                setattr(module, name, few)
+    for module, name, few in _FEW:
+        assert hasattr(module, name)
+        setattr(module, name, few)
 
 
 def main(hours: float) -> None:

@@ -14,7 +14,7 @@ from probes.code.source_files import is_library
 from probes.samples import FramesData
 from probes.stacks.stack_samples import is_kernel_number
 
-_MOST_STACKS = 1 << 20
+MOST_STACKS = 1 << 20
 MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
 
 
@@ -102,7 +102,7 @@ class Stacks:
         """Takes the data of a sample ``frames`` in."""
         pids = chain(data.get("pid", ()), repeat(0))  # a file may lack them
         for pid, number, frames in zip(pids, data.get("stack", ()), data.get("frames", ()), strict=False):
-            if len(self._frames) >= _MOST_STACKS:
+            if len(self._frames) >= MOST_STACKS:
                 return
             stack = int(number)
             lines = self._frames[stack] = tuple(self._line(frame) for frame in frames)
