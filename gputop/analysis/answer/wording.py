@@ -17,7 +17,7 @@ from gputop.format import format_count, format_joules, format_ns, format_percent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gputop.analysis.answer.report import Finding, Link, Range, Report, StepFacts, StormCost, WhatIf
+    from gputop.analysis.answer.report import Link, Report, StormCost, WhatIf
 
 NEAR = 1.05  # an upper bound below so many times the lower one says nothing more
 _WORTH_TELLING = 5.0  # percent of the span

@@ -437,15 +437,9 @@ def _waits(scene: AttributionContext, segment: int) -> list[tuple[int, int, int]
     return found[::-1]
 
 
-def _passes(scene: AttributionContext, rows: Ints, thread: int) -> Ints:
+def _passes(scene: AttributionContext, rows: Ints, thread: int) -> Mask:
     """Leaves whose chain goes through a wait of this thread."""
-    links = scene.links
-    through = links.thread == thread
-    for _ in range(DEPTH):
-        through = through | np.where(links.above >= 0, through[np.maximum(links.above, 0)], False)
-    link = scene.segments.link[rows]
-    passing: Ints = np.where(link >= 0, through[np.maximum(link, 0)], False)
-    return passing
+    return scene.links.behind(scene.links.thread == thread, scene.segments.link[rows])
 
 
 def _calls_text(scene: AttributionContext, gaps: Ints) -> str:
@@ -462,8 +456,8 @@ def _calls_text(scene: AttributionContext, gaps: Ints) -> str:
     return f"from the return of {drained_by} to {refilled_by or 'the next work'}"
 
 
-def _usual(scene: AttributionContext, rows: Ints) -> str:
-    """The most frequent function among calls."""
+def usual_api(scene: AttributionContext, rows: Ints) -> str:
+    """The most frequent function among calls; rows of -1 do not count."""
     rows = rows[rows >= 0]
     if not len(rows):
         return ""
@@ -484,7 +478,7 @@ def usual_line(scene: AttributionContext, rows: Ints) -> Line | None:
 
 def placed(scene: AttributionContext, rows: Ints) -> str:
     """The most frequent function among calls, with its line where that is known."""
-    name = _usual(scene, rows)
+    name = usual_api(scene, rows)
     return _at(name, usual_line(scene, rows) if name else None)
 
 
@@ -499,11 +493,6 @@ def occupants_of(claim: CauseMatch) -> str:
     """`` (preempted by stress-ng (12) 80 %)``; "" where nobody ran on its CPU."""
     named = [f"{name} {100 * share:.0f} %" for name, share in claim.scene.occupants(claim.segments)[:_NAMED]]
     return f" (preempted by {', '.join(named)})" if named else ""
-
-
-def usual_api(scene: AttributionContext, rows: Ints) -> str:
-    """The most frequent function among calls; rows of -1 do not count."""
-    return _usual(scene, rows)
 
 
 def _ids(scene: AttributionContext, thread: int) -> tuple[int, int]:

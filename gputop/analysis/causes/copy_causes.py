@@ -19,11 +19,10 @@ from gputop.analysis.causes.drains import Drain, drained, read_between, source_o
 from gputop.analysis.causes.launch_sites import MOST_PARTS, advice_for, own_work, pattern_of, title_for
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, by_loader, form_of_send, title_of
-from gputop.analysis.chains.thread_places import Files, calls_within
+from gputop.analysis.chains.thread_places import calls_within
 from gputop.analysis.evidence.api_classes import H2D, Group
-from gputop.analysis.evidence.call_context import call_time, line_numbers
+from gputop.analysis.evidence.call_context import Files, call_time, line_numbers, stacks_within
 from gputop.analysis.evidence.columns import Ints, Mask, distinct
-from gputop.analysis.evidence.evidence import Column
 from gputop.engine.calls.frameworks import Framework
 from gputop.format import format_bytes, format_ns
 
@@ -192,18 +191,10 @@ def _made(scene: AttributionContext) -> Mask:
             continue
         of_each = stacks[gaps.refilled_by[rows]]
         line = line_numbers(scene.evidence, of_each)
-        loads = np.isin(of_each, _in_loaders(scene, of_each))
+        loads = np.isin(of_each, stacks_within(scene.evidence, of_each, by_loader))
         often = np.bincount(line[line >= 0], minlength=1) > MOST_PARTS * units
         made[rows[(line >= 0) & often[line] & ~loads]] = True
     return made
-
-
-def _in_loaders(scene: AttributionContext, stacks: Column) -> Column:
-    """The stacks that are within PyTorch's DataLoader."""
-    frames = scene.evidence.facts.stacks.frames
-    numbers = np.unique(stacks)
-    within = [by_loader(frozenset(frame.file for frame in frames(stack))) for stack in numbers.tolist()]
-    return numbers[np.array(within, np.bool_)]
 
 
 def _tiny_copies(scene: AttributionContext, free: Mask) -> Mask:

@@ -21,6 +21,7 @@ from gputop.analysis.causes.cause import (
 from gputop.analysis.causes.launch_sites import in_own_call
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.api_classes import Group, Role
+from gputop.analysis.evidence.call_context import stacks_where
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct
 from gputop.analysis.proofs.gaps import DeviceTime
 from gputop.analysis.proofs.nvml_witness import others_at_work, strangers
@@ -237,15 +238,14 @@ def _given_back(claim: CauseMatch) -> tuple[Ints, bool]:
     """(the calls there by which PyTorch's ``empty_cache()`` frees, whether most of what is freed is that)."""
     evidence = claim.scene.evidence
     frames = evidence.facts.stacks.frames
+
+    def empties(stack: int) -> bool:
+        return any(frame.function == _EMPTIES and "/torch/" in frame.file for frame in frames(stack))
+
     rows = distinct(claim.scene.segments.call[claim.segments])
     frees = rows[evidence.group_of(rows) == Group.FREE]
     stacks = evidence.calls["stack"][frees]
-    emptied = [
-        stack
-        for stack in np.unique(stacks).tolist()
-        if any(frame.function == _EMPTIES and "/torch/" in frame.file for frame in frames(stack))
-    ]
-    given = frees[np.isin(stacks, emptied)]
+    given = frees[np.isin(stacks, stacks_where(stacks, empties))]
     return given, 2 * len(given) > len(frees)
 
 

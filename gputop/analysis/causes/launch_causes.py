@@ -32,9 +32,9 @@ from gputop.analysis.causes.launch_sites import (
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.call_forms import how_often
 from gputop.analysis.chains.chain import State
-from gputop.analysis.chains.thread_places import Files, gaps_in_code
+from gputop.analysis.chains.thread_places import gaps_in_code
 from gputop.analysis.evidence.api_classes import WAIT, Group
-from gputop.analysis.evidence.call_context import call_time
+from gputop.analysis.evidence.call_context import Files, call_time
 from gputop.analysis.evidence.columns import Ints, Mask, covered
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.frameworks import Framework

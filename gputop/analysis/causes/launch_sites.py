@@ -13,7 +13,7 @@ from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, title_of
 from gputop.analysis.chains.chain import State
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.blocking import Wait
-from gputop.analysis.evidence.call_context import line_numbers, text_of
+from gputop.analysis.evidence.call_context import line_numbers, sums_by_line, text_of
 from gputop.analysis.evidence.columns import Ints, Mask, distinct
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.engine.calls.launch_counts import folded, launching, shape_text
@@ -49,17 +49,6 @@ def by_handle(evidence: Evidence, rows: Ints) -> list[tuple[int, Ints]]:
     order = np.argsort(which.reshape(-1), kind="stable")
     ends = np.cumsum(np.bincount(which.reshape(-1)))
     return list(zip(handles.tolist(), np.split(rows[order], ends[:-1]), strict=True))
-
-
-def by_line(evidence: Evidence, rows: Ints) -> dict[Line, int]:
-    """How many of some calls were made at each line; those at unknown lines are at none."""
-    found: dict[Line, int] = {}
-    stacks, counts = np.unique(evidence.calls["stack"][rows], return_counts=True)
-    for stack, count in zip(stacks.tolist(), counts.tolist(), strict=True):
-        line = evidence.facts.stacks.line(stack)
-        if line is not None:
-            found[line] = found.get(line, 0) + count
-    return found
 
 
 def by_shape(evidence: Evidence, rows: Ints) -> dict[Shape, int]:
@@ -100,7 +89,7 @@ def named(scene: AttributionContext, rows: Ints) -> tuple[list[Named], int]:
     made = []
     for name, parts in found.items():
         own = np.concatenate(parts)
-        lines = by_line(evidence, own)
+        lines = sums_by_line(evidence, calls["stack"][own])
         made.append(Named(name, own, max(lines, key=lambda one: (lines[one], one), default=None)))
     made = [one for one in made if one.name]
     return sorted(made, key=lambda one: (-len(one.rows), one.name)), len(rows)

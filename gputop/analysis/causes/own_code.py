@@ -13,7 +13,7 @@ from gputop.analysis.causes.launch_sites import own_work
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.thread_places import samples_in
 from gputop.analysis.evidence.api_classes import Group
-from gputop.analysis.evidence.call_context import line_numbers
+from gputop.analysis.evidence.call_context import line_numbers, stacks_where
 from gputop.analysis.evidence.columns import Ints, Mask
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.calls.frameworks import Framework, frameworks_of_file
@@ -120,13 +120,12 @@ def _pace(evidence: Evidence) -> Ints:
 
 def _in_no_framework(evidence: Evidence, stacks: Column) -> Mask:
     """Which samples are in code that launches nothing: by the innermost Python, else by native code."""
-    numbers, which = np.unique(stacks, return_inverse=True)
-    own = np.zeros(len(numbers), np.bool_)
-    for place, stack in enumerate(numbers.tolist()):
+
+    def own(stack: int) -> bool:
         frames = [frame for frame in evidence.facts.stacks.frames(stack) if frame.file]
         innermost = next((frame for frame in frames if not frame.is_native), next(iter(frames), None))
-        if innermost is not None:
-            launching = frameworks_of_file(innermost.file) - {Framework.PYTHON}
-            own[place] = not launching and _CUDA.search(innermost.file) is None
-    in_own: Mask = own[which.reshape(-1)]
-    return in_own
+        if innermost is None or frameworks_of_file(innermost.file) - {Framework.PYTHON}:
+            return False
+        return _CUDA.search(innermost.file) is None
+
+    return np.isin(stacks, stacks_where(stacks, own))

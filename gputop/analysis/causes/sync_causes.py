@@ -27,9 +27,9 @@ from gputop.analysis.causes.launch_sites import (
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read, form_of_sync
 from gputop.analysis.chains.chain import State
-from gputop.analysis.chains.thread_places import Files, samples_in, stacks_within
+from gputop.analysis.chains.thread_places import calls_within, samples_in
 from gputop.analysis.evidence.api_classes import Group
-from gputop.analysis.evidence.call_context import NAMES
+from gputop.analysis.evidence.call_context import NAMES, Files, stacks_within
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, union
 
 
@@ -138,18 +138,8 @@ def _many_a_step(scene: AttributionContext, reads: Ints) -> Mask:
 
 def _formatted(scene: AttributionContext) -> Mask:
     """Gaps whose read was made by PyTorch's formatter of tensors, as the Python stack tells."""
-    row = scene.gap_facts.read_row
-    of_each = np.where(row >= 0, scene.evidence.calls["stack"][np.maximum(row, 0)], 0)
-    if not of_each.any():  # of millions of gaps without lines none has to be sorted
-        return np.zeros(len(row), np.bool_)
-    stacks, which = np.unique(of_each, return_inverse=True)
-    frames = scene.evidence.facts.stacks.frames
-    known = [
-        form_of_read(Pattern(files=frozenset(frame.file for frame in frames(stack)))) == "print"
-        for stack in stacks.tolist()
-    ]
-    formatted: Mask = np.array(known, np.bool_)[which.reshape(-1)] & (row >= 0)
-    return formatted
+    rows = scene.gap_facts.read_row
+    return calls_within(scene, rows, lambda files: form_of_read(Pattern(files=files)) == "print")
 
 
 def _title_of_print(claim: CauseMatch) -> str:
@@ -197,7 +187,7 @@ def _on(scene: AttributionContext) -> frozenset[int]:
     places = scene.evidence.places
     if not len(places):
         return frozenset()
-    met = places[np.isin(places["stack"], stacks_within(scene, places["stack"], keeps_stacks))]
+    met = places[np.isin(places["stack"], stacks_within(scene.evidence, places["stack"], keeps_stacks))]
     thread = scene.evidence.threads.row(met["tid"])
     pids, counts = np.unique(scene.evidence.threads.pid[thread[thread >= 0]], return_counts=True)
     return frozenset(pids[counts >= LEAST_SAMPLES].tolist())
@@ -239,7 +229,7 @@ def _share(scene: AttributionContext, rows: Ints) -> float:
     """The part of a thread's samples in these segments that meets it keeping stacks; 0 of too few."""
     _segments, met = samples_in(scene, rows)
     stacks = scene.evidence.places["stack"][met]
-    keeping = np.count_nonzero(np.isin(stacks, stacks_within(scene, stacks, keeps_stacks)))
+    keeping = np.count_nonzero(np.isin(stacks, stacks_within(scene.evidence, stacks, keeps_stacks)))
     return keeping / len(met) if keeping >= LEAST_SAMPLES else 0.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -105,17 +105,7 @@ def _cut(segments: Segments, thread: int, edges: Ints) -> Segments:
     row, begin = row[order], begin[order]
     last = np.append(row[1:] != row[:-1], True)
     end = np.where(last, segments.end[row], np.append(begin[1:], 0))
-    return Segments(
-        segments.gap[row],
-        segments.thread[row],
-        segments.state[row],
-        begin,
-        end,
-        segments.slice[row],
-        segments.link[row],
-        segments.call[row],
-        segments.depth[row],
-    )
+    return replace(segments.take(row), begin=begin, end=end)
 
 
 def returned(evidence: Evidence, gaps: Gaps) -> Ints:

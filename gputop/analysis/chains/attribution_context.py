@@ -16,7 +16,7 @@ from gputop.analysis.chains.polling import Futex, find_locks
 from gputop.analysis.chains.steps import Steps, find_steps
 from gputop.analysis.evidence.api_classes import D2H, H2D, OPERATOR, RANGE, Group, Role
 from gputop.analysis.evidence.blocking import Wait
-from gputop.analysis.evidence.call_context import line_numbers, time_within
+from gputop.analysis.evidence.call_context import line_numbers, stacks_within, time_within
 from gputop.analysis.evidence.columns import Ints, Mask, covered, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.proofs.proofs import COPY_BEFORE
@@ -137,7 +137,7 @@ class AttributionContext:
         self.futex: Ints = np.zeros(self.size, np.int64)
         if size:
             self.futex = np.where(linked, self.links.of_slices(self.locks, Futex.UNKNOWN)[first], 0)
-        self.polled_for: Mask = self._any_link(self.links.poll >= 0) if size else self.mask()
+        self.polled_for: Mask = self.links.behind(self.links.poll >= 0, segments.link)
         self.polling: Mask = self._polling()
 
     def _polling(self) -> Mask:
@@ -159,14 +159,6 @@ class AttributionContext:
             root = np.where(parent >= 0, parent, root)
         last = np.maximum(self.segments.link, 0)
         return (root[last] if len(root) else last), last
-
-    def _any_link(self, marked: Column) -> Column:
-        """Whether any link of each segment's chain is marked."""
-        above, reached = self.links.above, marked.copy()
-        for _ in range(DEPTH):
-            reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
-        link = self.segments.link
-        return np.where(link >= 0, reached[np.maximum(link, 0)], False)
 
     def _family(self) -> Ints:
         """Processes that descend from one that gives a GPU work, its forked servants included."""
@@ -466,14 +458,7 @@ def any_on_the_way(scene: AttributionContext, chosen: Mask) -> Mask:
         return scene.mask()
     own = segments.slice >= 0
     found: Mask = own & chosen[np.maximum(segments.slice, 0)]
-    if not len(links.slice):
-        return found
-    above, reached = links.above, links.of_slices(chosen, 0)
-    for _ in range(DEPTH):
-        reached = reached | np.where(above >= 0, reached[np.maximum(above, 0)], False)
-    linked = segments.link >= 0
-    found |= linked & reached[np.maximum(segments.link, 0)]
-    return found
+    return found | links.behind(links.of_slices(chosen, 0), segments.link)
 
 
 def led_by(
@@ -486,16 +471,12 @@ def led_by(
         waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
         chosen: The stays off the CPU that count; all of them by default.
     """
-    slices, stacks = scene.evidence.slices, scene.evidence.facts.stacks
-    if not len(slices) or not slices["stack"].any():
+    stacks = scene.evidence.slices["stack"]
+    found = stacks_within(scene.evidence, stacks, waits)
+    if not len(found):
         return scene.mask()
-    found = [
-        stack
-        for stack in np.unique(slices["stack"]).tolist()
-        if waits(frozenset(frame.file for frame in stacks.frames(stack)))
-    ]
-    within = np.isin(slices["stack"], found)
-    return any_on_the_way(scene, within if chosen is None else within & chosen) if found else scene.mask()
+    within = np.isin(stacks, found)
+    return any_on_the_way(scene, within if chosen is None else within & chosen)
 
 
 def in_loader(scene: AttributionContext) -> Mask:

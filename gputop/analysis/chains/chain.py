@@ -7,14 +7,14 @@ goes level by level over all gaps at once, so that a million slices cost numpy o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.chains.polling import NO_WAKER, UNWATCHED, Polls, find_polls, find_wakers
-from gputop.analysis.evidence.columns import Ints
+from gputop.analysis.evidence.columns import Ints, Rows
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.threads.occupancy import expand
 
@@ -37,7 +37,7 @@ BLOCK = 1 << 17  # pieces at a time: a walk takes some 500 bytes for each, what 
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(Rows):
     """Pieces of gaps, each on the thread and state where its chain ends.
 
     Attributes:
@@ -92,9 +92,17 @@ class Links:
             return np.full(len(self.slice), polled, column.dtype)
         return np.where(self.slice >= 0, column[np.maximum(self.slice, 0)], column.dtype.type(polled))
 
+    def behind(self, marked: Column, link: Ints) -> Column:
+        """Whether each of these links, or one above it, is marked; -1 is none."""
+        if not len(self.above):
+            return np.zeros(len(link), np.bool_)
+        for _ in range(DEPTH):
+            marked = marked | np.where(self.above >= 0, marked[np.maximum(self.above, 0)], False)
+        return np.where(link >= 0, marked[np.maximum(link, 0)], False)
+
 
 @dataclass(frozen=True, slots=True)
-class _Front:
+class _Front(Rows):
     gap: Ints
     thread: Ints
     begin: Ints
@@ -103,16 +111,11 @@ class _Front:
     call: Ints
     path: npt.NDArray[np.int64]  # threads passed, a row each
 
-    def take(self, rows: Column) -> _Front:
-        return _Front(
-            self.gap[rows],
-            self.thread[rows],
-            self.begin[rows],
-            self.end[rows],
-            self.link[rows],
-            self.call[rows],
-            self.path[rows],
-        )
+    def passed(self, depth: int) -> npt.NDArray[np.int64]:
+        """The paths with the threads of this level."""
+        path: npt.NDArray[np.int64] = self.path.copy()
+        path[:, depth] = self.thread
+        return path
 
 
 class Walk:
@@ -172,17 +175,8 @@ class Walk:
         asleep_from = np.maximum(low, slices["begin"][item])
         asleep_to = np.minimum(high, queued)
         asleep = asleep_to > asleep_from
-        owner, item = owner[asleep], item[asleep]
-        sleeping = _Front(
-            alive.gap[owner],
-            alive.thread[owner],
-            asleep_from[asleep],
-            asleep_to[asleep],
-            alive.link[owner],
-            alive.call[owner],
-            alive.path[owner],
-        )
-        return _concatenate([others, polling, self._follow(sleeping, item, depth)])
+        sleeping = replace(alive.take(owner[asleep]), begin=asleep_from[asleep], end=asleep_to[asleep])
+        return _Front.join([others, polling, self._follow(sleeping, item[asleep], depth)])
 
     def _clip(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
         """Splits at birth and end of the threads: (within their known life, what their makers take over)."""
@@ -200,16 +194,10 @@ class Walk:
         until = np.minimum(front.end, known)
         self._cut(front, unborn, front.begin[unborn], until[unborn], State.UNKNOWN, depth)
         handed = front.take(born)
-        path = handed.path.copy()
-        path[:, depth] = handed.thread
-        handed = _Front(handed.gap, parent[born], handed.begin, until[born], handed.link, handed.call, path)
+        handed = replace(handed, thread=parent[born], end=until[born], path=handed.passed(depth))
         begin, end = np.maximum(front.begin, known), np.minimum(front.end, ended)
         rows = np.flatnonzero(end > begin)
-        within = front.take(rows)
-        alive = _Front(
-            within.gap, within.thread, begin[rows], end[rows], within.link, within.call, within.path
-        )
-        return alive, handed
+        return replace(front.take(rows), begin=begin[rows], end=end[rows]), handed
 
     def _poll(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
         """Splits at the stretches in which a thread polls: (outside of them, handed to whom it polls for)."""
@@ -224,22 +212,14 @@ class Walk:
         owner, item = owner[~loops], item[~loops]
         begin = np.maximum(front.begin[owner], polls.begin[item])
         end = np.minimum(front.end[owner], polls.end[item])
-        path = front.path[owner].copy()
-        path[:, depth] = front.thread[owner]
+        handed = front.take(owner)
         none = np.full(len(owner), _NONE, np.int64)
-        link = self._linked(front.link[owner], front.thread[owner], none, self._known[item])
-        handed = _Front(front.gap[owner], polls.target[item], begin, end, link, front.call[owner], path)
-        # what is left: before each of them, and behind the last
-        head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
-        before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
-        rest = front.begin.copy()
-        np.maximum.at(rest, owner, end)
-        rows = np.concatenate([owner, np.arange(len(front.gap))])
-        low, high = np.concatenate([before, rest]), np.concatenate([begin, front.end])
+        link = self._linked(handed.link, handed.thread, none, self._known[item])
+        path = handed.passed(depth)
+        handed = replace(handed, thread=polls.target[item], begin=begin, end=end, link=link, path=path)
+        rows, low, high = _between(front, owner, begin, end)
         keep = high > low
-        left = front.take(rows[keep])
-        outside = _Front(left.gap, left.thread, low[keep], high[keep], left.link, left.call, left.path)
-        return outside, handed
+        return replace(front.take(rows[keep]), begin=low[keep], end=high[keep]), handed
 
     def _linked(self, above: Ints, thread: Ints, item: Ints, poll: Ints) -> Ints:
         """Writes links; returns their rows."""
@@ -256,50 +236,25 @@ class Walk:
 
     def _running(self, front: _Front, owner: Ints, item: Ints, depth: int) -> None:
         """What lies between the stays off the CPU."""
-        slices, size = self._slices, len(front.gap)
-        begin = np.maximum(slices["begin"][item], front.begin[owner])
-        end = np.minimum(slices["end"][item], front.end[owner])
-        head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
-        before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
-        last = np.full(size, 0, np.int64)
-        last[:] = front.begin
-        np.maximum.at(last, owner, end)
-        rows = np.concatenate([owner, np.arange(size)])
-        none = np.full(len(rows), _NONE, np.int64)
-        self._piece(
-            front,
-            rows,
-            State.RUN,
-            np.concatenate([before, last]),
-            np.concatenate([begin, front.end]),
-            none,
-            depth,
-        )
+        begin = np.maximum(self._slices["begin"][item], front.begin[owner])
+        end = np.minimum(self._slices["end"][item], front.end[owner])
+        rows, low, high = _between(front, owner, begin, end)
+        self._cut(front, rows, low, high, State.RUN, depth)
 
     def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
         """Sleeping pieces: to whoever ended the sleep, or a segment where the wait is its own."""
         waker, own = self._wakers.thread[item], self._wakers.own[item]
         unknown = ~own & (waker == NO_WAKER)
-        path = front.path.copy()
-        path[:, depth] = front.thread
+        path = front.passed(depth)
         loops = ~own & ~unknown & (path == waker[:, None]).any(axis=1)
         for chosen, state in ((own, State.BLOCKED), (unknown, State.UNKNOWN), (loops, State.LOOP)):
             rows = np.flatnonzero(chosen)
             self._cut(front, rows, front.begin[rows], front.end[rows], state, depth, item[rows])
         rows = np.flatnonzero(~own & ~unknown & ~loops)
-        link = self._linked(
-            front.link[rows], front.thread[rows], item[rows], np.full(len(rows), _NONE, np.int64)
-        )
+        left = front.take(rows)
+        link = self._linked(left.link, left.thread, item[rows], np.full(len(rows), _NONE, np.int64))
         thread = np.where(waker[rows] == UNWATCHED, _NONE, waker[rows])
-        return _Front(
-            front.gap[rows],
-            thread,
-            front.begin[rows],
-            front.end[rows],
-            link,
-            front.call[rows],
-            path[rows],
-        )
+        return replace(left, thread=thread, link=link, path=path[rows])
 
     # -- segments -----------------------------------------------------------------------------------
 
@@ -347,10 +302,14 @@ class Walk:
         return Segments(*(column[order] for column in columns))
 
 
-def _concatenate(fronts: list[_Front]) -> _Front:
-    return _Front(
-        *(
-            np.concatenate([getattr(front, name) for front in fronts])
-            for name in ("gap", "thread", "begin", "end", "link", "call", "path")
-        )
-    )
+def _between(front: _Front, owner: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """(row, begin, end) of what some intervals leave of the rows that own them: before each, behind the last.
+
+    The intervals are in order, each row's side by side; what is left may be empty.
+    """
+    head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
+    before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)
+    last = front.begin.copy()
+    np.maximum.at(last, owner, end)
+    rows = np.concatenate([owner, np.arange(len(front.gap))])
+    return rows, np.concatenate([before, last]), np.concatenate([begin, front.end])

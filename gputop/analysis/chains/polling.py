@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
-from gputop.analysis.evidence.call_context import by_text
-from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.call_context import by_text, stacks_where
+from gputop.analysis.evidence.columns import Ints, Mask, Rows, covered, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.engine.calls.stack_table import Line
 from probes.schema import NO_SYSCALL, OffFlag
@@ -35,7 +35,7 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Polls:
+class Polls(Rows):
     """A row for each stretch in which a thread polls, by thread and begin.
 
     Attributes:
@@ -53,10 +53,6 @@ class Polls:
 
     def __len__(self) -> int:
         return len(self.thread)
-
-    def take(self, rows: Ints) -> Polls:
-        """Some rows."""
-        return Polls(self.thread[rows], self.begin[rows], self.end[rows], self.target[rows], self.stack[rows])
 
 
 def find_polls(evidence: Evidence) -> Polls:
@@ -77,7 +73,7 @@ def find_polls(evidence: Evidence) -> Polls:
     target = _targets(evidence, rest, thread, begin, end)
     spins = np.isin(thread, [int(one[0][0]) for one in spinning])
     kept = ~spins | _found(evidence, rest, thread, target, begin, end)
-    return Polls(thread[kept], begin[kept], end[kept], target[kept], stack[order][kept])
+    return Polls(thread, begin, end, target, stack[order]).take(kept)
 
 
 _Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
@@ -418,14 +414,12 @@ def _takes_lock(evidence: Evidence, rows: Ints) -> Mask:
 
 def _in_queue(evidence: Evidence, rows: Ints) -> Mask:
     """Stays whose Python stack waits for a queue, a condition or a result: with locks made anew each time."""
-    stacks = evidence.slices["stack"][rows]
-    numbers, which = np.unique(stacks, return_inverse=True)
-    within = np.zeros(len(numbers), np.bool_)
-    for place, stack in enumerate(numbers.tolist()):
-        innermost = next(iter(evidence.facts.stacks.frames(stack)), None)
-        within[place] = innermost is not None and any(part in innermost.file for part in _QUEUES)
-    in_queue: Mask = within[which.reshape(-1)]
-    return in_queue
+    stacks, frames = evidence.slices["stack"][rows], evidence.facts.stacks.frames
+
+    def waits(stack: int) -> bool:
+        return any(part in frame.file for frame in frames(stack)[:1] for part in _QUEUES)
+
+    return np.isin(stacks, stacks_where(stacks, waits))
 
 
 # Who ended each stay off the CPU, and when: what a chain follows from one thread to the next.

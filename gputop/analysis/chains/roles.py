@@ -13,6 +13,7 @@ import numpy as np
 from gputop.analysis.chains.attribution_context import AttributionContext, in_loader
 from gputop.analysis.chains.call_forms import by_loader
 from gputop.analysis.evidence.api_classes import Group, Role
+from gputop.analysis.evidence.call_context import stacks_within
 from gputop.analysis.evidence.columns import Ints, Mask
 from gputop.analysis.proofs.gaps import first_shown
 
@@ -102,12 +103,8 @@ def loader_helpers(scene: AttributionContext) -> Ints:
         return helpers
     found = {int(pid) for pid in np.unique(scene.pid[of_loader(scene)])}
     evidence = scene.evidence
-    numbers, tids = np.unique(evidence.places["stack"]), evidence.threads.tid
-    inside = [
-        number
-        for number in numbers.tolist()
-        if by_loader(frozenset(frame.file for frame in evidence.facts.stacks.frames(number)))
-    ]
+    tids = evidence.threads.tid
+    inside = stacks_within(evidence, evidence.places["stack"], by_loader)
     met = np.unique(evidence.places["tid"][np.isin(evidence.places["stack"], inside)])
     found |= set(evidence.threads.pid[np.isin(tids, met)].tolist())
     found |= {

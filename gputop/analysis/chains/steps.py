@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import RANGE, SPAN, Group, Role
-from gputop.analysis.evidence.columns import Ints, Mask, length
+from gputop.analysis.evidence.columns import Ints, Mask, Rows, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import (
     FEWEST,
@@ -111,7 +111,7 @@ _OWN = 3  # times that a thread was woken by one that gives work, to count as wa
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Rows):
     """The steps of one process.
 
     Attributes:
@@ -183,20 +183,6 @@ class Steps:
         none = np.zeros(0, np.int64)
         empty = WorkSequence(none, none, none, none, none, none > 0, np.zeros(0, np.uint8))
         return replace(self, sequence=empty, head=none, tail=none)
-
-    def take(self, chosen: Mask) -> Steps:
-        """Some of them."""
-        return Steps(
-            self.thread,
-            self.begin[chosen],
-            self.until[chosen],
-            self.whole[chosen],
-            self.loop[chosen],
-            self.sequence,
-            self.head[chosen],
-            self.tail[chosen],
-            self.over,
-        )
 
 
 def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = None) -> Steps | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +14,13 @@ from gputop.analysis.chains.call_forms import first_use
 from gputop.analysis.chains.chain import DEPTH, State
 from gputop.analysis.evidence.api_classes import Group
 from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.evidence.call_context import Files, stacks_within, sums_by_line
 from gputop.analysis.evidence.columns import Ints, Mask, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_percent
 from probes.activities import python_place
 from probes.code.source_files import is_library
-
-if TYPE_CHECKING:
-    from gputop.analysis.chains.attribution_context import AttributionContext
 
 _MOST = 0.5  # of the time, for a line that stands for all of it
 _FEW = 2  # one sample may have met anything
@@ -153,15 +150,7 @@ def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
 
 def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line, float]]:
     """The lines where this time lies, most first, with their parts of it; what is at none is in no part."""
-    if not stacks.any():  # of ten million calls without lines none has to be sorted
-        return []
-    times: dict[Line, int] = {}
-    numbers, which = np.unique(stacks, return_inverse=True)
-    sums = np.bincount(which.reshape(-1), weights=ns)
-    for stack, spent in zip(numbers.tolist(), sums.tolist(), strict=True):
-        line = evidence.facts.stacks.line(stack)
-        if line is not None:
-            times[line] = times.get(line, 0) + int(spent)
+    times = sums_by_line(evidence, stacks, ns)
     total = max(int(ns.sum()), 1)
     return [
         (line, times[line] / total) for line in sorted(times, key=lambda one: (times[one], one), reverse=True)
@@ -191,27 +180,13 @@ def waiting_line(scene: AttributionContext, rows: Ints, threads: Ints | int) -> 
 
 # In which code a thread was within gaps: by the stacks of samples, of its sleeps, of the calls around.
 
-Files = frozenset[str]
-
-
-def stacks_within(scene: AttributionContext, stacks: Column, within: Callable[[Files], bool]) -> Ints:
-    """The numbers of these stacks that go through such files."""
-    frames = scene.evidence.facts.stacks.frames
-    numbers = np.unique(stacks)
-    found = [
-        number
-        for number in numbers.tolist()
-        if number and within(frozenset(frame.file for frame in frames(number)))
-    ]
-    return np.array(found, numbers.dtype)
-
 
 def calls_within(scene: AttributionContext, rows: Ints, within: Callable[[Files], bool]) -> Mask:
     """Which of these rows of ``calls`` were made in such code; -1 is no call."""
     if not len(rows) or not len(scene.evidence.calls):
         return np.zeros(len(rows), np.bool_)
     of_each = scene.evidence.calls["stack"][np.maximum(rows, 0)]
-    found: Mask = (rows >= 0) & np.isin(of_each, stacks_within(scene, of_each, within))
+    found: Mask = (rows >= 0) & np.isin(of_each, stacks_within(scene.evidence, of_each, within))
     return found
 
 
@@ -230,7 +205,7 @@ def gaps_in_code(scene: AttributionContext, within: Callable[[Files], bool]) -> 
         gap = order[np.maximum(place, 0)]
         inside = (place >= 0) & (gaps.thread[gap] == thread) & (gaps.end[gap] > places["time"])
         np.add.at(met, gap[inside], 1)
-        chosen = inside & np.isin(places["stack"], stacks_within(scene, places["stack"][inside], within))
+        chosen = inside & np.isin(places["stack"], stacks_within(evidence, places["stack"][inside], within))
         np.add.at(hits, gap[chosen], 1)
     slept_in, slept = _sleeps(scene, within)
     found: Mask = (hits + slept_in > 0) & (hits + slept_in >= _MOST * (met + slept))
@@ -257,7 +232,7 @@ def _sleeps(scene: AttributionContext, within: Callable[[Files], bool]) -> tuple
         return np.zeros(size), np.zeros(size)
     stack = slices["stack"][item[rows]]
     known = stack != 0
-    chosen = np.isin(stack, stacks_within(scene, stack, within))
+    chosen = np.isin(stack, stacks_within(scene.evidence, stack, within))
     weight = scene.ns[rows] / _SAMPLE_NS
     gap = segments.gap[rows]
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,32 @@ from probes.activities import Table
 from probes.code.source_files import is_library
 
 MOST_READ: Final = 32  # lines whose files are read for one question
+Files = frozenset[str]
+
+
+def stacks_where(stacks: Column, chosen: Callable[[int], bool]) -> Column:
+    """The numbers among these, each once, of stacks that are chosen."""
+    numbers = np.unique(stacks) if stacks.any() else stacks[:1]  # ten million of none need no sort
+    return np.array([number for number in numbers.tolist() if chosen(number)], stacks.dtype)
+
+
+def stacks_within(evidence: Evidence, stacks: Column, within: Callable[[Files], bool]) -> Column:
+    """The numbers of those stacks that go through such files."""
+    frames = evidence.facts.stacks.frames
+    return stacks_where(stacks, lambda one: one > 0 and within(frozenset(row.file for row in frames(one))))
+
+
+def sums_by_line(evidence: Evidence, stacks: Column, weights: Column | None = None) -> dict[Line, int]:
+    """How often each line is innermost in these stacks, or the sum of their weights; others are at none."""
+    found: dict[Line, int] = {}
+    if not stacks.any():
+        return found
+    numbers, which = np.unique(stacks, return_inverse=True)
+    sums = np.bincount(which.reshape(-1), weights=weights)
+    for number, own in zip(numbers.tolist(), sums.tolist(), strict=True):
+        if (line := evidence.facts.stacks.line(number)) is not None:
+            found[line] = found.get(line, 0) + int(own)
+    return found
 
 
 def text_of(evidence: Evidence, line: Line) -> str:
@@ -109,15 +136,10 @@ def backward_line(evidence: Evidence, pid: int) -> Line | None:
     """The line of a process that waits in ``backward()``; None where none or several do."""
     slices, facts = evidence.slices, evidence.facts
     mine = slices["stack"][slices["pid"] == np.uint32(pid)]
-    counts: dict[Line | None, int] = {}
-    for stack, count in zip(
-        *(column.tolist() for column in np.unique(mine, return_counts=True)), strict=True
-    ):
-        if in_backward(facts.stacks.frames(stack)):
-            line = facts.stacks.line(stack)
-            counts[line] = counts.get(line, 0) + count
+    mine = mine[np.isin(mine, stacks_where(mine, lambda one: in_backward(facts.stacks.frames(one))))]
+    counts = sums_by_line(evidence, mine)
     most = max(counts, key=lambda line: counts[line], default=None)
-    return most if most is not None and counts[most] >= MOSTLY * sum(counts.values()) else None
+    return most if most is not None and counts[most] >= MOSTLY * len(mine) else None
 
 
 def _waits(slices: Columns, threads: Ints, facts: Facts) -> Ints:
@@ -126,16 +148,16 @@ def _waits(slices: Columns, threads: Ints, facts: Facts) -> Ints:
         [np.arange(*np.searchsorted(slices["row"], [row, row + 1])) for row in threads.tolist()]
     )
     stacks = slices["stack"][rows]
-    chosen = [stack for stack in np.unique(stacks).tolist() if in_backward(facts.stacks.frames(stack))]
-    rows = rows[np.isin(stacks, np.array(chosen, np.uint64))]
+    rows = rows[np.isin(stacks, stacks_where(stacks, lambda one: in_backward(facts.stacks.frames(one))))]
     return rows[np.argsort(slices["begin"][rows], kind="stable")]
 
 
 def _without_line(stacks: Column, facts: Facts) -> Column:
     """Which of these stacks name no line of the program."""
-    numbers, which = np.unique(stacks, return_inverse=True)
-    lines = [facts.stacks.line(stack) for stack in numbers.tolist()]
-    return np.array([line is None or is_library(line.file) for line in lines], np.bool_)[which.reshape(-1)]
+    line = facts.stacks.line
+    return np.isin(
+        stacks, stacks_where(stacks, lambda one: (own := line(one)) is None or is_library(own.file))
+    )
 
 
 def _covering(times: Ints, slices: Columns, waits: Ints, otherwise: Column) -> Column:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,33 @@ Floats = npt.NDArray[np.float64]
 FOREVER = 1 << 62  # ns: later than any moment of a session
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
+Own = TypeVar("Own", bound="Rows")
+
+
+class Rows:
+    """For data classes: their arrays are the columns of a table, what else they have is of all rows.
+
+    Attributes:
+        WHOLE: Arrays that are of all rows, too.
+    """
+
+    __slots__ = ()
+    WHOLE: ClassVar[frozenset[str]] = frozenset()
+
+    def take(self: Own, rows: npt.NDArray[Any] | slice) -> Own:
+        """Some rows, by number or mask."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and name not in self.WHOLE:
+                values[name] = value[rows]
+        return type(self)(**values)
+
+    @classmethod
+    def join(cls: type[Own], parts: Iterable[Own]) -> Own:
+        """Several of columns only, at least one, one after the other."""
+        tables = list(parts)
+        names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(one, name) for one in tables]) for name in names})
 
 
 def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:

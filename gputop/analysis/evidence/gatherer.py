@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,6 @@ from probes.schema import (
     select,
 )
 from probes.source import ACTIVITY, APIS, CARRIED, FILES, GPUS, HOLE, MARK, OPEN, PLACES, SUMS, Item, Sample
-
-if TYPE_CHECKING:
-    from gputop.analysis.evidence.evidence import Columns, Table, Tick
 
 _ROWS: Final = 10_000  # of one sample, whose size is bounded
 _MOST: Final = 1 << 16  # more in one sample was made to fill memory
@@ -232,20 +229,15 @@ def calls_of(records: Records) -> Columns:
     """CALL records as columns."""
     begin, end = _times(records)
     flags = records["flags"]
+    as_recorded = ("tid", "pid", "op", "ret", "stream", "aux", "stack")
     return Columns(
-        {
+        {name: records[name].copy() for name in as_recorded}
+        | {
             "begin": begin,
             "end": end,
-            "tid": records["tid"].copy(),
-            "pid": records["pid"].copy(),
-            "op": records["op"].copy(),
             "direction": (flags >> COPY_SHIFT).astype(np.uint8),
             "abandoned": (flags & CallFlag.ABANDONED) != 0,
-            "ret": records["ret"].copy(),
             "bytes": records["bytes"].astype(np.int64),
-            "stream": records["stream"].copy(),
-            "aux": records["aux"].copy(),
-            "stack": records["stack"].copy(),
             "shape": np.where(flags & CallFlag.COUNTERS, 0, records["run_delay"]).astype(np.uint32),
         }
     )
@@ -257,23 +249,16 @@ def slices_of(records: Records) -> Columns:
     begin, end = _times(rows)
     queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
     missed = (rows["flags"] & OffFlag.WAKE_MISSED) != 0
+    as_recorded = ("tid", "pid", "waker_tid", "waker_pid", "cpu", "queue_cpu", "flags", "faults", "stack")
     return Columns(
-        {
+        {name: rows[name].copy() for name in as_recorded}
+        | {
             "begin": begin,
             "queued": np.where(missed, end, queued),
             "end": end,
-            "tid": rows["tid"].copy(),
-            "pid": rows["pid"].copy(),
-            "waker_tid": rows["waker_tid"].copy(),
-            "waker_pid": rows["waker_pid"].copy(),
-            "cpu": rows["cpu"].copy(),
-            "queue_cpu": rows["queue_cpu"].copy(),
             "syscall": np.where(rows["ret"] & schema.STOPPED_STATES, STOPPED, rows["op"]).astype(np.uint16),
-            "flags": rows["flags"].copy(),
-            "faults": rows["faults"].copy(),
             "descriptor": rows["argument"].copy(),
-            "file": np.full(len(rows), UNKNOWN, np.int32),  # told at the next mark
-            "stack": rows["stack"].copy(),
+            "file": np.full(len(rows), UNKNOWN, np.int32),  # filled in at the next mark
         }
     )
 
@@ -491,12 +476,7 @@ class Ends:
 
     def copy(self) -> Ends:
         """One that goes on by itself."""
-        other = Ends()
-        other._alive, other._names = self._alive.copy(), self._names.copy()
-        other._users, other._last, other._only = self._users, self._last, self._only
-        other._gone = self._gone.copy()
-        other.called_ns, other._called = self.called_ns, self._called
-        return other
+        return apart(self)
 
     @property
     def last(self) -> End | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role
 from gputop.analysis.evidence.call_context import kernels_given
-from gputop.analysis.evidence.columns import Floats, Ints, Mask, numbered
+from gputop.analysis.evidence.columns import Floats, Ints, Mask, Rows, numbered
 from gputop.analysis.evidence.evidence import Column, Evidence
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
@@ -34,7 +35,7 @@ class EnqueuedWork(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkSequence:
+class WorkSequence(Rows):
     """One row per operation, by begin.
 
     Attributes:
@@ -53,6 +54,7 @@ class WorkSequence:
     since: Ints
     waited: Mask
     work: npt.NDArray[np.uint8]
+    WHOLE: ClassVar = frozenset({"work"})
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -65,16 +67,7 @@ class WorkSequence:
 
     def part(self, low: int, high: int) -> WorkSequence:
         """The operations from ``low`` up to ``high``."""
-        cut = slice(low, high)
-        return WorkSequence(
-            self.rows[cut],
-            self.begin[cut],
-            self.end[cut],
-            self.symbol[cut],
-            self.since[cut],
-            self.waited[cut],
-            self.work,
-        )
+        return self.take(slice(low, high))
 
 
 def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns: int = 0) -> WorkSequence:

@@ -13,7 +13,7 @@ from gputop.analysis.answer.exact_report import ExactGpu, ExactKernel, ExactRepo
 from gputop.analysis.causes.launch_causes import COLLECTIVE
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.api_classes import COPY, FILL, GRAPH, KERNEL
-from gputop.analysis.evidence.call_context import work_given
+from gputop.analysis.evidence.call_context import sums_by_line, work_given
 from gputop.analysis.evidence.columns import Ints, Mask, covered, intersect, length, subtract, union
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.stack_table import Line
@@ -86,15 +86,8 @@ def _busy_at(gpu: KernelTime, rows: Table, moments: Ints) -> Mask:
 
 def _lines(scene: AttributionContext, call: Ints, took: Ints) -> dict[Line, int]:
     """ns by the line of the call."""
-    evidence = scene.evidence
     known = call >= 0
-    stacks, which = np.unique(evidence.calls["stack"][call[known]], return_inverse=True)
-    sums = np.bincount(which.reshape(-1), weights=took[known], minlength=len(stacks))
-    found: dict[Line, int] = {}
-    for stack, ns in zip(stacks.tolist(), sums.tolist(), strict=True):
-        if (line := evidence.facts.stacks.line(stack)) is not None:
-            found[line] = found.get(line, 0) + int(ns)
-    return found
+    return sums_by_line(scene.evidence, scene.evidence.calls["stack"][call[known]], took[known])
 
 
 # What a GPU is busy with, by the names of its kernels: of files that hold them.

@@ -25,7 +25,6 @@ from gputop.analysis.causes.launch_causes import BETWEEN_KERNELS, LATE_NS, LAUNC
 from gputop.analysis.causes.launch_sites import (
     LONG_NS,
     by_handle,
-    by_line,
     by_shape,
     kernel_name,
     launches_among,
@@ -36,7 +35,7 @@ from gputop.analysis.chains.attribution_context import SCALAR_BYTES, Attribution
 from gputop.analysis.chains.steps import Steps
 from gputop.analysis.estimates.estimate import GpuTimeOf, Mixtures, mixtures
 from gputop.analysis.evidence.api_classes import H2D, Group, Role, Trait
-from gputop.analysis.evidence.call_context import kernel_times
+from gputop.analysis.evidence.call_context import kernel_times, sums_by_line
 from gputop.analysis.evidence.columns import (
     WHOLE,
     Effort,
@@ -141,7 +140,7 @@ def _of_process(
     found = []
     for (name, file), parts in by_name.items():
         mine = np.concatenate(parts)
-        lines = by_line(evidence, mine)
+        lines = sums_by_line(evidence, calls["stack"][mine])
         stepped = _within(steps, calls["begin"][mine]) if steps is not None else 0
         captured = int(np.count_nonzero(scene.analysis.gpu.streams.into_graphs(mine)))
         found.append(

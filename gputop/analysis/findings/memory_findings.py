@@ -28,7 +28,7 @@ from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.call_context import NAMES as AUTOGRAD
 from gputop.analysis.evidence.call_context import backward_line
 from gputop.analysis.evidence.evidence import Evidence
-from gputop.analysis.evidence.memory_ledger import OF_GPU, OF_HOST, History, Origin, Shortage, Sum
+from gputop.analysis.evidence.memory_ledger import OF_GPU, OF_HOST, History, Origin, Shortage, Sum, gpu_of
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import began_ns
 from gputop.format import format_bytes
@@ -221,12 +221,8 @@ def _leak(
 
 def _free_now(evidence: Evidence, pid: int) -> int | None:
     """Free memory of the GPU of a process as NVML says last; None where it does not."""
-    rows = list(evidence.gpus[-1].data.get("gpus") or ()) if evidence.gpus else []
-    own = [row for row in rows if any(int(one) == pid for one, _ in row.get("processes") or ())] or rows
-    if len(own) != 1:
-        return None
-    total, used = own[0].get("memory_total_bytes"), own[0].get("memory_used_bytes")
-    return total - used if isinstance(total, int) and isinstance(used, int) else None
+    gpu = gpu_of(evidence.gpus[-1] if evidence.gpus else None, pid)
+    return gpu.total - gpu.used if gpu is not None else None
 
 
 # -- what failed ------------------------------------------------------------------------------

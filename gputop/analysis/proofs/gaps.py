@@ -17,6 +17,7 @@ from gputop.analysis.evidence.columns import (
     FOREVER,
     Ints,
     Mask,
+    Rows,
     covered,
     intersect,
     length,
@@ -33,7 +34,7 @@ LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended;
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Rows):
     """Intervals in which a GPU had nothing to do, by begin.
 
     Attributes:
@@ -59,8 +60,11 @@ class Gaps:
         return len(self.begin)
 
 
+_NO_GAPS = Gaps(*(np.zeros(0, np.int64),) * 6, *(np.zeros(0, np.bool_),) * 2)
+
+
 @dataclass(frozen=True, slots=True)
-class StreamEmpty:
+class StreamEmpty(Rows):
     """Disjoint intervals in which a stream is empty, in order.
 
     Attributes:
@@ -192,10 +196,9 @@ class GpuTime:
         # what is proved before the first enqueue is known without a proof
         valid = (place > 0) & (least[place] > np.maximum(at, calls["end"][row]))
         place, at, row, cover = place[valid], at[valid], row[valid], cover[valid]
-        first = np.lexsort((at, place))
+        by_place = np.lexsort((at, place))
+        first = by_place[np.flatnonzero(np.diff(place[by_place], prepend=-1))]
         place, at, row, cover = place[first], at[first], row[first], cover[first]
-        head = np.flatnonzero(np.diff(place, prepend=-1))
-        place, at, row, cover = place[head], at[head], row[head], cover[head]
         at, row, cover = np.append(-FOREVER, at), np.append(-1, row), np.append(self._there(stream), cover)
         until = np.append(least[0], least[place])
         closing = np.append(whose[0], np.append(whose, -1)[place])
@@ -243,13 +246,9 @@ class GpuTime:
         fresh &= self._unseen.excluded(device, at, until)
         low, high = self.stretch
         inside &= (until > low) & (at < high)
-        at, drained_by, until, refilled_by = (
-            at[inside],
-            drained_by[inside],
-            until[inside],
-            refilled_by[inside],
+        at, drained_by, until, refilled_by, torn, fresh = (
+            column[inside] for column in (at, drained_by, until, refilled_by, torn, fresh)
         )
-        torn, fresh = torn[inside], fresh[inside]
         at, until = np.maximum(at, low), np.minimum(until, high)
         first, last = min(max(first, low), high), max(min(last, high), low)
         starts_up = np.isin(refilled_by, self._firsts)
@@ -257,7 +256,7 @@ class GpuTime:
         first_use = self._first_use(device)
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
-        gaps = self._gaps(device, at[keep], drained_by[keep], until[keep], refilled_by[keep], fresh[keep])
+        gaps = self._gaps(device, at, drained_by, until, refilled_by, fresh).take(keep)
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
         pending = subtract(intersect(busy, span), gone)
@@ -399,14 +398,8 @@ def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
 
 def join(parts: list[Gaps]) -> Gaps:
     """All of them, by begin."""
-    names = ("begin", "end", "device", "drained_by", "refilled_by", "thread", "proved", "estimated")
-    types = (np.int64,) * 6 + (np.bool_,) * 2
-    columns = [
-        np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])
-        for name, dtype in zip(names, types, strict=True)
-    ]
-    order = np.argsort(columns[0], kind="stable")
-    return Gaps(**{name: column[order] for name, column in zip(names, columns, strict=True)})
+    gaps = Gaps.join([_NO_GAPS, *parts])
+    return gaps.take(np.argsort(gaps.begin, kind="stable"))
 
 
 # When a GPU was idle by its own clock: where a file holds its kernels, nothing need be proved.

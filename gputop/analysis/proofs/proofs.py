@@ -8,7 +8,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2D, D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import time_within
-from gputop.analysis.evidence.columns import Identities, Ints, Mask, union
+from gputop.analysis.evidence.columns import Identities, Ints, Mask, Rows, union
 from gputop.analysis.evidence.evidence import TIME_BITS, Column, Columns, Evidence
 from gputop.analysis.proofs.streams import LEGACY, Devices, HostRanges, Streams
 from probes.schema import OffFlag
@@ -18,12 +18,15 @@ _ROUNDS = 2  # edges from stream to stream are followed this far; stopping early
 
 
 @dataclass(frozen=True, slots=True)
-class Proofs:
+class Proofs(Rows):
     """Proofs on one stream, in no order; ``row`` is the call's."""
 
     cover: Ints
     at: Ints
     row: Ints
+
+
+_NO_PROOFS = Proofs(*(np.zeros(0, np.int64),) * 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +112,7 @@ def _scatter(found: list[list[Proofs]], number: Ints, cover: Ints, at: Ints, row
 
 def merge(parts: list[Proofs]) -> Proofs:
     """All of them."""
-    empty = np.zeros(0, np.int64)
-    return Proofs(
-        np.concatenate([empty, *(part.cover for part in parts)]),
-        np.concatenate([empty, *(part.at for part in parts)]),
-        np.concatenate([empty, *(part.row for part in parts)]),
-    )
+    return Proofs.join([_NO_PROOFS, *parts])
 
 
 def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import call_time
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, group_ids, union
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Rows, group_ids, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
 from probes.samples import listed_gpus
@@ -228,9 +228,6 @@ BIG_COPY = 64 << 10  # smaller pageable copies to the device go into the queue w
 FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of what HBM3 moves
 
 
-_COLUMNS = ("row", "thread", "ready", "group", "limit", "kernel", "fixed", "staged", "kind")
-
-
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """First operation of each part between two proofs, the part of each operation, when it was ready.
@@ -245,7 +242,7 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class Queue:
+class Queue(Rows):
     """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
 
     Attributes:
@@ -276,11 +273,6 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    def take(self, rows: Ints) -> Queue:
-        """Some of the operations, by ascending number."""
-        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
-        return Queue(**columns, streams=self.streams, rates=self.rates)
 
     @cached_property
     def _parts(self) -> _Parts:
