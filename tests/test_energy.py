@@ -11,10 +11,11 @@ from random import Random
 
 import pytest
 
-from gputop.analysis.answer.energy_output import energy_text, saved_joules, step_joules
 from gputop.analysis.answer.report_output import report_to_text
+from gputop.analysis.answer.wording import energy_text, saved_joules, step_joules
 from gputop.analysis.evidence.power import FAR_NS, Energy, GpuEnergy, energy_of
 from gputop.api.functions import explain
+from gputop.documents.additive import added_up
 from gputop.documents.fields import document
 from gputop.engine.frame import GpuProcess
 from gputop.engine.gpus.gpu_processes import watts_of
@@ -84,7 +85,7 @@ def test_processes_have_their_part_by_sm_time_and_the_only_one_has_all() -> None
 def test_what_follows_is_added() -> None:
     one = energy_of([sample(at, drawn(100, p1=5)) for at in range(6)], 0, 5 * S)
     other = energy_of([sample(at, drawn(300, p1=5, p2=15)) for at in range(5, 11)], 5 * S, 10 * S)
-    both = one.joined(other)
+    both = added_up(one, other)
     assert both.gpus[0].joules == pytest.approx(2000.0)
     assert both.processes == pytest.approx({1: 500 + 375.0, 2: 1125.0})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.analysis.answer.exact_report import ExactGpu, ExactKernel, ExactReport, delay_text, exact_texts
+from gputop.analysis.answer.kernel_report import ExactGpu, ExactKernel, ExactReport, delay_text, exact_texts
 from gputop.analysis.build import explain, ledger_of
-from gputop.analysis.compare_kernels import kernel_changes
+from gputop.analysis.compare import kernel_changes
 from gputop.analysis.compare_output import diff_to_text
 from gputop.analysis.compare_parts import compare
 from gputop.analysis.ledger import merge, report_of

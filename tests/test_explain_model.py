@@ -10,9 +10,8 @@ import pytest
 from gputop.analysis.answer.report import Account, Range, account, whole
 from gputop.analysis.build import explain
 from gputop.analysis.chains.analysis import Analysis
-from gputop.analysis.estimates.durations import Learned, learn
+from gputop.analysis.estimates.durations import MOST_KERNELS, Learned, Model, learn
 from gputop.analysis.estimates.estimate import Estimate
-from gputop.analysis.estimates.queue_model import MOST_KERNELS, Model
 from gputop.analysis.evidence.columns import Ints, intersect, length
 from gputop.analysis.proofs.work_queue import queue_of
 from gputop.errors import AccountingError

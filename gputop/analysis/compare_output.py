@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from gputop.analysis.answer.wording import idle_words
-from gputop.analysis.compare import CauseChange, Diff, MeasureChange, Side, Spread
-from gputop.analysis.compare_kernels import KernelChange
+from gputop.analysis.compare import CauseChange, Diff, KernelChange, MeasureChange, Side, Spread
 from gputop.engine.calls.launch_counts import folded
 from gputop.format import brief, escape_text, fit, format_ns
 

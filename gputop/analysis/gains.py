@@ -16,8 +16,7 @@ from gputop.analysis.answer.report import Finding, Gain, WhatIf
 from gputop.analysis.causes.cause import Cause, CauseMatch
 from gputop.analysis.causes.drains import MANY_READS, NEAR, launch_place, reads_of_short
 from gputop.analysis.causes.host_causes import OTHER_WORK
-from gputop.analysis.causes.launch_sites import after_launch
-from gputop.analysis.causes.own_code import own_short
+from gputop.analysis.causes.launch_sites import after_launch, own_short
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.chain import State
 from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, GivenWork, Loop, Removal, bound

@@ -19,8 +19,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from gputop.analysis.answer.exact_report import ExactReport
-from gputop.analysis.answer.kernel_report import GraphReport, KernelReport
+from gputop.analysis.answer.kernel_report import ExactReport, GraphReport, KernelReport
 from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport
 from gputop.analysis.answer.report import (
@@ -52,14 +51,16 @@ from gputop.documents.additive import (
     ALL,
     COUNTED,
     EITHER,
-    JOINED,
     LATER,
+    NESTED,
+    NESTED_ROWS,
     ROWS,
     SUM,
     Adds,
     added_up,
     by_key,
     counted,
+    of_processes,
 )
 from gputop.engine.calls.failed_calls import Failure
 from gputop.format import format_ns
@@ -270,18 +271,18 @@ class Ledger:
     spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
     what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
-    storms: Annotated[Mapping[tuple[int, int], ThreadStorm], _by_key(added_up)]
+    storms: Annotated[Mapping[tuple[int, int], ThreadStorm], NESTED_ROWS]
     cpu_waits: Annotated[Mapping[int, int], COUNTED]
     coverage: Annotated[bool, ALL]
     notes: Annotated[tuple[str, ...], Adds(_noted)]
     nothing: str
     failures: Annotated[tuple[Failure, ...], LATER]
     memory: Annotated[MemoryReport | None, LATER]
-    kernels: Annotated[KernelReport, JOINED]
-    exact_work: Annotated[ExactReport, JOINED]
-    graphs: Annotated[GraphReport, JOINED]
-    ranks: Annotated[RankReport, JOINED]
-    energy: Annotated[Energy, JOINED]
+    kernels: Annotated[KernelReport, NESTED]
+    exact_work: Annotated[ExactReport, NESTED]
+    graphs: Annotated[GraphReport, NESTED]
+    ranks: Annotated[RankReport, NESTED]
+    energy: Annotated[Energy, NESTED]
     parts: Annotated[int, SUM] = 1
 
 
@@ -383,7 +384,7 @@ def report_of(
             *about_figures(accounts, ledger.lost_events, ledger.unknown_ns),
         ),
         failures=tuple(one for one in ledger.failures if pids is None or one.pid in pids),
-        memory=ledger.memory and ledger.memory.of(pids),
+        memory=ledger.memory and of_processes(ledger.memory, pids),
         kernels=ledger.kernels.of(pids),
         exact=ledger.exact_work.of(pids),
         graphs=ledger.graphs.of(pids),

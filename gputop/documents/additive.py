@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -75,4 +75,28 @@ EITHER: Final = Adds(lambda one, later: one or later)
 LATER: Final = Adds(lambda _one, later: later)
 COUNTED: Final = Adds(counted)
 ROWS: Final = Adds(added)
-JOINED: Final = Adds(lambda one, later: one.joined(later))
+NESTED: Final = Adds(added_up)
+NESTED_ROWS: Final = Adds(lambda one, later: by_key(one, later, added_up))
+
+
+def rows_by(key: Callable[[Any], Hashable], order: Callable[[Any], Any] | None = None) -> Adds:
+    """The rule of tuples of rows that know their key; in this order, else in that of their coming."""
+
+    def both(one: tuple[Any, ...], later: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows = merged(one, later, key)
+        return tuple(rows if order is None else sorted(rows, key=order))
+
+    return Adds(both)
+
+
+def of_processes(value: Value, pids: frozenset[int] | None) -> Value:
+    """A data class without other processes' rows in its tuples, of rows with a ``pid``; None: all."""
+    if pids is None:
+        return value
+    rows = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]
+    changed = {
+        name: tuple(row for row in own if getattr(row, "pid", None) in pids)
+        for name, own in rows.items()
+        if isinstance(own, tuple) and own and hasattr(own[0], "pid")
+    }
+    return replace(value, **changed)  # type: ignore[type-var]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gputop.analysis.answer.energy_output import energy_text
 from gputop.analysis.answer.report import Event, Finding, Link, Report
 from gputop.analysis.answer.wording import (
     ADVICE,
     EVIDENCE,
     NO_FINDING,
     RULED_OUT,
+    energy_text,
     finding_block,
     link_figures,
     remainder,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from gputop.analysis.answer.exact_report import exact_texts
-from gputop.analysis.answer.kernel_report import kernel_texts
+from gputop.analysis.answer.kernel_report import exact_texts, kernel_texts
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Report
 from gputop.api.looking import Pictured, pictured

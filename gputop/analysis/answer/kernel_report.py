@@ -6,11 +6,21 @@ Those are facts; time on a GPU is an estimate with its error, or it is not repor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from gputop.analysis.estimates.estimate import GpuTimeOf
-from gputop.documents.additive import COUNTED, MOST, SUM, Adds, added_up, by_key, counted, merged
+from gputop.documents.additive import (
+    COUNTED,
+    MOST,
+    SUM,
+    Adds,
+    added_up,
+    by_key,
+    merged,
+    of_processes,
+    rows_by,
+)
 from gputop.documents.fields import FLAT, HIDDEN, Mark, marked
 from gputop.documents.shared_schema import ShapeJson
 from gputop.engine.calls.launch_counts import (
@@ -24,7 +34,7 @@ from gputop.engine.calls.launch_counts import (
 )
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.gpus.nvml_rows import smaller
-from gputop.format import format_count, format_ns
+from gputop.format import format_count, format_ns, format_percent
 
 _LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
 
@@ -110,6 +120,15 @@ class KernelLaunches:
         return self.launches - sum(self.lines.values())
 
 
+def _most_launches(row: KernelLaunches) -> tuple[int, tuple[int, str, str]]:
+    return -row.launches, row.key
+
+
+def most_launches_first(rows: Iterable[KernelLaunches]) -> tuple[KernelLaunches, ...]:
+    """The rows in order."""
+    return tuple(sorted(rows, key=_most_launches))
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
     """The launches of one process that have one name, beside what they are of the time and of its steps."""
@@ -128,10 +147,10 @@ class KernelReport:
     are the threads that fill a GPU (``gputop/engine/gpus/nvml_rows.py``).
     """
 
-    over_ns: int
-    steps: Mapping[int, int]
-    rows: tuple[KernelLaunches, ...]
-    fill: int | None = None
+    over_ns: Annotated[int, SUM]
+    steps: Annotated[Mapping[int, int], COUNTED]
+    rows: Annotated[tuple[KernelLaunches, ...], rows_by(lambda row: row.key, _most_launches)]
+    fill: Annotated[int | None, Adds(smaller)] = None
 
     def small(self, row: KernelLaunches) -> int | None:
         """Launches with fewer threads than fill the GPU; None where that is not known."""
@@ -158,25 +177,10 @@ class KernelReport:
             for row in self.rows
         )
 
-    def joined(self, later: KernelReport) -> KernelReport:
-        """This, and what came next."""
-        rows = merged(self.rows, later.rows, lambda row: row.key)
-        return KernelReport(
-            self.over_ns + later.over_ns,
-            counted(self.steps, later.steps),
-            in_order(rows),
-            smaller(self.fill, later.fill),
-        )
-
     def of(self, pids: frozenset[int] | None) -> KernelReport | None:
         """Of these processes, or of all; None where nothing is left."""
-        rows = tuple(row for row in self.rows if pids is None or row.pid in pids)
-        return replace(self, rows=rows) if rows else None
-
-
-def in_order(rows: Iterable[KernelLaunches]) -> tuple[KernelLaunches, ...]:
-    """Most launches first."""
-    return tuple(sorted(rows, key=lambda row: (-row.launches, row.key)))
+        mine = of_processes(self, pids)
+        return mine if mine.rows else None
 
 
 # Launches by kernel as lines of text.
@@ -309,35 +313,35 @@ class UnseenGraphs:
     launches: int
 
 
-def _unseen(launches: Mapping[int, int] | None) -> tuple[UnseenGraphs, ...]:
-    return tuple(UnseenGraphs(*row) for row in sorted((launches or {}).items()))
+def _unseen(launches: Mapping[int, int]) -> tuple[UnseenGraphs, ...]:
+    return tuple(UnseenGraphs(*row) for row in sorted(launches.items()))
+
+
+def _made_in_both(one: Sequence[MadeGraphs], later: Sequence[MadeGraphs]) -> tuple[MadeGraphs, ...]:
+    earlier, others = ({(row.pid, row.line): row for row in rows} for rows in (one, later))
+    return graphs_in_order(by_key(earlier, others, MadeGraphs.joined).values())
+
+
+def _of_more_steps(one: tuple[Fitting, ...], later: tuple[Fitting, ...]) -> tuple[Fitting, ...]:
+    """What one part found, of which more steps were looked at."""
+    return max((one, later), key=lambda rows: sum(row.of_steps for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
     """CUDA graphs; ``unseen``: launches of graphs whose making was not seen, by process."""
 
-    made: tuple[MadeGraphs, ...] = ()
-    unseen: Annotated[Mapping[int, int] | None, Mark(schema=tuple[UnseenGraphs, ...], make=_unseen)] = None
-    fitting: tuple[Fitting, ...] = ()
-
-    def joined(self, later: GraphReport) -> GraphReport:
-        """This, and what came next; of launches that would fit one those of the part with more steps."""
-        earlier, others = ({(one.pid, one.line): one for one in part.made} for part in (self, later))
-        made = by_key(earlier, others, MadeGraphs.joined)
-        steps = [sum(one.of_steps for one in part.fitting) for part in (self, later)]
-        return GraphReport(
-            graphs_in_order(made.values()),
-            counted(self.unseen or {}, later.unseen or {}),
-            later.fitting if steps[1] > steps[0] else self.fitting,
-        )
+    made: Annotated[tuple[MadeGraphs, ...], Adds(_made_in_both)] = ()
+    unseen: Annotated[Mapping[int, int], COUNTED, Mark(schema=tuple[UnseenGraphs, ...], make=_unseen)] = (
+        field(default_factory=dict)
+    )
+    fitting: Annotated[tuple[Fitting, ...], Adds(_of_more_steps)] = ()
 
     def of(self, pids: frozenset[int] | None) -> GraphReport | None:
         """Of these processes, or of all; None where nothing is left."""
-        made = tuple(one for one in self.made if pids is None or one.pid in pids)
-        unseen = {pid: n for pid, n in (self.unseen or {}).items() if pids is None or pid in pids}
-        fitting = tuple(one for one in self.fitting if pids is None or one.pid in pids)
-        return GraphReport(made, unseen, fitting) if made or unseen or fitting else None
+        unseen = {pid: n for pid, n in self.unseen.items() if pids is None or pid in pids}
+        mine = replace(of_processes(self, pids), unseen=unseen)
+        return mine if mine.made or mine.unseen or mine.fitting else None
 
 
 def graphs_in_order(made: Iterable[MadeGraphs]) -> tuple[MadeGraphs, ...]:
@@ -348,7 +352,7 @@ def graphs_in_order(made: Iterable[MadeGraphs]) -> tuple[MadeGraphs, ...]:
 def graph_texts(report: GraphReport) -> list[str]:
     """Lines of text, the first of each kind."""
     texts = [_made_text(one) for one in report.made[:_GRAPHS_SHOWN]]
-    if unseen := sum((report.unseen or {}).values()):
+    if unseen := sum(report.unseen.values()):
         texts.append(f"{format_count(unseen)} launches of graphs whose making was not seen")
     return [
         "CUDA graphs:",
@@ -390,4 +394,156 @@ def _fitting_text(found: Sequence[Fitting]) -> str:
         f"{times}{launches} launches a step{where} would fit one{each}, if their memory stays where it is: "
         f"the same kernels in the same shapes in {least.steps} of {least.of_steps} steps, "
         f"in {host} of the host's time{together}"
+    )
+
+
+# What GPUs did by their own clock: kernels by name, their queue delay, exposed copies and communication.
+
+_FEWEST = 20  # kernels, of whose launches something is said
+_AHEAD, _BEHIND = 0.8, 0.2  # of them that met a busy GPU: the host is ahead, or does not get ahead
+
+
+@dataclass(frozen=True, slots=True)
+class ExactLine:
+    """A line, and the GPU time of what it launched."""
+
+    line: Annotated[Line, FLAT]
+    ns: int
+
+
+def _exact_lines(lines: Mapping[Line, int]) -> list[ExactLine]:
+    return [ExactLine(*row) for row in _most(lines)[:_LINES]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactKernel:
+    """The runs of one process's kernels of one name, or of a graph.
+
+    Attributes:
+        linked: Runs whose launch is known; the figures of delays are of these.
+        delay_ns: From the begin of their launches to their own, all together.
+        ahead: Runs that were launched while the GPU was at work.
+        lines: ns by the line that launched them; of others it is not known.
+    """
+
+    pid: int
+    name: str
+    runs: Annotated[int, SUM]
+    ns: Annotated[int, SUM]
+    longest_ns: Annotated[int, MOST]
+    linked: Annotated[int, SUM]
+    delay_ns: Annotated[int, SUM]
+    longest_delay_ns: Annotated[int, MOST]
+    ahead: Annotated[int, SUM]
+    lines: Annotated[Mapping[Line, int], COUNTED, Mark(schema=list[ExactLine], make=_exact_lines)]
+
+    @property
+    def first_lines(self) -> list[tuple[Line, int]]:
+        """The lines, most time first."""
+        return _most(self.lines)
+
+    @property
+    def usual_delay_ns(self) -> int | None:
+        """The mean; None where no launch is known."""
+        return self.delay_ns // self.linked if self.linked else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExactGpu:
+    """One GPU, ns; what is exposed ran while nothing else did."""
+
+    label: str
+    busy_ns: Annotated[int, SUM]
+    copies_ns: Annotated[int, SUM]
+    exposed_copies_ns: Annotated[int, SUM]
+    communication_ns: Annotated[int, SUM]
+    exposed_communication_ns: Annotated[int, SUM]
+
+
+def _most_time(one: ExactKernel) -> tuple[int, int, str]:
+    return -one.ns, one.pid, one.name
+
+
+def _larger(one: int | None, later: int | None) -> int | None:
+    return max((error for error in (one, later) if error is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactReport:
+    """What GPUs did by their own clock.
+
+    Attributes:
+        error_ns: How far the GPU's times may be off the host's; None: not known.
+    """
+
+    gpus: Annotated[tuple[ExactGpu, ...], rows_by(lambda one: one.label)] = ()
+    kernels: Annotated[tuple[ExactKernel, ...], rows_by(lambda one: (one.pid, one.name), _most_time)] = ()
+    error_ns: Annotated[int | None, Adds(_larger)] = None
+
+    def of(self, pids: frozenset[int] | None) -> ExactReport | None:
+        """Kernels of these processes, or of all; None where no GPU's own times are known."""
+        return of_processes(self, pids) if self.gpus else None
+
+
+def longest_first(kernels: Iterable[ExactKernel]) -> tuple[ExactKernel, ...]:
+    """Most GPU time first."""
+    return tuple(sorted(kernels, key=_most_time))
+
+
+def exact_texts(report: ExactReport) -> list[str]:
+    """A heading, a line for each GPU, the queue delay, and one for each kernel, indented."""
+    error = "" if report.error_ns is None else f", within {format_ns(report.error_ns)} of the host's"
+    texts = [f"By the GPU's own clock{error}:"]
+    texts += [f"  {_gpu_text(one)}" for one in report.gpus]
+    if said := delay_text(report.kernels):
+        texts.append(f"  {said}")
+    rows = longest_first(merged((), report.kernels, lambda one: (one.pid, folded(one.name))))
+    several = len({one.pid for one in rows}) > 1
+    texts += [f"  {_kernel_text(one, several=several)}" for one in rows[:_SHOWN]]
+    if rest := rows[_SHOWN:]:
+        texts.append(f"  {len(rest)} more kernels, {format_ns(sum(one.ns for one in rest))} together")
+    return texts
+
+
+def _gpu_text(one: ExactGpu) -> str:
+    parts = [f"{one.label} was busy for {format_ns(one.busy_ns)}"]
+    for name, ns, alone in (
+        ("copies and fills", one.copies_ns, one.exposed_copies_ns),
+        ("communication", one.communication_ns, one.exposed_communication_ns),
+    ):
+        if ns:
+            exposed = f"{format_percent(100 * alone / ns)} % of it exposed" if alone else "overlapped"
+            parts.append(f"{name} {format_ns(ns)}, {exposed}")
+    return "; ".join(parts)
+
+
+def delay_text(kernels: Iterable[ExactKernel]) -> str:
+    """What queue delays say of the host: a head start, or none; "" of few kernels."""
+    mine = tuple(kernels)
+    linked = sum(one.linked for one in mine)
+    if linked < _FEWEST:
+        return ""
+    share = sum(one.ahead for one in mine) / linked
+    usual = format_ns(sum(one.delay_ns for one in mine) // linked)
+    said = (
+        ": the host is ahead of the GPU"
+        if share >= _AHEAD
+        else ": the host does not get ahead"
+        if share <= _BEHIND
+        else ""
+    )
+    return (
+        f"queue delay {usual} on average; {format_percent(100 * share)} % of {format_count(linked)} launches "
+        f"met a busy GPU{said}"
+    )
+
+
+def _kernel_text(one: ExactKernel, *, several: bool) -> str:
+    delay = one.usual_delay_ns
+    waited = f", queue delay {format_ns(delay)}" if delay is not None else ""
+    where = ", ".join(f"{line.text()} ({format_ns(ns)})" for line, ns in one.first_lines[:_SHOWN_LINES])
+    whose = f", process {one.pid}" if several else ""
+    return (
+        f"{folded(one.name)}{whose}: {format_ns(one.ns)} in {format_count(one.runs)} runs, longest "
+        f"{format_ns(one.longest_ns)}{waited}{f' at {where}' if where else ''}"
     )

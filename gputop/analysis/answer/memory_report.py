@@ -151,16 +151,6 @@ class MemoryReport:
     leaks: tuple[Leak, ...] = ()
     shortages: Annotated[tuple[OutOfMemory, ...], Mark("out_of_memory")] = ()
 
-    def of(self, pids: frozenset[int] | None) -> MemoryReport:
-        """What is about these processes; None: about all."""
-        if pids is None:
-            return self
-        return MemoryReport(
-            tuple(one for one in self.processes if one.pid in pids),
-            tuple(one for one in self.leaks if one.pid in pids),
-            tuple(one for one in self.shortages if one.pid in pids),
-        )
-
 
 # Memory as JSON (docs/json.md) and as lines of text.
 

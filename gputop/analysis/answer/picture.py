@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.columns import Ints
-from gputop.documents.additive import EITHER, SUM, merged
+from gputop.documents.additive import EITHER, SUM, of_processes, rows_by
 from gputop.documents.fields import Mark
 from gputop.format import format_count, format_ns, format_percent
 
@@ -266,25 +266,25 @@ class RankTimes:
         return self.gpu.partition(" of ")[0]
 
 
+def _last_first(one: RankTimes) -> tuple[int, int, int]:
+    return -one.last, one.pid, one.tid
+
+
 @dataclass(frozen=True, slots=True)
 class RankReport:
     """The ranks, who is last most often first."""
 
-    ranks: tuple[RankTimes, ...] = ()
-
-    def joined(self, later: RankReport) -> RankReport:
-        """This, and what came next."""
-        return RankReport(in_order(merged(self.ranks, later.ranks, lambda one: (one.pid, one.tid))))
+    ranks: Annotated[tuple[RankTimes, ...], rows_by(lambda one: (one.pid, one.tid), _last_first)] = ()
 
     def of(self, pids: frozenset[int] | None) -> RankReport | None:
         """Of these processes, or of all; None where nothing is left."""
-        ranks = tuple(one for one in self.ranks if pids is None or one.pid in pids)
-        return RankReport(ranks) if ranks else None
+        mine = of_processes(self, pids)
+        return mine if mine.ranks else None
 
 
-def in_order(ranks: Iterable[RankTimes]) -> tuple[RankTimes, ...]:
+def most_last_first(ranks: Iterable[RankTimes]) -> tuple[RankTimes, ...]:
     """Who is last most often first."""
-    return tuple(sorted(ranks, key=lambda one: (-one.last, one.pid, one.tid)))
+    return tuple(sorted(ranks, key=_last_first))
 
 
 def rank_texts(report: RankReport) -> list[str]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Final, Literal
 
-from gputop.analysis.answer.exact_report import ExactReport
-from gputop.analysis.answer.kernel_report import GraphReport, KernelReport, LaunchedKernel
+from gputop.analysis.answer.kernel_report import ExactReport, GraphReport, KernelReport, LaunchedKernel
 from gputop.analysis.answer.memory_report import MemoryReport
 from gputop.analysis.answer.picture import RankReport, RankTimes
 from gputop.analysis.chains.analysis import Analysis
@@ -507,7 +506,7 @@ class Report:
     @marked(Mark("energy", rare=True))
     def energy_figures(self) -> EnergyFigures | None:
         """What GPUs and processes took, what a step takes, and what each fix saves at most."""
-        from gputop.analysis.answer.energy_output import energy_figures
+        from gputop.analysis.answer.wording import energy_figures
 
         return energy_figures(self, self.energy) if self.energy is not None else None
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 
-from gputop.analysis.answer.energy_output import energy_text
-from gputop.analysis.answer.exact_report import exact_texts
-from gputop.analysis.answer.kernel_report import graph_texts, kernel_texts
+from gputop.analysis.answer.kernel_report import exact_texts, graph_texts, kernel_texts
 from gputop.analysis.answer.memory_report import leak_line, shortage_lines
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Finding, Report
 from gputop.analysis.answer.wording import (
     ADVICE,
     NO_FINDING,
+    energy_text,
     finding_block,
     idle_words,
     levels_used,

@@ -13,10 +13,10 @@ from gputop.analysis.causes.launch_sites import (
     after_launch,
     is_elementwise,
     named,
+    own_short,
     pattern_of,
     title_for,
 )
-from gputop.analysis.causes.own_code import own_short
 from gputop.analysis.chains.analysis import READS, SCALARS
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read

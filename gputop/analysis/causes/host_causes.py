@@ -18,8 +18,7 @@ from gputop.analysis.causes.cause import (
     within,
 )
 from gputop.analysis.causes.drains import read_between, source_of
-from gputop.analysis.causes.launch_sites import long_work, not_waited, own_work
-from gputop.analysis.causes.own_code import own_code
+from gputop.analysis.causes.launch_sites import long_work, not_waited, own_code, own_work
 from gputop.analysis.causes.process_causes import share, who
 from gputop.analysis.chains.attribution_context import BIG_COPY, SCALAR_BYTES, AttributionContext
 from gputop.analysis.chains.chain import State

@@ -14,14 +14,16 @@ from typing import Annotated
 import numpy as np
 
 from gputop.analysis.estimates.durations import (
+    LEAST_ERROR,
     WAITS,
     Learned,
+    Model,
     as_waited,
     busy_stretches,
     copy_rates_of,
     learn,
+    readbacks,
 )
-from gputop.analysis.estimates.queue_model import LEAST_ERROR, Model, readbacks
 from gputop.analysis.evidence.columns import WHOLE, Effort, Floats, Ints, Mask, covered, group_ids, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import DeviceTime, Gaps, GpuTime

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from gputop.documents.additive import SUM, added_up, by_key, counted
+from gputop.documents.additive import COUNTED, NESTED_ROWS, SUM
 from gputop.documents.fields import FLAT, Mark, marked
 from gputop.format import NS_PER_S
 from probes.samples import listed_gpus
@@ -63,8 +63,8 @@ class EnergyFigures:
 class Energy:
     """Of some time: by number of the GPU, and by process the joules that are its own."""
 
-    gpus: Mapping[int, GpuEnergy]
-    processes: Mapping[int, float]
+    gpus: Annotated[Mapping[int, GpuEnergy], NESTED_ROWS]
+    processes: Annotated[Mapping[int, float], COUNTED]
 
     @property
     def joules(self) -> float:
@@ -85,10 +85,6 @@ class Energy:
         """The mean power of a process's part; None where that is not known."""
         joules = self.processes.get(pid)
         return None if joules is None else joules * NS_PER_S / max(self.measured_ns, 1)
-
-    def joined(self, later: Energy) -> Energy:
-        """This and what follows it."""
-        return Energy(by_key(self.gpus, later.gpus, added_up), counted(self.processes, later.processes))
 
 
 def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.analysis.answer.exact_report import delay_text
+from gputop.analysis.answer.kernel_report import delay_text
 from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of
 from gputop.analysis.causes.drains import source_of

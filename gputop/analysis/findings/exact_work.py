@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from gputop.analysis.answer.exact_report import ExactGpu, ExactKernel, ExactReport, longest_first
+from gputop.analysis.answer.kernel_report import ExactGpu, ExactKernel, ExactReport, longest_first
 from gputop.analysis.causes.launch_causes import COLLECTIVE
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.api_classes import COPY, FILL, GRAPH, KERNEL

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gputop.analysis.answer.picture import RankReport, RankTimes, in_order
+from gputop.analysis.answer.picture import RankReport, RankTimes, most_last_first
 from gputop.analysis.answer.report import Finding, StormCost
 from gputop.analysis.causes import CATALOGUE, CAUSES
 from gputop.analysis.causes.drains import reads_of_short
 from gputop.analysis.causes.host_causes import OTHER_WORK
-from gputop.analysis.causes.own_code import own_short
+from gputop.analysis.causes.launch_sites import own_short
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import State
 from gputop.analysis.chains.roles import FEWEST, meetings
@@ -234,7 +234,7 @@ def ranks_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> R
     first, last = arrived.min(axis=0), arrived.max(axis=0)
     times_last = np.bincount(arrived.argmax(axis=0), minlength=len(arrived))
     return RankReport(
-        in_order(
+        most_last_first(
             RankTimes(
                 int(calls["pid"][own[0]]),
                 int(calls["tid"][own[0]]),

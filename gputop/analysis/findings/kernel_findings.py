@@ -13,7 +13,7 @@ from gputop.analysis.answer.kernel_report import (
     KernelReport,
     MadeGraphs,
     graphs_in_order,
-    in_order,
+    most_launches_first,
 )
 from gputop.analysis.causes import CATALOGUE
 from gputop.analysis.causes.cause import Cause
@@ -82,7 +82,7 @@ def kernels_of(
         if pids is None or pid in pids:
             made += _of_process(scene, steps, pid, rows[calls["pid"][rows] == pid], solved, exact)
     told = {} if steps is None else {int(evidence.threads.pid[steps.thread]): steps.count}
-    return KernelReport(high - low, told, in_order(made), scene.evidence.fill).of(pids)
+    return KernelReport(high - low, told, most_launches_first(made), scene.evidence.fill).of(pids)
 
 
 def _solved(scene: AttributionContext, effort: Effort, alone: Container[int]) -> Iterator[Mixtures]:

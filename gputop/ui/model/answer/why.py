@@ -11,8 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputop.analysis.answer.energy_output import saved_joules
-from gputop.analysis.answer.wording import ends_of, loss_ns, saved_of_step
+from gputop.analysis.answer.wording import ends_of, loss_ns, saved_joules, saved_of_step
 from gputop.engine.frame import Frame
 from gputop.format import NS_PER_S, format_count, format_duration, format_ns
 from gputop.playback.feed import OLD_NS, Explained

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from gputop.analysis.answer.exact_report import exact_texts, longest_first
-from gputop.analysis.answer.kernel_report import KernelLaunches, KernelReport, per_step_text
+from gputop.analysis.answer.kernel_report import (
+    KernelLaunches,
+    KernelReport,
+    exact_texts,
+    longest_first,
+    per_step_text,
+)
 from gputop.analysis.answer.memory_report import BEFORE, KINDS, leak_line, shortage_lines
 from gputop.analysis.answer.picture import RankTimes
 from gputop.analysis.answer.report import Report

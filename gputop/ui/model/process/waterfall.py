@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputop.analysis.answer.energy_output import step_joules
 from gputop.analysis.answer.picture import (
     BLOCKED,
     CALL_WORDS,
@@ -29,6 +28,7 @@ from gputop.analysis.answer.picture import (
     HostTime,
     OneStep,
 )
+from gputop.analysis.answer.wording import step_joules
 from gputop.format import SPARKS, clip, fit, format_count, format_joules, format_ns
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.whylines import figure, unit_of
