@@ -530,10 +530,8 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     begun = device.outside_ns
     ended = estimate.ended_ns if estimate is not None else 0
     guessed = estimate.idle_ns if estimate is not None else 0
-    proved_ns, busy_ns = (
-        device.empty_ns,
-        device.pending_ns + (open_ns - guessed - ended if estimate is not None else 0),
-    )
+    proved_ns = device.empty_ns
+    busy_ns = device.pending_ns + (open_ns - guessed - ended if estimate is not None else 0)
     if shared and estimate is not None and estimate.busy_share is not None:
         # others may have worked while the watched ones gave the GPU nothing
         idle_ns = assumed_ns + guessed + begun + ended + proved_ns

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.chains.polling import NO_WAKER, UNWATCHED, Polls, find_polls, find_wakers
-from gputop.analysis.evidence.columns import Ints, Rows
+from gputop.analysis.evidence.columns import Ints, Tabular
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.threads.occupancy import expand
 
@@ -37,7 +37,7 @@ BLOCK = 1 << 17  # pieces at a time: a walk takes some 500 bytes for each, what 
 
 
 @dataclass(frozen=True, slots=True)
-class Segments(Rows):
+class Segments(Tabular):
     """Pieces of gaps, each on the thread and state where its chain ends.
 
     Attributes:
@@ -102,7 +102,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class _Front(Rows):
+class _Front(Tabular):
     gap: Ints
     thread: Ints
     begin: Ints

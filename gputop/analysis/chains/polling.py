@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
 from gputop.analysis.evidence.call_context import by_text, stacks_where
-from gputop.analysis.evidence.columns import Ints, Mask, Rows, covered, union
+from gputop.analysis.evidence.columns import Ints, Mask, Tabular, covered, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.engine.calls.stack_table import Line
 from probes.schema import NO_SYSCALL, OffFlag
@@ -35,7 +35,7 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Polls(Rows):
+class Polls(Tabular):
     """A row for each stretch in which a thread polls, by thread and begin.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import RANGE, SPAN, Group, Role
-from gputop.analysis.evidence.columns import Ints, Mask, Rows, length
+from gputop.analysis.evidence.columns import Ints, Mask, Tabular, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import (
     FEWEST,
@@ -111,7 +111,7 @@ _OWN = 3  # times that a thread was woken by one that gives work, to count as wa
 
 
 @dataclass(frozen=True, slots=True)
-class Steps(Rows):
+class Steps(Tabular):
     """The steps of one process.
 
     Attributes:

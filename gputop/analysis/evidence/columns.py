@@ -16,10 +16,10 @@ Floats = npt.NDArray[np.float64]
 FOREVER = 1 << 62  # ns: later than any moment of a session
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
-Own = TypeVar("Own", bound="Rows")
+Own = TypeVar("Own", bound="Tabular")
 
 
-class Rows:
+class Tabular:
     """For data classes: their arrays are the columns of a table, what else they have is of all rows.
 
     Attributes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role
 from gputop.analysis.evidence.call_context import kernels_given
-from gputop.analysis.evidence.columns import Floats, Ints, Mask, Rows, numbered
+from gputop.analysis.evidence.columns import Floats, Ints, Mask, Tabular, numbered
 from gputop.analysis.evidence.evidence import Column, Evidence
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
@@ -35,7 +35,7 @@ class EnqueuedWork(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkSequence(Rows):
+class WorkSequence(Tabular):
     """One row per operation, by begin.
 
     Attributes:

@@ -17,7 +17,7 @@ from gputop.analysis.evidence.columns import (
     FOREVER,
     Ints,
     Mask,
-    Rows,
+    Tabular,
     covered,
     intersect,
     length,
@@ -34,7 +34,7 @@ LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended;
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps(Rows):
+class Gaps(Tabular):
     """Intervals in which a GPU had nothing to do, by begin.
 
     Attributes:
@@ -64,7 +64,7 @@ _NO_GAPS = Gaps(*(np.zeros(0, np.int64),) * 6, *(np.zeros(0, np.bool_),) * 2)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEmpty(Rows):
+class StreamEmpty(Tabular):
     """Disjoint intervals in which a stream is empty, in order.
 
     Attributes:

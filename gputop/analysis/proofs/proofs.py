@@ -8,7 +8,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2D, D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import time_within
-from gputop.analysis.evidence.columns import Identities, Ints, Mask, Rows, union
+from gputop.analysis.evidence.columns import Identities, Ints, Mask, Tabular, union
 from gputop.analysis.evidence.evidence import TIME_BITS, Column, Columns, Evidence
 from gputop.analysis.proofs.streams import LEGACY, Devices, HostRanges, Streams
 from probes.schema import OffFlag
@@ -18,7 +18,7 @@ _ROUNDS = 2  # edges from stream to stream are followed this far; stopping early
 
 
 @dataclass(frozen=True, slots=True)
-class Proofs(Rows):
+class Proofs(Tabular):
     """Proofs on one stream, in no order; ``row`` is the call's."""
 
     cover: Ints

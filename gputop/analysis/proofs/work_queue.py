@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import call_time
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Rows, group_ids, union
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Tabular, group_ids, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
 from probes.samples import listed_gpus
@@ -242,7 +242,7 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class Queue(Rows):
+class Queue(Tabular):
     """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
 
     Attributes:
