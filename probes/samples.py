@@ -143,8 +143,13 @@ class HostData(TypedDict, total=False):
     cores_percent: list[float]  # of each CPU, busy
     load: list[float]  # of 1, 5 and 15 minutes
     uptime_s: int
+    processes: int
+    threads: int
+    cpu_mhz: int  # of the first CPU
+    cpu_temperature_celsius: int  # of the hottest
     memory_total_bytes: int
     memory_available_bytes: int
+    memory_free_bytes: int
     memory_cached_bytes: int
     swap_total_bytes: int
     swap_free_bytes: int
@@ -153,8 +158,11 @@ class HostData(TypedDict, total=False):
     pressure_io_percent: float
     disk_read_bytes_per_second: int
     disk_write_bytes_per_second: int
+    disk_busy_percent: float  # of the busiest
     received_bytes_per_second: int
     sent_bytes_per_second: int
+    received_bytes: int  # since the machine's start
+    sent_bytes: int
 
 
 class ResidentData(TypedDict, total=False):

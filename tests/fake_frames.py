@@ -153,11 +153,17 @@ def host(tick: int = 0) -> HostRow:
     """A machine of eight CPUs."""
     cores = tuple(float(wobble(tick + i, 0, 101)) for i in range(8))
     return HostRow(
+        cpu_model="AMD EPYC 9654",
+        cpu_mhz=3_700,
+        cpu_temperature_celsius=61,
+        processes=412,
+        threads=1_730,
         cpu_percent=sum(cores) / 8,
         cores_percent=cores,
         load=(6.4, 5.9, 4.1),
         memory_total_bytes=256 << 30,
         memory_available_bytes=191 << 30,
+        memory_free_bytes=131 << 30,
         memory_cached_bytes=48 << 30,
         swap_total_bytes=8 << 30,
         swap_free_bytes=8 << 30,
@@ -166,8 +172,11 @@ def host(tick: int = 0) -> HostRow:
         pressure_io_percent=1.5,
         disk_read_bytes_per_second=310 << 20,
         disk_write_bytes_per_second=4 << 20,
+        disk_busy_percent=37.5,
         received_bytes_per_second=12 << 20,
         sent_bytes_per_second=1 << 20,
+        received_bytes=900 << 30,
+        sent_bytes=21 << 30,
         uptime_s=183_000,
         name="gpu-box",
     )

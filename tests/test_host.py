@@ -23,6 +23,7 @@ from probes.proc.host import LOOK_NS, HostFigures
 from probes.proc.resident import ResidentMemory
 from probes.source import GPUS, HOST, MARK, PROCESS, RESIDENT, Sample
 from tests import fake_frames as fake
+from tests.waiting import until_good
 
 START = 1_000_000_000
 S = 1_000_000_000
@@ -30,15 +31,21 @@ S = 1_000_000_000
 
 def procfs(folder: Path, second: int) -> Path:
     """A /proc of two CPUs after so many seconds: one half busy, one idle."""
-    for part in ("pressure", "net", "block/sda1"):
+    for part in ("pressure", "net", "class/block/sda1", "class/hwmon/hwmon0", "class/hwmon/hwmon1"):
         (folder / part).mkdir(exist_ok=True, parents=True)
-    (folder / "block" / "sda1" / "partition").write_text("1\n")
+    (folder / "class" / "block" / "sda1" / "partition").write_text("1\n")
+    for name, number, label, heat in (("nvme", 0, "Package id 0", 90), ("k10temp", 1, "Tctl", 61)):
+        sensor = folder / "class" / "hwmon" / f"hwmon{number}"
+        (sensor / "name").write_text(f"{name}\n")
+        (sensor / "temp3_label").write_text(f"{label}\n")
+        (sensor / "temp3_input").write_text(f"{heat}500\n")
+    (folder / "cpuinfo").write_text("processor: 0\nmodel name\t: X\ncpu MHz\t\t: 2596.122\ncpu MHz\t: 1.0\n")
     busy, idle = 50 * second, 50 * second
     cores = f"cpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu1 0 0 0 {100 * second} 0 0 0 0 0 0\n"
     (folder / "stat").write_text(f"cpu  {busy} 0 0 {idle + 100 * second} 0 0 0 0 0 0\n{cores}intr 5\n")
     (folder / "loadavg").write_text("1.50 0.75 0.25 1/200 4242\n")
     (folder / "meminfo").write_text(
-        "MemTotal: 1024 kB\nMemFree: 1 kB\nMemAvailable: 256 kB\nCached: 64 kB\n"
+        "MemTotal: 1024 kB\nMemFree: 32 kB\nMemAvailable: 256 kB\nCached: 64 kB\n"
         "SwapTotal: 0 kB\nSwapFree: 0 kB\n"
     )
     (folder / "uptime").write_text("183000.42 7.1\n")
@@ -46,7 +53,7 @@ def procfs(folder: Path, second: int) -> Path:
         total = int(second * share * 1_000_000)
         (folder / "pressure" / what).write_text(f"some avg10=99 avg60=0 avg300=0 total={total}\n")
     disk = [
-        f"8 {part} {name} 0 0 {1000 * second} 0 0 0 {10 * second} 0"
+        f"8 {part} {name} 0 0 {1000 * second} 0 0 0 {10 * second} 0 0 {(300 + 200 * part) * second}"
         for part, name in enumerate(("sda", "sda1"))
     ]
     (folder / "diskstats").write_text("\n".join(disk) + "\n")
@@ -56,7 +63,7 @@ def procfs(folder: Path, second: int) -> Path:
 
 
 def told(folder: Path) -> dict[str, object]:
-    seen = HostFigures(START, procfs(folder, 1))
+    seen = HostFigures(START, procfs(folder, 1), folder)
     procfs(folder, 2)
     (sample,) = seen.tell(START + S)
     assert list(seen.tell(START + S + LOOK_NS - 1)) == []
@@ -69,7 +76,11 @@ def test_figures_of_the_machine_are_of_the_second_before(tmp_path: Path) -> None
         "load": [1.5, 0.75, 0.25],
         "memory_total_bytes": 1 << 20,
         "memory_available_bytes": 256 << 10,
+        "memory_free_bytes": 32 << 10,
         "memory_cached_bytes": 64 << 10,
+        "threads": 200,
+        "cpu_mhz": 2596,
+        "cpu_temperature_celsius": 61,
         "uptime_s": 183_000,
         "swap_total_bytes": 0,
         "swap_free_bytes": 0,
@@ -78,19 +89,35 @@ def test_figures_of_the_machine_are_of_the_second_before(tmp_path: Path) -> None
         "pressure_io_percent": 50.0,
         "disk_read_bytes_per_second": 512_000,
         "disk_write_bytes_per_second": 5_120,
+        "disk_busy_percent": 30.0,
         "received_bytes_per_second": 512,
         "sent_bytes_per_second": 256,
+        "received_bytes": 1024,
+        "sent_bytes": 512,
     }
 
 
 def test_what_a_kernel_does_not_report_has_no_key_and_is_null(tmp_path: Path) -> None:
-    seen = HostFigures(START, tmp_path)
+    seen = HostFigures(START, tmp_path, tmp_path)
     (sample,) = seen.tell(START + S)
     assert sample.data == {}
     row = frame_of(sample).host
     assert row is not None
     assert (row.cpu_percent, row.memory_total_bytes, row.load) == (None, None, ())
     assert plain(host_spans(row, 80, UNICODE)) == ""
+
+
+def test_processes_are_counted_as_proc_lists_them() -> None:
+    """Without a look at each: by the links of its folder."""
+
+    def listed() -> int:
+        return sum(entry.isdigit() for entry in os.listdir("/proc"))
+
+    def near() -> bool:
+        (sample,) = HostFigures(0).tell(S)
+        return abs(int(str(sample.data["processes"])) - listed()) <= 2  # others come and go
+
+    assert until_good(near, bool)
 
 
 CLOCK = {"monotonic_ns": 0, "boottime_ns": 0, "realtime_ns": 0, "utc_offset_s": 0}
@@ -210,6 +237,7 @@ def test_the_host_line_leaves_figures_out_whole(width: int) -> None:
     assert all(part in whole for part in line.split("  "))
     assert "CPU" in line
     assert whole.endswith("  cached 48.0G  up 50h50m  on gpu-box")
+    assert "processes 412  AMD EPYC 9654 3.7GHz 61°C" in whole
     unknown = replace(fake.host(), memory_cached_bytes=None, uptime_s=None, name="")
     assert not re.search("cached|up|on ", plain(host_spans(unknown, 400, UNICODE)))
     if width >= 80:

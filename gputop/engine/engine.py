@@ -84,7 +84,8 @@ class Engine:
         self._alive: frozenset[int] = frozenset()
         self._gpus: Sample | None = None
         self._history: nvml_rows.History = {}
-        self._host = HostWindow("" if "merged" in header else str(section(header, "machine").get("host", "")))
+        machine = {} if "merged" in header else section(header, "machine")
+        self._host = HostWindow(str(machine.get("host", "")), str(machine.get("cpu_model", "")))
         self._mark: Sample | None = None
         self.facts = Facts()
 

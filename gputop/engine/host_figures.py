@@ -9,11 +9,14 @@ from typing import Any
 from probes.samples import told
 from probes.source import HOST, RESIDENT, STALE_NS, Sample
 
-_SHARES = ("pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent")
-SIZES = (
-    "memory_total_bytes", "memory_available_bytes", "memory_cached_bytes", "swap_total_bytes",
-    "swap_free_bytes", "disk_read_bytes_per_second", "disk_write_bytes_per_second",
-    "received_bytes_per_second", "sent_bytes_per_second",
+SHARES = (
+    "pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent", "disk_busy_percent",
+)  # fmt: skip
+WHOLE = (
+    "memory_total_bytes", "memory_available_bytes", "memory_free_bytes", "memory_cached_bytes",
+    "swap_total_bytes", "swap_free_bytes", "disk_read_bytes_per_second", "disk_write_bytes_per_second",
+    "received_bytes_per_second", "sent_bytes_per_second", "received_bytes", "sent_bytes",
+    "uptime_s", "processes", "threads", "cpu_mhz", "cpu_temperature_celsius",
 )  # fmt: skip
 _LOADS = 3  # of 1, 5 and 15 minutes
 
@@ -22,11 +25,17 @@ _LOADS = 3  # of 1, 5 and 15 minutes
 class HostRow:
     """Figures of the machine; of a merged recording those of the host that reported last."""
 
+    cpu_model: str  # "" in a merged recording, and of an older gputop
     cpu_percent: float | None  # of all CPUs: 100 is all of them busy
     cores_percent: tuple[float, ...]  # of each CPU
+    cpu_mhz: int | None  # of the first CPU
+    cpu_temperature_celsius: int | None  # of the hottest
     load: tuple[float, ...]  # of 1, 5 and 15 minutes
+    processes: int | None
+    threads: int | None
     memory_total_bytes: int | None
     memory_available_bytes: int | None
+    memory_free_bytes: int | None
     memory_cached_bytes: int | None  # of files: freed when a process needs it
     swap_total_bytes: int | None
     swap_free_bytes: int | None
@@ -35,8 +44,11 @@ class HostRow:
     pressure_io_percent: float | None
     disk_read_bytes_per_second: int | None
     disk_write_bytes_per_second: int | None
+    disk_busy_percent: float | None  # of the busiest disk
     received_bytes_per_second: int | None
     sent_bytes_per_second: int | None
+    received_bytes: int | None  # since the machine's start
+    sent_bytes: int | None
     uptime_s: int | None
     name: str  # "" in a merged recording
 
@@ -44,9 +56,9 @@ class HostRow:
 class HostWindow:
     """Takes the samples of a machine and of its processes' memory in."""
 
-    def __init__(self, name: str = "") -> None:
-        """Start with nothing known but the machine's name."""
-        self._name = name
+    def __init__(self, name: str = "", cpu_model: str = "") -> None:
+        """Start with nothing known but the machine's name and its CPUs'."""
+        self._names = name, cpu_model
         self._host: Sample | None = None
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
@@ -74,7 +86,7 @@ class HostWindow:
         """The machine's figures; None where none are known."""
         if self._host is None or mark_ns - self._host.time_ns > STALE_NS:
             return None
-        return host_row(self._host.data, self._name)
+        return host_row(self._host.data, *self._names)
 
     def resident(self, mark_ns: int) -> dict[int, int]:
         """pid -> bytes."""
@@ -94,18 +106,18 @@ def _share(before: tuple[int, int, float | None], time_ns: int, ns: int) -> floa
     return 100 * (ns - before[1]) / lasted if lasted > 0 and ns >= before[1] else None
 
 
-def host_row(data: Mapping[str, Any], name: str = "") -> HostRow:
-    """The figures of a ``host`` sample, of a machine with this name."""
+def host_row(data: Mapping[str, Any], name: str = "", cpu_model: str = "") -> HostRow:
+    """The figures of a ``host`` sample, of a machine and CPUs with these names."""
     cores = tuple(float(one) for one in data.get("cores_percent") or ())
-    sizes: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in SIZES}
-    shares: dict[str, float | None] = {key: _number(data.get(key)) for key in _SHARES}
+    whole: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in WHOLE}
+    shares: dict[str, float | None] = {key: _number(data.get(key)) for key in SHARES}
     return HostRow(
         cpu_percent=round(sum(cores) / len(cores), 1) if cores else None,
         cores_percent=cores,
         load=tuple(float(one) for one in data.get("load") or ())[:_LOADS],
-        uptime_s=None if data.get("uptime_s") is None else int(data["uptime_s"]),
         name=name,
-        **sizes,
+        cpu_model=cpu_model,
+        **whole,
         **shares,  # type: ignore[arg-type]
     )
 

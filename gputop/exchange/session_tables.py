@@ -18,8 +18,7 @@ from gputop.api.session import Session, reader_of
 from gputop.documents.field_columns import BOOL, INT, REAL, TEXT, columns, row_of
 from gputop.engine.facts import Facts, began_ns
 from gputop.engine.gpus.gpu_processes import use_by_pid
-from gputop.engine.host_figures import SIZES as HOST_SIZES
-from gputop.engine.host_figures import host_row
+from gputop.engine.host_figures import SHARES, WHOLE, host_row
 from gputop.engine.session_totals import Stats, ThreadTotals
 from gputop.exchange.explained import IdlePieces, explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
@@ -70,8 +69,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "host_samples": {
         "time_ns": INT, "cpu_percent": REAL, "load_1": REAL, "load_5": REAL, "load_15": REAL,
-        "pressure_cpu_percent": REAL, "pressure_memory_percent": REAL, "pressure_io_percent": REAL,
-        **dict.fromkeys(HOST_SIZES, INT),
+        **dict.fromkeys(SHARES, REAL), **dict.fromkeys(WHOLE, INT),
     },
     "gaps": {
         "gpu": TEXT, "start_ns": INT, "end_ns": INT, "cause": TEXT, "title": TEXT, "level": TEXT, "pid": INT,

@@ -66,6 +66,7 @@ class MainScreen(TimeScreen):
             for place, name in enumerate(TOGGLED, 1)
         ),
         quiet_key("F", "all_panes", "All panes", "show all panes again"),
+        quiet_key("H", "machine_page", "Machine", "the machine: CPUs, memory, disks, network"),
         quiet_key("l", "log", "Log", "show or hide the output of the started command"),
     ]
 
@@ -168,6 +169,11 @@ class MainScreen(TimeScreen):
 
         if self._view.gpu is not None:
             self.app.push_screen(GpuPage(self._view))
+
+    def action_machine_page(self) -> None:
+        from gputop.ui.page_screens import MachinePage
+
+        self.app.push_screen(MachinePage(self._view))
 
     def action_source(self) -> None:
         """The line that is selected, else the finding's, else the costliest of the process."""

@@ -15,7 +15,7 @@ from gputop.format import escape_text
 from gputop.ui.model import pages
 from gputop.ui.model.answer.summary import summary_lines
 from gputop.ui.model.answer.why import ended_text
-from gputop.ui.model.gpus import gpu_page
+from gputop.ui.model.gpus import gpu_page, machine_page
 from gputop.ui.model.look import Line, fit_line
 from gputop.ui.model.process import callpage
 from gputop.ui.model.process.source_page import SourceText
@@ -267,6 +267,19 @@ class GpuPage(Page):
         self.view.move_gpu(by)
         self.query_one(PageText).scroll_home(animate=False)
         self.show()
+
+
+class MachinePage(Page):
+    """CPUs, memory, disks and network of the machine."""
+
+    TITLE = "Machine"
+    BINDINGS: ClassVar[list[BindingType]] = [quiet_key("H", "back", "Back", "close this page")]
+
+    def lines(self, width: int) -> Sequence[Line]:
+        view, frame = self.view, self.view.frame
+        if frame is None:
+            return ()
+        return machine_page.page(frame, view.machine_history, width, view.glyphs, live=view.mode == "live")
 
 
 class ProblemsPage(Page):

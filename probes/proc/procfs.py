@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -323,9 +324,20 @@ def machine_facts() -> dict[str, Any]:
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "cpus": os.cpu_count(),
+        "cpu_model": _cpu_model(),
         "memory_bytes": memory,
         **_boot(),
     }
+
+
+def _cpu_model() -> str:
+    """The name of the first CPU; "" where the kernel does not give one (arm64)."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in islice(lines, 32):
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return ""
 
 
 def _boot() -> dict[str, str]:

@@ -9,7 +9,6 @@ from typing import Any
 from gputop.commands.flags import filter_text, shown_gpus
 from gputop.process.terminal import prefers_ascii
 from gputop.ui.model.config import Asked, Preferences, config_path, load
-from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
 from gputop.ui.model.listing.process_table import process_table
 from gputop.ui.model.process import line_table
 from gputop.ui.model.process.call_table import CALL_COLUMNS, THREAD_COLUMNS
@@ -27,7 +26,7 @@ def preferences() -> Preferences:
 
 def known_columns() -> dict[str, tuple[str, ...]]:
     """By table, the keys of all its columns."""
-    shown = process_table(spark_column(ProcessHistory()))
+    shown = process_table()
     return {
         "processes": _keys(shown.columns),
         "calls": _keys(CALL_COLUMNS),

@@ -15,12 +15,14 @@ from gputop.ui.model.answer.subject import subject_of
 from gputop.ui.model.answer.summary import Runs
 from gputop.ui.model.config import USUAL, Asked, Preferences
 from gputop.ui.model.gpus.gpu_history import GpuHistory
+from gputop.ui.model.gpus.machine_page import MachineHistory
 from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus, with_unwatched
 from gputop.ui.model.header import Status
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.listing.filter import parse_filter
 from gputop.ui.model.listing.listing import Listing
-from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
+from gputop.ui.model.listing.memory_shares import MemorySizes
+from gputop.ui.model.listing.process_history import ProcessHistory
 from gputop.ui.model.look import ASCII, UNICODE
 from gputop.ui.model.own_cost import OwnCost
 from gputop.ui.model.process import call_table, line_table
@@ -66,9 +68,11 @@ class View:
         self.chain = ChainPage()
         self.timeline = TimeBlocks()
         self.gpu_history = GpuHistory()
+        self.machine_history = MachineHistory()
         self.process_history = ProcessHistory()
         self.listing = Listing()
-        self.processes: Table[ProcessRow] = process_table.process_table(spark_column(self.process_history))
+        self._sizes = MemorySizes()
+        self.processes: Table[ProcessRow] = process_table.process_table(self.process_history, self._sizes)
         self.calls: Table[CallRow] = call_table.call_table()
         self.threads: Table[ThreadRow] = call_table.thread_table()
         self.lines: Table[line_table.LineUse] = line_table.line_table()
@@ -110,6 +114,8 @@ class View:
         """
         self.frame = frame = with_unwatched(of_gpus(frame, self.listing.only))
         self.gpu_history.take(frame)
+        self.machine_history.add(frame)
+        self._sizes.show(frame)
         self.process_history.take(frame)
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
@@ -117,6 +123,7 @@ class View:
     def observe(self, present: Frame) -> None:
         """Take the newest frame into the graphs, also while another moment is shown."""
         self.gpu_history.take(present, present=True)
+        self.machine_history.add(present, present=True)
         self.process_history.take(present, present=True)
 
     def alert(self, frame: Frame, explained: Explained) -> list[tuple[str, int]]:

@@ -66,6 +66,9 @@ class Storms(Plain):
         host = host_spans(frame.host, width - line_width(first) - 2 * bool(first), view.glyphs)
         return [spread(first, host, width) if first else fit_line(host, width), *lines[1:]]
 
+    def clicked(self, x: int, y: int) -> None:
+        self.app.simulate_key("H")
+
 
 class Chain(Plain):
     """The chain of the selected finding, open on big screens."""

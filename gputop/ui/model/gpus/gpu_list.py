@@ -51,25 +51,26 @@ COLUMNS: tuple[GpuColumn, ...] = (
     _percent("SM%", "sm_active_percent", 1),
     _percent("TENS%", "tensor_active_percent", 2),
     _percent("DRAM%", "dram_bandwidth_percent", 3),
-    GpuColumn("MEMORY", 13, lambda gpu, _: text.memory_text(gpu)),
-    GpuColumn("POWER", 10, lambda gpu, _: text.power_text(gpu)),
+    GpuColumn("MEMORY", 12, lambda gpu, _: text.memory_text(gpu)),
+    GpuColumn("MEM%", 5, lambda gpu, _: text.memory_share_text(gpu), 8),
+    GpuColumn("POWER", 11, lambda gpu, _: text.power_text(gpu)),
     GpuColumn("TEMP", 6, text.temperature_text),
-    _percent("FAN%", "fan_percent", 8),
+    _percent("FAN%", "fan_percent", 9),
     GpuColumn("CLOCK", 9, text.clock_text),
-    GpuColumn("PERF", 5, _state, 12),
+    GpuColumn("PERF", 5, _state, 13),
     GpuColumn("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
     GpuColumn(
-        "PCIe RX/TX", 14,
+        "PCIe RX/TX", 13,
         lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
     ),
     GpuColumn(
-        "NVLink RX/TX", 14,
+        "NVLink RX/TX", 13,
         lambda gpu, _: text.both_ways(gpu.nvlink_rx_bytes_per_second, gpu.nvlink_tx_bytes_per_second), 7,
     ),
-    GpuColumn("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 10),
-    GpuColumn("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 9),
+    GpuColumn("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 11),
+    GpuColumn("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 10),
 )  # fmt: skip
-_NAME_RANK, _METER_RANK = 5, 11
+_NAME_RANK, _METER_RANK = 5, 12
 
 
 @dataclass(frozen=True, slots=True)

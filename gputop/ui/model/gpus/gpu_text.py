@@ -49,6 +49,13 @@ def memory_text(gpu: GpuRow) -> str:
     return both_ways(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
+def memory_share_text(gpu: GpuRow) -> str:
+    """Used memory in percent: ``76``."""
+    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
+        return NA
+    return format_percent(100 * gpu.memory_used_bytes / gpu.memory_total_bytes)
+
+
 def power_text(gpu: GpuRow) -> str:
     """Power drawn and its limit: ``212/700W``."""
     if gpu.power_milliwatts is None:

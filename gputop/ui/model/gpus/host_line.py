@@ -48,6 +48,10 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     if host.received_bytes_per_second is not None:
         rates = _rates(host.received_bytes_per_second, host.sent_bytes_per_second)
         parts.append([("net rx/tx ", "dim"), (rates, "")])
+    if host.processes is not None:
+        parts.append([("processes ", "dim"), (f"{host.processes}", "")])
+    if model := cpu_text(host, glyphs):
+        parts.append([(model, "")])
     if len(host.load) > 1:
         more = " ".join(f"{load:.1f}" for load in host.load[1:])
         parts.append([("load 5, 15 min ", "dim"), (more, "")])
@@ -58,6 +62,16 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     if host.name:
         parts.append([("on ", "dim"), (escape_text(host.name, ascii_only=glyphs.ascii), "")])
     return parts
+
+
+def cpu_text(host: HostRow, glyphs: Glyphs) -> str:
+    """Model, clock and temperature of the CPUs, as far as they are known: ``EPYC 9654  3.7GHz  61°C``."""
+    parts = [escape_text(host.cpu_model, ascii_only=glyphs.ascii)] if host.cpu_model else []
+    if host.cpu_mhz is not None:
+        parts.append(f"{host.cpu_mhz / 1000:.1f}GHz")
+    if host.cpu_temperature_celsius is not None:
+        parts.append(f"{host.cpu_temperature_celsius}{'C' if glyphs.ascii else '°C'}")
+    return " ".join(parts)
 
 
 def _rates(one: int | None, other: int | None) -> str:

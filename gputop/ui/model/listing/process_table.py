@@ -17,6 +17,8 @@ from gputop.format import (
     format_percent,
     width_of,
 )
+from gputop.ui.model.listing.memory_shares import MemorySizes, share_columns
+from gputop.ui.model.listing.process_history import ProcessHistory, spark_column
 from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
@@ -268,10 +270,17 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
 )  # fmt: skip
 
 
-def process_table(*more: Column[ProcessRow]) -> Table[ProcessRow]:
-    """An empty process table, busiest first; other columns come behind the calls a second."""
-    place = [column.key for column in COLUMNS].index("calls") + 1
-    columns = (*COLUMNS[:place], *more, *COLUMNS[place:])
+def process_table(
+    history: ProcessHistory | None = None, sizes: MemorySizes | None = None
+) -> Table[ProcessRow]:
+    """An empty process table, busiest first.
+
+    Args:
+        history: The calls of the last minute.
+        sizes: How much memory there is.
+    """
+    more = {"calls": spark_column(history or ProcessHistory()), **share_columns(sizes or MemorySizes())}
+    columns = [one for column in COLUMNS for one in (column, more.get(column.key)) if one is not None]
     return Table(columns, lambda row: row.pid, "calls", ended=lambda row: row.exited_ns is not None)
 
 

@@ -1,0 +1,188 @@
+"""The page of the machine: its CPUs, memory, pressure, disks and network, now and over the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputop.engine.frame import Frame
+from gputop.engine.host_figures import HostRow
+from gputop.format import NS_PER_S, bar, escape_text, fit, format_bytes, format_percent
+from gputop.ui.model.braille import PER_COLUMN, graph, graph_spans
+from gputop.ui.model.gpus.host_line import cpu_text
+from gputop.ui.model.listing.process_table import format_run
+from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
+
+_KEPT_NS = 600 * NS_PER_S
+_SERIES = ("CPU", "memory", "CPU pressure", "I/O pressure")
+_LABEL, _FIGURE, _ROWS = 14, 6, 2
+_CORE = 20  # columns of a CPU
+_TITLE, _GAP = 11, "   "
+_HOLD_NS = 3 * NS_PER_S
+_NONE = "The recording has no figures of the machine."
+_NONE_YET = "The machine's figures appear within a second."
+_NO_TOP = (
+    "Processes that use no GPU are not listed: top and btop do that. Preempting ones are named in Threads."
+)
+
+
+class MachineHistory:
+    """Shares of the machine over the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._ring = HistoryRing(len(_SERIES), _KEPT_NS // BIN_NS)
+        self._seen = SeenFrames()
+
+    def add(self, frame: Frame, *, present: bool = False) -> None:
+        """Join a frame on; the same one again costs nothing.
+
+        Args:
+            present: It is the newest one, while another moment is shown.
+        """
+        new, before_ns = self._seen.before(frame, present=present)
+        if new and frame.host is not None:
+            self._ring.put(frame.time_ns, _shares(frame.host), _HOLD_NS, before_ns)
+
+    def lines(self, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
+        """A graph of each figure that is known."""
+        columns = max(width - _LABEL - _FIGURE - 2, 8)
+        cell_ns = max(NS_PER_S, -(-120 * NS_PER_S // (columns * PER_COLUMN) // BIN_NS) * BIN_NS)
+        values = self._ring.cells(frame.time_ns, columns * PER_COLUMN, cell_ns)
+        lines: list[Line] = []
+        for label, share, row in zip(_SERIES, _shares(frame.host), values, strict=True):
+            if share is None:
+                continue
+            for place, drawn in enumerate(graph(row, _ROWS, glyphs)):
+                last = place == _ROWS - 1
+                head: list[Span] = [
+                    (fit(f" {label}" if last else "", _LABEL), "head"),
+                    (fit(f"{format_percent(100 * share)}%" if last else "", _FIGURE, right=True), "value"),
+                    (" ", ""),
+                ]
+                lines.append(merged([*head, *graph_spans(drawn, "busy", glyphs)]))
+        seconds = columns * PER_COLUMN * cell_ns // NS_PER_S
+        span = f"{seconds // 60} min {seconds % 60} s" if seconds % 60 else f"{seconds // 60} min"
+        return [*lines, ((f" 0-100%, last {span}", "faint"),)]
+
+
+def _shares(host: HostRow | None) -> tuple[float | None, ...]:
+    if host is None:
+        return (None,) * len(_SERIES)
+    return (
+        _part(host.cpu_percent, 100),
+        None if (free := _part(host.memory_available_bytes, host.memory_total_bytes)) is None else 1 - free,
+        _part(host.pressure_cpu_percent, 100),
+        _part(host.pressure_io_percent, 100),
+    )
+
+
+def _part(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None
+
+
+def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, live: bool) -> list[Line]:
+    """All that is known of the machine."""
+    host = frame.host
+    if host is None:
+        return [*paragraph(_NONE_YET if live else _NONE, "unknown", width, glyphs)]
+    name = escape_text(host.name or "this machine", ascii_only=glyphs.ascii)
+    facts: list[Line] = [((cpu, ""),)] if (cpu := cpu_text(host, glyphs)) else []
+    if host.uptime_s is not None:
+        facts.append(((f"up {format_run(host.uptime_s * NS_PER_S)}", "dim"),))
+    title = _packed((f" {name}  ", "value"), facts, width)
+    lines = [
+        *title,
+        *history.lines(frame, width, glyphs),
+        *_cores(host, width, glyphs),
+        *_figures(host, width),
+    ]
+    lines += paragraph(_NO_TOP, "faint", width, glyphs)
+    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+
+
+def _cores(host: HostRow, width: int, glyphs: Glyphs) -> list[Line]:
+    """Each CPU with a bar."""
+    across = max((width - 1) // _CORE, 1)
+    cells: list[list[Span]] = []
+    for index, percent in enumerate(host.cores_percent):
+        full, empty = bar(percent / 100, _CORE - 11, ascii_only=glyphs.ascii)
+        cells.append(
+            [(f"{index:>4} ", "dim"), (full, "busy"), (empty, "rule"), (f"{percent:4.0f}% ", "value")]
+        )
+    rows = [cells[at : at + across] for at in range(0, len(cells), across)]
+    return [merged([span for cell in row for span in cell]) for row in rows]
+
+
+def _figures(host: HostRow, width: int) -> list[Line]:
+    """Lines of each kind; what the kernel does not report is left out."""
+    memory = [
+        ("used", _less(host.memory_total_bytes, host.memory_available_bytes), host.memory_total_bytes),
+        ("available", host.memory_available_bytes, None),
+        ("cached", host.memory_cached_bytes, None),
+        ("free", host.memory_free_bytes, None),
+        ("swap used", _less(host.swap_total_bytes, host.swap_free_bytes), host.swap_total_bytes),
+    ]
+    pressure = (
+        ("CPU", host.pressure_cpu_percent),
+        ("memory", host.pressure_memory_percent),
+        ("I/O", host.pressure_io_percent),
+    )
+    loads = ", ".join(f"{load:.2f}" for load in host.load)
+    rows: dict[str, list[tuple[str, str]]] = {
+        "work": [
+            *([("load (1, 5, 15 min)", loads)] if loads else []),
+            *_numbers(("processes", host.processes), ("threads", host.threads)),
+        ],
+        "memory": [
+            (label, format_bytes(size) + (f"/{format_bytes(whole)}" if whole else ""))
+            for label, size, whole in memory
+            if size is not None
+        ],
+        "pressure": [(what, f"{format_percent(one)}%") for what, one in pressure if one is not None],
+        "disks": _rates("read", host.disk_read_bytes_per_second)
+        + _rates("written", host.disk_write_bytes_per_second)
+        + (
+            [("busiest", f"{format_percent(host.disk_busy_percent)}%")]
+            if host.disk_busy_percent is not None
+            else []
+        ),
+        "network": _rates("received", host.received_bytes_per_second, host.received_bytes)
+        + _rates("sent", host.sent_bytes_per_second, host.sent_bytes),
+    }
+    return [
+        line
+        for title, found in rows.items()
+        if found
+        for line in _packed(
+            (fit(f" {title}", _TITLE), "head"),
+            [((f"{label} ", "dim"), (figure, "value")) for label, figure in found],
+            width,
+        )
+    ]
+
+
+def _packed(first: Span, parts: Sequence[Line], width: int) -> list[Line]:
+    """As many parts in each line as there is room for, below each other behind the first one."""
+    lines: list[list[Span]] = [[first]]
+    gap = ""
+    for part in parts:
+        if gap and line_width([*lines[-1], (gap, ""), *part]) > width:
+            lines.append([(" " * len(first[0]), "")])
+            gap = ""
+        lines[-1] += [(gap, ""), *part]
+        gap = _GAP
+    return [merged(line) for line in lines]
+
+
+def _numbers(*figures: tuple[str, int | None]) -> list[tuple[str, str]]:
+    return [(label, str(value)) for label, value in figures if value is not None]
+
+
+def _rates(label: str, rate: int | None, total: int | None = None) -> list[tuple[str, str]]:
+    if rate is None:
+        return []
+    return [(label, f"{format_bytes(rate)}/s" + (f" ({format_bytes(total)} in all)" if total else ""))]
+
+
+def _less(whole: int | None, free: int | None) -> int | None:
+    return whole - free if whole is not None and free is not None else None

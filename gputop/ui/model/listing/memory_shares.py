@@ -1,0 +1,56 @@
+"""Columns of the process table: the part of the GPUs' memory and of the machine's that a process holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gputop.engine.frame import Frame, ProcessRow
+from gputop.format import format_percent
+from gputop.ui.model.look import Span
+from gputop.ui.model.table import Column, Context
+
+
+class MemorySizes:
+    """How much memory there is, as of the frame shown."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[int, int] = {}
+        self._host: int | None = None
+
+    def show(self, frame: Frame) -> None:
+        """Take the sizes of a frame's machine."""
+        self._gpus = {gpu.index: gpu.memory_total_bytes for gpu in frame.gpus if gpu.memory_total_bytes}
+        self._host = frame.host.memory_total_bytes if frame.host else None
+
+    def of_gpus(self, row: ProcessRow) -> float | None:
+        """Percent of the memory of its GPUs that a process holds."""
+        if row.gpu_memory_bytes is None or not row.gpus:
+            return None
+        size = sum(self._gpus.get(index, 0) for index in row.gpus)
+        return 100 * row.gpu_memory_bytes / size if size else None
+
+    def of_host(self, row: ProcessRow) -> float | None:
+        """Percent of the machine's memory that is resident for a process."""
+        return 100 * row.rss_bytes / self._host if row.rss_bytes is not None and self._host else None
+
+
+def share_columns(sizes: MemorySizes) -> dict[str, Column[ProcessRow]]:
+    """Each column by the key of the one behind which it stands."""
+    return {
+        "memory": _column("gpu_memory_share", "GMEM%", sizes.of_gpus, 43),
+        "rss": _column("memory_share", "MEM%", sizes.of_host, 42),
+    }
+
+
+def _column(
+    key: str, title: str, share: Callable[[ProcessRow], float | None], keep: int
+) -> Column[ProcessRow]:
+    def cell(row: ProcessRow, _context: Context, _width: int) -> Span:
+        value = share(row)
+        return ("-", "unknown") if value is None else (format_percent(value), "")
+
+    def order(row: ProcessRow) -> float:
+        value = share(row)
+        return -1.0 if value is None else value
+
+    return Column(key, title, len(title), cell, order, keep=keep)
