@@ -6,18 +6,16 @@ before its mark, and the samples of its history. So a seek feeds just those and 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from gputop.engine import rows
+from gputop.engine.accumulator import Accumulator
 from gputop.engine.aggregate_only import Others, add_others
 from gputop.engine.calls.calltable import Callers, CallWindow, left_out
-from gputop.engine.calls.launch_counts import KernelWindow
-from gputop.engine.calls.linesums import LineWindow
+from gputop.engine.calls.launch_counts import KernelCounts, Launched
+from gputop.engine.calls.linesums import LineSums, Samples, add_samples
 from gputop.engine.facts import Facts, lost_before
 from gputop.engine.frame import Frame, Lost, stacks_recorded
 from gputop.engine.gpus import gpu_of, nvml_rows
@@ -25,16 +23,15 @@ from gputop.engine.gpus.gpu_processes import use_of, watts_of
 from gputop.engine.gpus.nvml_rows import fill_of
 from gputop.engine.host_figures import HostWindow
 from gputop.engine.rows import TickSums
-from gputop.engine.tally import merge_calls, told_callers, told_kernels, told_states, told_sums
 from gputop.engine.threads.counters import Counters, add_up
-from gputop.engine.threads.fault_sums import FaultCounts, add_faults
+from gputop.engine.threads.fault_sums import FaultSums
 from gputop.engine.threads.occupancy import OccupancyWindow
-from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick, states_of
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, section, told
-from probes.schema import LOSS_KINDS, Kind, Records, join, select
-from probes.source import APIS, COUNTERS, FAULTS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
+from probes.schema import LOSS_KINDS
+from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
 WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
@@ -43,19 +40,20 @@ _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ti
 
 
 _MOST_HZ = 1000.0  # no recorder has marks so often
-_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
 
 
-@dataclass(slots=True)
-class _OpenTick:
-    switches: SwitchTick
-    events: int = 0
-    calls: int = 0
-    counted: dict[int, ThreadTick] = field(default_factory=dict)  # without eBPF, instead of switches
-    states: dict[int, ThreadTick] | None = None  # where its records were not kept, instead of switches
-    others: list[Records] = field(default_factory=list)  # what is no call; few, so taken in together
-    strangers: Others = field(default_factory=dict)
-    faults: FaultCounts = field(default_factory=dict)
+class _OpenTick(Accumulator):
+    """What the tick that is open adds up to so far."""
+
+    def __init__(self, since_ns: int, calls: CallWindow, kernels: KernelCounts, callers: Callers) -> None:
+        self.lines, self.threads, self.faults = LineSums(), ThreadSums(since_ns), FaultSums()
+        super().__init__(calls, kernels, callers, self.lines, self.threads, self.faults)
+        self.counted: dict[int, ThreadTick] = {}  # without eBPF, instead of switches
+        self.states: dict[int, ThreadTick] | None = (
+            None  # where its records were not kept, instead of switches
+        )
+        self.others: Others = {}
+        self.samples: Samples = Counter()
 
 
 class Engine:
@@ -72,12 +70,11 @@ class Engine:
         self._start_ns = int(header.get("start_ns", 0))
         self._lost_before = lost_before(header)
         self._calls = CallWindow()
-        self._lines = LineWindow()
-        self._kernels = KernelWindow()
+        self._kernels = KernelCounts()
         self._occupancy = OccupancyWindow()
         self._callers = Callers()
         self._ticks: deque[TickSums] = deque()
-        self._now = _OpenTick(SwitchTick(self._start_ns))
+        self._now = self._open_tick(self._start_ns)
         self._open = OpenThreads()
         self._counters: Counters | None = None
         self._counted: dict[int, str] | None = None
@@ -89,11 +86,15 @@ class Engine:
         self._mark: Sample | None = None
         self.facts = Facts()
 
+    def _open_tick(self, since_ns: int) -> _OpenTick:
+        return _OpenTick(since_ns, self._calls, self._kernels, self._callers)
+
     def feed(self, item: Item) -> bool:
         """Takes one item in; True when it closed a tick, so that ``frame`` has something new."""
         if not isinstance(item, Sample):
-            self._add(item)
+            self._now.add(item)
             return False
+        self._now.add_sample(item)
         if item.kind == MARK:
             self.facts.take(item)
             self._close_tick(item)
@@ -103,46 +104,17 @@ class Engine:
         elif (threads := told(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == SUMS:
-            self._add_sums(item.data)
+            self._now.merge(item.data)
+            self._now.states = states_of(item.data)
         elif item.kind == COUNTERS:
             self._count(Counters.from_sample(item))
         elif item.kind == OTHERS:
-            add_others(self._now.strangers, item.data)
-        elif (faults := told(item, FAULTS)) is not None:
-            add_faults(self._now.faults, faults)
+            add_others(self._now.others, item.data)
         elif (places := told(item, PLACES)) is not None:
-            self._lines.add_samples(places)
+            add_samples(self._now.samples, places)
         elif not self._host.take(item):
             self.facts.take(item)
-            if item.kind == APIS:
-                self._kernels.now.name(str(row[0]) for row in item.data.get("rows", ()))
         return False
-
-    def _add(self, records: Any) -> None:
-        tick = self._now
-        tick.events += len(records)
-        is_call = records["kind"] == _CALL
-        made = int(np.count_nonzero(is_call))
-        tick.calls += made
-        if made:
-            calls = records if made == len(records) else select(records, is_call)
-            self._calls.add(calls)
-            self._lines.add(calls)
-            self._kernels.now.add(calls)
-            self._callers.add(calls["tid"])
-        if made < len(records):
-            tick.others.append(select(records, ~is_call) if made else records)
-
-    def _add_sums(self, data: Mapping[str, Any]) -> None:
-        """Of a tick whose records were not kept."""
-        tick = self._now
-        tick.events += int(data["events"])
-        tick.calls += self._calls.add_sums(lambda table, totals: merge_calls(table, totals, data))
-        self._lines.add_sums(told_sums(data, "lines"), told_sums(data, "waits"))
-        self._callers.add(np.array([*told_callers(data)], np.uint32))
-        if "kernels" in data:
-            self._kernels.now.sums.add(told_kernels(data))
-        tick.states = told_states(data)
 
     def _count(self, counters: Counters) -> None:
         add_up(self._now.counted, counters.growth(self._counters))
@@ -151,42 +123,41 @@ class Engine:
 
     def _close_tick(self, mark: Sample) -> None:
         now, mark_ns, data = self._now, mark.time_ns, told(mark, MARK) or {}
-        if now.others:
-            others = join(now.others)
-            now.switches.add(others)
+        if (others := now.settle()) is not None:
             self._occupancy.add(others)
-            self._lines.add_waits(others)
-        now.switches.close(mark_ns, self._open, self._alive)
+        threads = now.threads.of_tick(mark_ns, self._open, self._alive) if now.states is None else now.states
         # keep the ticks whose end lies within the window before this mark, this one included
         within = sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
         keep = min(1 + within, _MOST_TICKS)
         waits = self._occupancy.close_tick(keep)
         self._calls.close_tick(keep)
-        self._lines.close_tick(keep)
-        self._kernels.close_tick(keep)
         self._ticks.append(
             TickSums(
-                mark_ns,
-                now.switches.since_ns,
-                (now.switches.threads if now.states is None else now.states) | now.counted,
-                waits,
-                now.events,
-                now.calls,
-                self._callers.take(),
-                float(data.get("own_cpu_percent", 0)),
-                self._mark is None and data.get("number") == 1,
-                now.strangers,
-                now.states is None,
-                now.faults,
+                mark_ns=mark_ns,
+                since_ns=now.threads.since_ns,
+                threads=threads | now.counted,
+                waits=waits,
+                lines=now.lines,
+                samples=now.samples,
+                kernels=self._kernels.sums,
+                events=now.events,
+                callers=self._callers.tids,
+                own_cpu_percent=float(data.get("own_cpu_percent", 0)),
+                starting=self._mark is None and data.get("number") == 1,
+                others=now.others,
+                kept=now.states is None,
+                faults=now.faults.sums,
             )
         )
+        self._kernels.sums = Launched()
+        self._callers.clear()
         while len(self._ticks) > keep:
             self._ticks.popleft()
         nvml_rows.remember(self._history, self._gpus, HISTORY_MARKS)
         self._alive = frozenset(self._open.tid)
         self._mark = mark
         self.facts.forget(mark_ns)
-        self._now = _OpenTick(SwitchTick(mark_ns))
+        self._now = self._open_tick(mark_ns)
 
     def frame(self) -> Frame:
         """The frame of the newest mark. Needs at least one mark."""
@@ -205,10 +176,6 @@ class Engine:
             nvml_rows.usage(self._gpus),
             nvml_rows.devices(self._gpus),
             self._counted,
-            self._lines.sums(),
-            self._lines.waits(),
-            self._lines.samples(),
-            self._kernels.sums(),
             fill_of(self._gpus) if self._gpus is not None else None,
             scheduled=self._header.get("source") is None,  # no trace of other tools tells all of it
             resident=self._host.resident(mark.time_ns),

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from gputop.engine.accumulator import summed_pairs
 from gputop.engine.aggregate_only import Others, with_sums
 from gputop.engine.calls import histogram
 from gputop.engine.calls.calltable import CallWindow, call_rows
 from gputop.engine.calls.launch_counts import Launched, kernel_rows
-from gputop.engine.calls.linesums import Samples, Sums, line_rows, sample_rows, stack_rows, wait_rows
+from gputop.engine.calls.linesums import (
+    LineSums,
+    Samples,
+    Sums,
+    line_rows,
+    sample_rows,
+    stack_rows,
+    wait_rows,
+)
 from gputop.engine.facts import Facts, began_ns
 from gputop.engine.frame import CallRow, GpuRow, ProcessRow, Share, Storm, ThreadRow
 from gputop.engine.gpus.gpu_of import Attribution, Device, GpuUse
 from gputop.engine.gpus.gpu_processes import Use
 from gputop.engine.threads.counters import add_up, settled
-from gputop.engine.threads.fault_sums import WHOLE, FaultCounts, add_rows, faults_of, rows_of
+from gputop.engine.threads.fault_sums import WHOLE, FaultCounts, faults_of
 from gputop.engine.threads.switches import OpenThreads, ThreadTick
 from probes.proc.belonging import KEYS
 from probes.samples import ProcessData
@@ -39,8 +48,10 @@ class TickSums:
     since_ns: int
     threads: dict[int, ThreadTick]
     waits: dict[tuple[int, int, int], int]  # (waiting tid, occupant tid, occupant pid) -> ns
+    lines: LineSums
+    samples: Samples
+    kernels: Launched
     events: int
-    calls: int
     callers: frozenset[int]  # tids that made a call
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
@@ -61,10 +72,6 @@ class FrameWindow:
     gpu_usage: dict[int, dict[int, int]] | None
     devices: list[Device]
     counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
-    lines: Sums = field(default_factory=dict)
-    line_waits: Sums = field(default_factory=dict)
-    line_samples: Samples = field(default_factory=dict)
-    kernels: Launched = field(default_factory=Launched)
     fill: int | None = None  # threads that fill a GPU
     scheduled: bool = True  # whether it is known what threads did beside their calls
     resident: Mapping[int, int] = field(default_factory=dict)  # pid -> bytes
@@ -81,9 +88,28 @@ class FrameWindow:
 
     def faults(self) -> FaultCounts:
         """Page faults that were told in it."""
-        sums: FaultCounts = {}
+        return summed_pairs(tick.faults for tick in self.ticks)
+
+    def lines(self) -> Sums:
+        """Calls by line."""
+        return summed_pairs(tick.lines.lines for tick in self.ticks)
+
+    def line_waits(self) -> Sums:
+        """Waits by line."""
+        return summed_pairs(tick.lines.waits for tick in self.ticks)
+
+    def samples(self) -> Samples:
+        """How often each (thread, stack) was sampled."""
+        sums: Samples = Counter()
         for tick in self.ticks:
-            add_rows(sums, rows_of(tick.faults))
+            sums.update(tick.samples)
+        return sums
+
+    def kernels(self) -> Launched:
+        """Launches by kernel."""
+        sums = Launched()
+        for tick in self.ticks:
+            sums.add(tick.kernels)
         return sums
 
     def callers(self) -> frozenset[int]:
@@ -197,13 +223,14 @@ def process_rows(window: FrameWindow, facts: Facts) -> tuple[ProcessRow, ...]:
     known = {int(row["pid"]): row for row in facts.watched()}
     unknown = {pid: ProcessData(pid=pid) for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
-    lines, nameless = line_rows(window.lines, facts, window.line_waits)
+    line_sums, line_waits = window.lines(), window.line_waits()
+    lines, nameless = line_rows(line_sums, facts, line_waits)
     callers = window.callers()
-    waits, unplaced = wait_rows(window.line_waits, calls, callers, facts)
-    stacks = stack_rows(window.lines, window.line_waits, calls, callers, facts)
+    waits, unplaced = wait_rows(line_waits, calls, callers, facts)
+    stacks = stack_rows(line_sums, line_waits, calls, callers, facts)
     pids = {thread.tid: pid for pid, found in threads.items() for thread in found}
-    kernels = kernel_rows(window.kernels, facts, window.fill)
-    samples, sampled = sample_rows(window.line_samples, pids, facts)
+    kernels = kernel_rows(window.kernels(), facts, window.fill)
+    samples, sampled = sample_rows(window.samples(), pids, facts)
     rows = (
         _process_row(
             window, facts, row, gpus.of(pid, row), tuple(calls.get(pid, ())), tuple(threads.get(pid, ()))

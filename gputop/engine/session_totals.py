@@ -119,16 +119,15 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
 
 def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     """What the sums of a whole recording say, by name."""
-    facts, table, totals, mark = whole.facts, whole.table, whole.totals, whole.mark
+    facts, mark, waits = whole.facts, whole.mark, whole.lines.waits
     start_ns = int(header.get("start_ns", 0))
     end_ns = mark.time_ns if mark is not None else start_ns
     span = _spans(header, facts, start_ns, end_ns)
-    threads = whole.threads.finish(span, whole.still_open)
     stays = whole.stays.finish(whole.still_open, lambda pid: span(pid)[1])
-    totals.grow(table.rows)
-    rows = _processes(whole, start_ns, threads, stays, line_rows(whole.lines, facts, whole.waits))
+    lines = line_rows(whole.lines.lines, facts, waits)
+    rows = _processes(whole, start_ns, whole.lived(span), stays, lines)
     feeding = {row.pid for row in rows if row.calls}
-    waited, unplaced = wait_rows(whole.waits, feeding, whole.callers, facts)
+    waited, unplaced = wait_rows(waits, feeding, whole.callers.tids, facts)
     before = lost_before(header)
     failed = whole.failed.failures(facts, start_ns)
     waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
@@ -155,9 +154,9 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
             )
             for row in rows
         ),
-        problems=(*facts.problems(None), *left_out(totals)),
+        problems=(*facts.problems(None), *left_out(whole.calls.totals)),
         calls_observed=header.get("calls_observed") is not False,
-        machine=dict(whole.machine) or None,
+        machine=whole.machine.sums or None,
         throttling=tells.get("throttling") is True,
     )
 
@@ -185,8 +184,9 @@ def _processes(
     lines: tuple[dict[int, list[LineRow]], dict[int, int]],
 ) -> tuple[ProcessTotals, ...]:
     known, unknown = lines
-    facts, faults = whole.facts, whole.faults
-    calls = call_rows(whole.table, whole.totals, facts)
+    facts, faults = whole.facts, whole.faults.sums
+    whole.calls.totals.grow(whole.calls.table.rows)
+    calls = call_rows(whole.calls.table, whole.calls.totals, facts)
     rows: dict[int, list[ThreadTotals]] = {}
     for tid, thread in sorted(threads.items()):
         rows.setdefault(thread.pid, []).append(

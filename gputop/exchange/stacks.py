@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,10 +11,9 @@ import numpy.typing as npt
 
 from gputop.api.reading import Progress, understood
 from gputop.api.session import Session, reader_of
-from gputop.engine.calls.linesums import Sums, add, sums_of, waits_of
+from gputop.engine.calls.linesums import LineSums, Sums
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
-from gputop.engine.tally import told_sums
 from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import GRAPH, KERNEL, activity_rows
 from probes.samples import told
@@ -70,8 +70,7 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
     """
     reader = reader_of(session)
     facts = Facts()
-    calls: dict[str, Sums] = {}  # by range
-    waits: dict[str, Sums] = {}
+    sums: defaultdict[str, LineSums] = defaultdict(LineSums)  # by range
     with understood(session.path):
         ranges = RecordedRanges(reader)
         kernels = _Launched(ranges)
@@ -81,16 +80,17 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
                 facts.take(item)
                 kernels.take(item)
                 if item.kind == SUMS:  # of records that were not kept
-                    add(calls.setdefault("", {}), told_sums(item.data, "lines"))
-                    add(waits.setdefault("", {}), told_sums(item.data, "waits"))
+                    sums[""].merge(item.data)
                 continue
             made = select(item, item["kind"] == Kind.CALL)
             kernels.notice(made)
             for path, part in _by_range(made, ranges):
-                add(calls.setdefault(path, {}), sums_of(part))
-            for path, part in _by_range(item, ranges):
-                add(waits.setdefault(path, {}), waits_of(part))
-        pids = {origin[0] for sums in (*calls.values(), *waits.values()) for origin in sums}
+                sums[path].add_calls(part)
+            for path, part in _by_range(select(item, item["kind"] == Kind.OFFCPU), ranges):
+                sums[path].add_offcpu(part)
+        calls = {path: one.lines for path, one in sums.items()}
+        waits = {path: one.waits for path, one in sums.items()}
+        pids = {origin[0] for one in sums.values() for origin in (*one.lines, *one.waits)}
         return StackTimes(
             _rows(calls, facts, of_calls=True),
             _rows(waits, facts, of_calls=False),

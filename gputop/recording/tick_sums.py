@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from gputop.engine.calls.cuda_errors import NOT_READY
-from gputop.engine.fork_state import packed
-from gputop.engine.tally import STATES, Tally
-from gputop.engine.threads.switches import OpenThreads, SwitchTick
+from gputop.engine.accumulator import Accumulator
+from gputop.engine.calls.cuda_errors import failed
+from gputop.engine.tally import Tally
+from gputop.engine.threads.switches import OpenThreads, ThreadSums, states_told
 from probes import api
 from probes.api_semantics import Role
 from probes.samples import told
@@ -45,7 +45,8 @@ class Reducer:
 
     def reduced(self, items: Iterable[Item]) -> Iterator[Item]:
         """A tick with its sums in place of its records; what ``_written`` names stays."""
-        sums, switches, still_open = Tally(), SwitchTick(self._since_ns), OpenThreads()
+        sums, switches, still_open = Tally(), ThreadSums(self._since_ns), OpenThreads()
+        every = Accumulator(switches)
         rest: list[Item] = []
         for item in items:
             if isinstance(item, Sample):
@@ -53,7 +54,7 @@ class Reducer:
                 if (threads := told(item, OPEN)) is not None:
                     still_open = OpenThreads.from_sample(threads)
                 continue
-            switches.add(item)
+            every.add(item)
             written = _written(item)
             written[self._other_choices(item)] = True
             sums.take(select(item, ~written) if written.any() else item)
@@ -61,12 +62,10 @@ class Reducer:
                 rest.append(select(item, written))
         marks = [item for item in rest if isinstance(item, Sample) and item.kind == MARK]
         mark_ns = marks[0].time_ns if marks else self._since_ns
-        switches.close(mark_ns, still_open, self._alive)
-        states = [
-            (tid, one.pid, *(getattr(one, name) for name in STATES)) for tid, one in switches.threads.items()
-        ]
+        every.settle()
+        states = states_told(switches.of_tick(mark_ns, still_open, self._alive))
         added = {name: value for name, value in sums.told().items() if name != "failed"}  # those are written
-        yield Sample(SUMS, mark_ns, {**added, "states": packed(states), "choices": True})
+        yield Sample(SUMS, mark_ns, {**added, "states": states, "choices": True})
         for item in rest:
             self._follow(item)
             yield item
@@ -110,8 +109,7 @@ class Reducer:
 def _written(records: Records) -> npt.NDArray[np.bool_]:
     """Births, ends and names of threads; calls that take or free memory, and those that failed."""
     calls = records["kind"] == np.uint8(Kind.CALL)
-    failed = (records["ret"] != 0) & (records["ret"] != NOT_READY)
-    kept = calls & (failed | _OF_MEMORY.take(records["op"], mode="clip"))
+    kept = calls & (failed(records["ret"]) | _OF_MEMORY.take(records["op"], mode="clip"))
     written: npt.NDArray[np.bool_] = _WRITTEN[records["kind"]] | kept
     return written
 

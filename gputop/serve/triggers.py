@@ -13,7 +13,7 @@ import numpy as np
 from gputop.analysis.answer.picture import OneStep
 from gputop.analysis.answer.report import Level
 from gputop.analysis.window import Verdict
-from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.calls.cuda_errors import failed
 from gputop.format import format_ns
 from probes import api
 from probes.samples import process_data
@@ -151,10 +151,9 @@ class Triggers:
                 self._errors.pop(data["pid"], None)
 
     def _note_errors(self, records: Records) -> None:
-        failed = (records["kind"] == np.uint8(Kind.CALL)) & (records["ret"] != 0)
-        failed &= records["ret"] != NOT_READY
-        if failed.any():
-            for row in select(records, failed):
+        errors = (records["kind"] == np.uint8(Kind.CALL)) & failed(records["ret"])
+        if errors.any():
+            for row in select(records, errors):
                 op = min(int(row["op"]), len(api.BY_OP) - 1)
                 self._errors[int(row["pid"])] = int(row["t_end"]), api.BY_OP[op].name, int(row["ret"])
 

@@ -401,7 +401,7 @@ class Gatherer:
         calls = kinds == np.uint8(Kind.CALL)
         if calls.any():
             self._calls(records, calls)
-            self.failed.add(records if calls.all() else select(records, calls))
+            self.failed.add_calls(records if calls.all() else select(records, calls))
         if calls.all():
             return
         slices = kinds == np.uint8(Kind.OFFCPU)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.accumulator import Part
 from gputop.engine.calls import histogram
-from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.calls.histogram import BUCKETS, Ints
 from gputop.engine.facts import Facts
+from gputop.engine.fork_state import apart, packed, unpacked
 from gputop.engine.frame import CallRow
 from probes.api import MAX_ROWS
 from probes.arrays import PIDS, distinct, table
@@ -28,7 +31,12 @@ _NESTED = int(CallFlag.NESTED)
 _LONGEST_NS = 1 << 62
 ADDED = ("count", "errors", "bytes", "sum_ns")
 TOTALS = (*ADDED, "max_ns")
+_MOST_COUNTED: Final = (1 << 32) - 1  # of a bucket, as a file holds it
+_ROW_BYTES: Final = 8 * (3 + len(TOTALS))  # in a file, before it is compressed
+_BUCKET_BYTES: Final = 8
 _ONE = np.int32(1)  # a plain 1 takes numpy's slow path: 40 ns per event instead of 1
+
+Key = tuple[int, int, bool]  # pid, op, nested
 
 
 @dataclass(slots=True)
@@ -229,21 +237,131 @@ class CallTable:
             totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
         codes = calls["ret"]
         if np.count_nonzero(codes):
-            failed = (codes != 0) & (codes != NOT_READY)
-            totals.errors += np.bincount(rows[failed], minlength=size)
+            totals.errors += np.bincount(rows[failed(codes)], minlength=size)
         return flat
+
+    def merge(self, data: Mapping[str, Any], totals: RowSums) -> tuple[Ints, npt.NDArray[np.int32]]:
+        """Adds what ``CallSums.told`` returned to the histograms and ``totals``.
+
+        Returns:
+            The flat positions in ``counts``, and what was added there.
+
+        Raises:
+            ValueError: It is no such data, or more than there can be.
+        """
+        rows = unpacked(data, "calls", 3 + len(TOTALS))
+        if not 0 < len(rows) <= MOST_ROWS:
+            raise ValueError("calls of more functions than there can be")
+        buckets = np.cumsum(np.frombuffer(data["buckets"], "<u4").astype(np.int64))
+        counts = np.frombuffer(data["counts"], "<u4")
+        if len(buckets) != len(counts) or (len(buckets) and int(buckets[-1]) >= len(rows) * BUCKETS):
+            raise ValueError("histograms of other calls")
+        keys = [None, *((pid, op & (MAX_ROWS - 1), bool(nested)) for pid, op, nested, *_ in rows[1:])]
+        mine = self.rows_for(keys)
+        totals.grow(self.rows)
+        place = mine[buckets // BUCKETS] * BUCKETS + buckets % BUCKETS
+        added = counts.astype(np.int32)
+        np.add.at(self.counts.reshape(-1), place, added)
+        for column, name in enumerate(TOTALS, 3):
+            values = np.array([row[column] for row in rows], np.int64)
+            (np.add if name in ADDED else np.maximum).at(getattr(totals, name), mine, values)
+        return place, added
+
+
+class CallSums:
+    """Sums and histograms by (pid, op, nested): only buckets that hold something, a few hundred bytes a row.
+
+    A ``CallTable`` has 10 KB a row, however short its process lived, and where programs come and go the rows
+    of a recording grow for as long as it lasts. Row 0 counts the calls without a key of their own.
+    """
+
+    def __init__(self) -> None:
+        self._row_of: dict[Key | None, int] = {None: 0}
+        self._totals = {name: np.zeros(1, np.int64) for name in TOTALS}
+        self._places = np.zeros(0, np.int64)  # row * BUCKETS + bucket, ascending
+        self._counts = np.zeros(0, np.int64)  # at these places
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of ``told``, before it is compressed."""
+        return _ROW_BYTES * len(self._row_of) + _BUCKET_BYTES * len(self._places)
+
+    def absorb(self, table: CallTable, totals: RowSums) -> None:
+        """Adds what a table has counted."""
+        totals.grow(table.rows)
+        theirs = np.flatnonzero(totals.count)
+        mine = np.array([self._row(table.keys[row]) for row in theirs.tolist()], np.int64)
+        for name, into in self._totals.items():
+            grown = np.concatenate([into, np.zeros(len(self._row_of) - len(into), np.int64)])
+            (np.add if name in ADDED else np.maximum).at(grown, mine, getattr(totals, name)[theirs])
+            self._totals[name] = grown
+        counts = table.counts[theirs].reshape(-1)
+        filled = np.flatnonzero(counts)
+        places = np.concatenate([self._places, mine[filled // BUCKETS] * BUCKETS + filled % BUCKETS])
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        first = np.flatnonzero(np.diff(places, prepend=-1))
+        self._places = places[first]
+        both = np.concatenate([self._counts, counts[filled].astype(np.int64)])[order]
+        self._counts = np.add.reduceat(both, first) if len(first) else both
+
+    def _row(self, key: Key | None) -> int:
+        if key not in self._row_of and len(self._row_of) >= MOST_ROWS:
+            return 0
+        return self._row_of.setdefault(key, len(self._row_of))
+
+    def told(self) -> dict[str, Any]:
+        """The keys ``calls``, ``buckets`` and ``counts`` of ``CallCounts.told``."""
+        columns = [self._totals[name].tolist() for name in TOTALS]
+        keys = [key or (0, 0, False) for key in self._row_of]
+        return {
+            "calls": packed([(*key, *sums) for key, *sums in zip(keys, *columns, strict=True)]),
+            "buckets": np.diff(self._places, prepend=0).astype("<u4").tobytes(),
+            "counts": np.minimum(self._counts, _MOST_COUNTED).astype("<u4").tobytes(),
+        }
+
+
+class CallCounts(Part):
+    """The calls of a recording: those of processes that came and went can be packed."""
+
+    def __init__(self) -> None:
+        self.table, self.totals = CallTable(), RowSums.zeros(0)
+        self._packed = CallSums()
+
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records."""
+        self.table.add(calls, self.totals)
+
+    def pack(self) -> None:
+        """Empties the table. What was in it is in ``told`` from now on, and nowhere else."""
+        self._packed.absorb(self.table, self.totals)
+        self.table, self.totals = CallTable(), RowSums.zeros(0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is packed, before it is compressed."""
+        return self._packed.size_bytes
+
+    def told(self) -> dict[str, Any]:
+        """``calls``, ``buckets`` and ``counts``."""
+        whole = apart(self._packed)
+        whole.absorb(self.table, self.totals)
+        return whole.told()
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        self.table.merge(data, self.totals)
 
 
 @dataclass(slots=True)
 class _Tick:
     totals: RowSums
-    flats: list[Ints] = field(default_factory=list)
-    sums: list[tuple[Ints, npt.NDArray[np.int32]]] = field(
+    counted: list[tuple[Ints, npt.NDArray[np.int32] | np.int32]] = field(
         default_factory=list
-    )  # the same of calls that came as sums
+    )  # places, how often
 
 
-class CallWindow:
+class CallWindow(Part):
     """A ``CallTable`` over the last ticks: each event is added once and taken out once.
 
     So are the sums of a tick: a mark costs the same however many are in the window.
@@ -256,19 +374,13 @@ class CallWindow:
         self._sums = RowSums.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
         self._totals: RowSums | None = None  # the same with the longest of these, made at its first use
 
-    def add(self, calls: Records) -> None:
-        """Counts CALL records into the tick that is open."""
-        self._now.flats.append(self.table.add(calls, self._now.totals))
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records to the tick that is open."""
+        self._now.counted.append((self.table.add(calls, self._now.totals), _ONE))
 
-    def add_sums(self, merge: Callable[[CallTable, RowSums], tuple[Ints, npt.NDArray[np.int32]]]) -> int:
-        """Takes sums of calls into the tick that is open; returns how many calls these are.
-
-        Args:
-            merge: Adds them to a table and totals; (places in the table's counts, what was added there).
-        """
-        place, added = merge(self.table, self._now.totals)
-        self._now.sums.append((place, added))
-        return int(added.sum())
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds the sums of calls whose records were not kept to the tick that is open."""
+        self._now.counted.append(self.table.merge(data, self._now.totals))
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
@@ -279,10 +391,8 @@ class CallWindow:
         while len(self._ticks) > keep:
             old = self._ticks.popleft()
             self._sums.subtract(old.totals)
-            for flat in old.flats:
-                np.subtract.at(self.table.counts.reshape(-1), flat, _ONE)
-            for place, added in old.sums:
-                np.subtract.at(self.table.counts.reshape(-1), place, added)
+            for places, counted in old.counted:
+                np.subtract.at(self.table.counts.reshape(-1), places, counted)
         self._release()
 
     def _release(self) -> None:
@@ -357,8 +467,8 @@ def call_rows(table: CallTable, totals: RowSums, facts: Facts) -> dict[int, list
 # Which threads make CUDA calls.
 
 
-class Callers:
-    """Gathers threads, with one look-up a call and no sorting.
+class Callers(Part):
+    """Gathers the threads that make calls, with one look-up a call and no sorting.
 
     Thread ids lie below PID_MAX_LIMIT of the kernel, but for those of other machines in a merged recording.
     """
@@ -368,8 +478,19 @@ class Callers:
         self._tids: list[int] = []
         self._far: set[int] = set()
 
-    def add(self, tids: npt.NDArray[np.uint32]) -> None:
-        """Takes the threads of some calls in."""
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records."""
+        self._add(calls["tid"])
+
+    def told(self) -> dict[str, Any]:
+        """``callers``."""
+        return {"callers": packed([(tid,) for tid in sorted({*self._tids, *self._far})])}
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        self._add(np.array([tid for (tid,) in unpacked(data, "callers", 1)], np.int64))
+
+    def _add(self, tids: npt.NDArray[np.integer]) -> None:
         if len(tids) and int(tids.max()) >= len(self._known):
             far = tids >= len(self._known)
             self._far.update(distinct(tids[far]).tolist())
@@ -380,9 +501,12 @@ class Callers:
             self._known[fresh] = True
             self._tids += fresh.tolist()
 
-    def take(self) -> frozenset[int]:
-        """The threads, and a fresh start."""
-        tids, self._tids = self._tids, []
-        self._known[tids] = False
-        far, self._far = self._far, set()
-        return frozenset(tids) | far
+    @property
+    def tids(self) -> frozenset[int]:
+        """The threads."""
+        return frozenset(self._tids) | self._far
+
+    def clear(self) -> None:
+        """Starts afresh."""
+        self._known[self._tids] = False
+        self._tids, self._far = [], set()

@@ -11,6 +11,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
+
 from gputop.documents.fields import Mark
 
 OUT_OF_MEMORY = 2
@@ -25,6 +28,12 @@ _NCCL = {
     5: ("ncclInvalidUsage", "invalid usage"),
     6: ("ncclRemoteError", "remote process exited or there was a network error"),
 }
+
+
+def failed(codes: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.bool_]:
+    """Which of these results of calls are errors."""
+    errors: npt.NDArray[np.bool_] = (codes != 0) & (codes != NOT_READY)
+    return errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ import numpy as np
 
 from gputop.documents.fields import FLAT
 from gputop.documents.shared_schema import Layer
-from gputop.engine.calls.cuda_errors import NOT_READY, CudaErrorCode, cuda_error, sticky_codes
+from gputop.engine.accumulator import Part
+from gputop.engine.calls.calltable import TOTALS
+from gputop.engine.calls.cuda_errors import CudaErrorCode, cuda_error, failed, sticky_codes
 from gputop.engine.calls.launch_counts import folded
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
-from gputop.engine.fork_state import apart
+from gputop.engine.fork_state import apart, unpacked
 from gputop.format import format_count
 from probes import api
 from probes.api_semantics import Role, Trait
@@ -79,7 +81,7 @@ class Failure:
         return f"{self.api}: {self.error.name} ({self.error.code}){said}"
 
 
-class FailedCalls:
+class FailedCalls(Part):
     """Counts calls that failed, by process, function, error and stack."""
 
     def __init__(self) -> None:
@@ -96,12 +98,12 @@ class FailedCalls:
         """Whether a call failed."""
         return bool(self._sums)
 
-    def add(self, calls: Records) -> None:
-        """Takes CALL records in, in the order of their ends."""
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records, in the order of their ends."""
         codes = calls["ret"]
         if np.count_nonzero(codes):
             outer = (calls["flags"] & np.uint16(CallFlag.NESTED)) == 0
-            rows = np.flatnonzero((codes != 0) & (codes != NOT_READY) & outer)
+            rows = np.flatnonzero(failed(codes) & outer)
             for row in rows.tolist():
                 self._failed(calls, row)
         self._remember(calls)
@@ -130,21 +132,27 @@ class FailedCalls:
     # -- as plain data ------------------------------------------------------------------------
 
     def told(self) -> dict[str, Any]:
-        """What was counted, for a file or another process."""
+        """``failed``."""
         pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
         recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
-        return {
+        sums = {
             "sums": [[*key, *one] for key, one in self._sums.items()],
             "before": [[pid, calls] for pid, calls in self._before.items()],
             "recent": join(recent).tobytes() if recent else b"",
         }
+        return {"failed": sums}
 
-    def merge(self, later: Mapping[str, Any]) -> None:
-        """Takes in what the stretch that came next told.
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next.
 
         Raises:
-            ValueError: It is no such data.
+            ValueError: It is no such data, or does not say which calls failed, though some did.
         """
+        if "failed" not in data:
+            if any(row[3 + TOTALS.index("errors")] for row in unpacked(data, "calls", 3 + len(TOTALS))):
+                raise ValueError("which calls failed was not told by the gputop that wrote these sums")
+            return
+        later = data["failed"]
         for pid, raw in later["before"]:
             calls = _records(raw)
             if pid not in self._before:

@@ -7,22 +7,24 @@ that was seen.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gputop.documents.fields import HIDDEN, Mark, marked
 from gputop.documents.shared_schema import ShapeJson
+from gputop.engine.accumulator import Part
 from gputop.engine.facts import Facts
+from gputop.engine.fork_state import packed, signed, unpacked
 from gputop.format import escape_text, format_count, format_percent
 from probes import api
 from probes.arrays import distinct
 from probes.schema import ALIASED, CallFlag, Records
 from probes.shapes import Shape
+from probes.source import APIS, Sample
 from probes.stacks.stack_samples import kernel_number
 
 Counts = dict[tuple[int, int], int]  # (process, handle) -> launches
@@ -127,19 +129,20 @@ class KernelRow:
         return sum(count for _shape, count in self.shapes)
 
 
-class KernelCounts:
+class KernelCounts(Part):
     """Counts launches that succeeded, outermost ones only."""
 
     def __init__(self) -> None:
         self.sums = Launched()
         self._launches = launching([row.name for row in api.BY_OP])
 
-    def name(self, names: Iterable[str]) -> None:
-        """What the functions of the session are called, by their numbers."""
-        self._launches = launching(names)
+    def add_sample(self, sample: Sample) -> None:
+        """Keeps what the functions of the session are called, by their numbers."""
+        if sample.kind == APIS:
+            self._launches = launching(str(row[0]) for row in sample.data.get("rows", ()))
 
-    def add(self, calls: Records) -> None:
-        """Takes CALL records in."""
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records."""
         wanted = self._launches.take(calls["op"], mode="clip") & (calls["ret"] == 0)
         wanted &= (calls["flags"] & np.uint16(CallFlag.NESTED | CallFlag.ABANDONED)) == 0
         if not wanted.any():
@@ -160,31 +163,24 @@ class KernelCounts:
                     found.shapes[pid, int(kernels[key >> 32]), key & _SHAPE] = n
         self.sums.add(found)
 
-    def take(self) -> Launched:
-        """What was counted since the last time."""
-        sums, self.sums = self.sums, Launched()
-        return sums
+    def told(self) -> dict[str, Any]:
+        """``kernels`` and ``shapes``."""
+        counts, shapes = self.sums.counts.items(), self.sums.shapes.items()
+        return {
+            "kernels": packed([(pid, signed(handle), n) for (pid, handle), n in counts]),
+            "shapes": packed([(pid, signed(handle), shape, n) for (pid, handle, shape), n in shapes]),
+        }
 
-
-class KernelWindow:
-    """The launches of the last ticks."""
-
-    def __init__(self) -> None:
-        self.now = KernelCounts()
-        self._ticks: deque[Launched] = deque()
-
-    def close_tick(self, keep: int) -> None:
-        """Closes the open tick and drops all but the newest ``keep`` ticks."""
-        self._ticks.append(self.now.take())
-        while len(self._ticks) > keep:
-            self._ticks.popleft()
-
-    def sums(self) -> Launched:
-        """Over the ticks that are kept."""
-        sums = Launched()
-        for tick in self._ticks:
-            sums.add(tick)
-        return sums
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next; an older gputop told no kernels, or no shapes."""
+        if "kernels" in data:
+            shapes = unpacked(data, "shapes", 4) if "shapes" in data else []
+            self.sums.add(
+                Launched(
+                    {(pid, handle % 2**64): count for pid, handle, count in unpacked(data, "kernels", 3)},
+                    {(pid, handle % 2**64, shape): count for pid, handle, shape, count in shapes},
+                )
+            )
 
 
 def kernel_rows(

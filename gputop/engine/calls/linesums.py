@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.accumulator import Part, add_pairs
 from gputop.engine.calls.stack_table import Line, in_backward
 from gputop.engine.facts import Facts
+from gputop.engine.fork_state import packed, signed, unpacked
 from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, SampleRow, StackRow, WaitRow
-from probes.schema import ALIASED, NOT_ASKED, CallFlag, Kind, Records, select
+from probes.schema import ALIASED, NOT_ASKED, CallFlag, Records, select
 
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
-Samples = dict[tuple[int, int], int]  # (thread, stack) -> how often it was seen there
+Samples = Counter[tuple[int, int]]  # (thread, stack) -> how often it was seen there
 MOST_STACKS = 128  # of a process; the time of the others is told in one sum a function
 
 
@@ -30,12 +32,12 @@ def sums_of(calls: Records) -> Sums:
     return _by_origin(calls, "op", numbers, calls["duration"].astype(np.float64))
 
 
-def waits_of(records: Records) -> Sums:
+def waits_of(stays: Records) -> Sums:
     """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
-    asked = (records["kind"] == np.uint8(Kind.OFFCPU)) & (records["stack"] != NOT_ASKED)
+    asked = stays["stack"] != NOT_ASKED
     if not asked.any():
         return {}
-    slices = select(records, asked).view(ALIASED)
+    slices = select(stays, asked).view(ALIASED)
     blocked = slices["duration"].astype(np.float64) - slices["runnable"]
     return _by_origin(slices, "tid", slices["tid"].astype(np.uint64) << 2, np.maximum(blocked, 0))
 
@@ -48,13 +50,6 @@ def _by_origin(rows: Records, second: str, numbers: npt.NDArray[Any], ns: npt.ND
     times = np.bincount(which.reshape(-1), weights=ns).tolist()
     origins = zip(*(rows[name][first].tolist() for name in ("pid", second, "stack")), strict=True)
     return {origin: (count, int(ns)) for origin, count, ns in zip(origins, counts, times, strict=True)}
-
-
-def add(sums: Sums, more: Sums) -> None:
-    """Adds to sums."""
-    for origin, (count, ns) in more.items():
-        before = sums.get(origin, (0, 0))
-        sums[origin] = before[0] + count, before[1] + ns
 
 
 def line_rows(
@@ -181,61 +176,39 @@ def sample_rows(
     return rows, every
 
 
-class LineWindow:
-    """The sums of the last ticks."""
+class LineSums(Part):
+    """The sums of calls, ``lines``, and of waits between them."""
 
     def __init__(self) -> None:
-        self._ticks: deque[tuple[Sums, Sums]] = deque()  # calls, waits
-        self._now: tuple[Sums, Sums] = ({}, {})
-        self._samples: deque[Samples] = deque()
-        self._sampled: Samples = {}
+        self.lines: Sums = {}
+        self.waits: Sums = {}
 
-    def add(self, calls: Records) -> None:
-        """Counts CALL records into the tick that is open."""
-        add(self._now[0], sums_of(calls))
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records."""
+        add_pairs(self.lines, sums_of(calls))
 
-    def add_waits(self, records: Records) -> None:
-        """Counts the waits among these records into the tick that is open."""
-        add(self._now[1], waits_of(records))
+    def add_offcpu(self, stays: Records) -> None:
+        """Adds OFFCPU records."""
+        add_pairs(self.waits, waits_of(stays))
 
-    def add_sums(self, calls: Sums, waits: Sums) -> None:
-        """Takes sums of calls and waits into the tick that is open."""
-        add(self._now[0], calls)
-        add(self._now[1], waits)
+    def told(self) -> dict[str, Any]:
+        """``lines`` and ``waits``."""
+        return {
+            name: packed([(pid, second, signed(stack), *one) for (pid, second, stack), one in sums.items()])
+            for name, sums in (("lines", self.lines), ("waits", self.waits))
+        }
 
-    def add_samples(self, data: Mapping[str, Any]) -> None:
-        """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
-        for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):
-            if isinstance(tid, int) and isinstance(stack, int):
-                self._sampled[tid, stack] = self._sampled.get((tid, stack), 0) + 1
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        for name, sums in (("lines", self.lines), ("waits", self.waits)):
+            rows = unpacked(data, name, 5)
+            add_pairs(
+                sums, {(pid, second, stack % 2**64): (count, ns) for pid, second, stack, count, ns in rows}
+            )
 
-    def close_tick(self, keep: int) -> None:
-        """Closes the open tick and drops all but the newest ``keep`` ticks."""
-        self._ticks.append(self._now)
-        self._samples.append(self._sampled)
-        self._now, self._sampled = ({}, {}), {}
-        while len(self._ticks) > keep:
-            self._ticks.popleft()
-            self._samples.popleft()
 
-    def sums(self) -> Sums:
-        """Of calls, over the ticks that are kept."""
-        return self._sums(0)
-
-    def waits(self) -> Sums:
-        """The same of waits."""
-        return self._sums(1)
-
-    def samples(self) -> Samples:
-        """How often each (thread, stack) was sampled over the ticks that are kept."""
-        samples: Samples = {}
-        for tick in self._samples:
-            for key, count in tick.items():
-                samples[key] = samples.get(key, 0) + count
-        return samples
-
-    def _sums(self, which: int) -> Sums:
-        sums: Sums = {}
-        for tick in self._ticks:
-            add(sums, tick[which])
-        return sums
+def add_samples(samples: Samples, data: Mapping[str, Any]) -> None:
+    """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
+    for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):
+        if isinstance(tid, int) and isinstance(stack, int):
+            samples[tid, stack] += 1

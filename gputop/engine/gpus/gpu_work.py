@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from gputop.engine.accumulator import Part
 from gputop.engine.calls.kernel_names import short_names
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from probes.activities import KERNEL, ON_GPU, activity_rows
+from probes.samples import told
+from probes.source import ACTIVITY, Sample
 
 _MOST: Final = 20_000  # different ones; what comes beyond is one row
 _SHOWN: Final = 20  # of a GPU, in text
@@ -31,14 +34,16 @@ class GpuWork:
     max_ns: int
 
 
-class WorkSums:
-    """Adds it up."""
+class WorkSums(Part):
+    """Adds it up, by ``activity`` samples."""
 
     def __init__(self) -> None:
         self._sums: dict[Key, list[int]] = {}
 
-    def take(self, data: Mapping[str, Any]) -> None:
-        """Takes an ``activity`` sample in."""
+    def add_sample(self, sample: Sample) -> None:
+        """Adds an ``activity`` sample."""
+        if (data := told(sample, ACTIVITY)) is None:
+            return
         rows, texts = activity_rows(data)
         rows = rows[np.isin(rows["what"], [place for place, text in enumerate(texts) if text in ON_GPU])]
         if not len(rows):
@@ -67,17 +72,17 @@ class WorkSums:
         known[1] += total
         known[2] = max(known[2], most)
 
-    def told(self) -> list[list[Any]]:
-        """The sums as plain data."""
-        return [[*key, *sums] for key, sums in self._sums.items()]
+    def told(self) -> dict[str, Any]:
+        """``gpu_work``."""
+        return {"gpu_work": [[*key, *sums] for key, sums in self._sums.items()]}
 
-    def merge(self, told: Iterable[Any]) -> None:
-        """Takes in what the stretch that came next told.
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next.
 
         Raises:
             ValueError, TypeError: It is no such data.
         """
-        for gpu, what, name, count, total, most in told:
+        for gpu, what, name, count, total, most in data.get("gpu_work", ()):
             self._add((int(gpu), str(what), str(name)), int(count), int(total), int(most))
 
     def rows(self) -> tuple[GpuWork, ...]:

@@ -6,20 +6,20 @@ depend on where it is cut, and hold no name: they hold when the descriptor was t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-import numpy as np
-
 from gputop.documents.fields import Mark
-from gputop.engine.fork_state import unpacked
+from gputop.engine.accumulator import Part
+from gputop.engine.fork_state import packed, unpacked
 from gputop.engine.threads.offcpu_stats import WIDTH as STAYS_WIDTH
 from gputop.engine.threads.offcpu_stats import Stays
 from gputop.format import escape_text, format_ns
 from probes.proc.syscalls import name, of_files
-from probes.samples import FilesData
-from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, select
+from probes.samples import FilesData, told
+from probes.schema import ALIASED, NO_SYSCALL, OffFlag, Records
+from probes.source import FILES, Sample
 
 # integers of a row: process, system call, its first argument, when that was told; count, sum, worst
 WIDTH = 7
@@ -78,7 +78,7 @@ class FileNames:
         return known[0] if known else ""
 
 
-class DiskWaits:
+class DiskWaits(Part):
     """The sums.
 
     Attributes:
@@ -90,12 +90,9 @@ class DiskWaits:
         self._sums: dict[Key, tuple[int, int, int]] = {}
         self._told: dict[tuple[int, int], int] = {}
 
-    def add(self, records: Records) -> None:
-        """Takes the waits out of a batch: as ``stays`` counts them."""
-        off = records["kind"] == np.uint8(Kind.OFFCPU)
-        if not off.any():
-            return
-        rows = select(records, off).view(ALIASED)
+    def add_offcpu(self, stays: Records) -> None:
+        """Adds OFFCPU records: as ``StaySums`` counts them."""
+        rows = stays.view(ALIASED)
         waits = OffFlag.IOWAIT | OffFlag.QUEUED | OffFlag.THROTTLED | OffFlag.BIRTH
         rows = rows[rows["flags"] & waits == OffFlag.IOWAIT]
         columns = (rows[column].tolist() for column in ("pid", "op", "argument", "duration", "runnable"))
@@ -113,10 +110,11 @@ class DiskWaits:
             count, sum_ns, worst_ns = count + before[0], sum_ns + before[1], max(worst_ns, before[2])
         self._sums[key] = count, sum_ns, worst_ns
 
-    def tell(self, time_ns: int, data: FilesData) -> None:
-        """Descriptors that are something else from now on, or are known at last."""
-        for pid, descriptor in zip(data.get("pid", ()), data.get("fd", ()), strict=False):
-            self._remember((int(pid), int(descriptor)), time_ns)
+    def add_sample(self, sample: Sample) -> None:
+        """Keeps which descriptors are something else from now on, or are known at last."""
+        if (data := told(sample, FILES)) is not None:
+            for pid, descriptor in zip(data.get("pid", ()), data.get("fd", ()), strict=False):
+                self._remember((int(pid), int(descriptor)), sample.time_ns)
 
     def _remember(self, key: tuple[int, int], time_ns: int) -> None:
         self._told.pop(key, None)
@@ -124,30 +122,25 @@ class DiskWaits:
             del self._told[next(iter(self._told))]
         self._told[key] = time_ns
 
-    def rows(self) -> list[tuple[int, ...]]:
-        """All sums, ``WIDTH`` integers each, for ``merge``."""
-        return [(*key, *numbers) for key, numbers in self._sums.items()]
+    def told(self) -> dict[str, Any]:
+        """``disk`` (None: not known), and ``files``: process, descriptor, when it was told last."""
+        return {
+            "disk": packed([(*key, *sums) for key, sums in self._sums.items()]) if self.known else None,
+            "files": packed([(*key, time_ns) for key, time_ns in self._told.items()]),
+        }
 
-    def told(self) -> list[tuple[int, ...]]:
-        """Process, descriptor, when it was told last: for ``merge``."""
-        return [(*key, time_ns) for key, time_ns in self._told.items()]
-
-    def merge(self, rows: Iterable[Iterable[int]], told: Iterable[Iterable[int]]) -> None:
-        """Takes in what came next."""
-        for pid, call, descriptor, told_ns, count, sum_ns, worst_ns in rows:
-            since = told_ns or self._told.get((pid, descriptor), 0)
-            self._add((pid, call, descriptor, since), count, sum_ns, worst_ns)
-        for pid, descriptor, time_ns in told:
-            self._remember((pid, descriptor), time_ns)
-
-    def merge_told(self, data: Mapping[str, Any]) -> None:
-        """Takes in what ``Tally.told`` told of what came next.
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next.
 
         Raises:
             ValueError: It does not say which files were waited for, though there were such waits.
         """
         if data.get("disk") is not None:
-            self.merge(unpacked(data, "disk", WIDTH), unpacked(data, "files", _TOLD_WIDTH))
+            for pid, call, descriptor, told_ns, *numbers in unpacked(data, "disk", WIDTH):
+                since = told_ns or self._told.get((pid, descriptor), 0)
+                self._add((pid, call, descriptor, since), *numbers)
+            for pid, descriptor, time_ns in unpacked(data, "files", _TOLD_WIDTH):
+                self._remember((pid, descriptor), time_ns)
         elif "disk" in data:
             self.known = False  # what is in place of records, by a gputop that did not add this up
         elif data.get("stays") and any(row[_DISK_COUNT] for row in unpacked(data, "stays", STAYS_WIDTH)):

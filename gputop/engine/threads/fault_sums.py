@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gputop.documents.stats_schema import MachineJson
+from gputop.engine.accumulator import Part, add_pairs
+from gputop.engine.fork_state import packed, unpacked
 from gputop.format import format_count, format_ns
-from probes.samples import FaultsData, MachineData
+from probes.samples import told
+from probes.source import FAULTS, MACHINE, Sample
 
 WHOLE = 0  # in place of a thread: the process
 FaultCounts: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (process, thread) -> minor, major
@@ -22,24 +25,30 @@ class Faults:
     major: int
 
 
-def add_faults(sums: FaultCounts, data: FaultsData) -> None:
-    """Adds what a sample says; columns of different lengths (a damaged file) are cut to the shortest."""
-    columns = (data.get("pid", ()), data.get("tid", ()), data.get("minor", ()), data.get("major", ()))
-    add_rows(
-        sums, ((int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in zip(*columns, strict=False))
-    )
+class FaultSums(Part):
+    """Adds up page faults."""
 
+    def __init__(self) -> None:
+        self.sums: FaultCounts = {}
 
-def add_rows(sums: FaultCounts, rows: Iterable[tuple[int, int, int, int]]) -> None:
-    """Adds rows of process, thread, minor and major."""
-    for pid, tid, minor, major in rows:
-        before = sums.get((pid, tid), (0, 0))
-        sums[pid, tid] = before[0] + minor, before[1] + major
+    def add_sample(self, sample: Sample) -> None:
+        """Adds a sample; columns of different lengths (a damaged file) are cut to the shortest."""
+        if (data := told(sample, FAULTS)) is not None:
+            columns = (data.get("pid", ()), data.get("tid", ()), data.get("minor", ()), data.get("major", ()))
+            self._add(map(int, row) for row in zip(*columns, strict=False))
 
+    def told(self) -> dict[str, Any]:
+        """``faults``."""
+        return {"faults": packed([(*key, *counts) for key, counts in self.sums.items()])}
 
-def rows_of(sums: FaultCounts) -> list[tuple[int, int, int, int]]:
-    """The rows that ``add_rows`` takes."""
-    return [(pid, tid, minor, major) for (pid, tid), (minor, major) in sums.items()]
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        if "faults" in data:
+            self._add(unpacked(data, "faults", 4))
+
+    def _add(self, rows: Iterable[Iterable[int]]) -> None:
+        for pid, tid, minor, major in rows:
+            add_pairs(self.sums, {(pid, tid): (minor, major)})
 
 
 def faults_of(sums: Mapping[tuple[int, int], tuple[int, int]], pid: int, tid: int = WHOLE) -> Faults | None:
@@ -53,12 +62,30 @@ def faults_of(sums: Mapping[tuple[int, int], tuple[int, int]], pid: int, tid: in
 NAMES: Final = ("steal_ns", "memory_some_ns", "memory_full_ns", "tcp_retransmits")
 
 
-def add_machine(sums: dict[str, int], data: MachineData | Mapping[str, object]) -> None:
-    """Adds what a sample, or other such sums, say."""
-    for name in NAMES:
-        value = data.get(name)
-        if isinstance(value, int):
-            sums[name] = sums.get(name, 0) + value
+class MachineSums(Part):
+    """Adds them up by name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+
+    def add_sample(self, sample: Sample) -> None:
+        """Adds a ``machine`` sample."""
+        if (data := told(sample, MACHINE)) is not None:
+            self._add(data)
+
+    def told(self) -> dict[str, Any]:
+        """``machine``."""
+        return {"machine": dict(self.sums)}
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        if isinstance(machine := data.get("machine"), Mapping):
+            self._add(machine)
+
+    def _add(self, data: Mapping[str, object]) -> None:
+        for name in NAMES:
+            if isinstance(value := data.get(name), int):
+                self.sums[name] = self.sums.get(name, 0) + value
 
 
 def machine_json(sums: Mapping[str, int]) -> MachineJson:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from gputop.documents.fields import NULLABLE, Mark, marked
+from gputop.engine.accumulator import Part
+from gputop.engine.fork_state import packed, unpacked
 from gputop.engine.threads.switches import OpenThreads
-from probes.schema import ALIASED, Kind, OffFlag, Records, select
+from probes.samples import told
+from probes.schema import ALIASED, OffFlag, Records
+from probes.source import OPEN, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Stays:
 WIDTH = 1 + len(fields(Stays))  # integers of a row: a thread and its stays
 
 
-class StaySums:
+class StaySums(Part):
     """Stays by thread.
 
     Attributes:
@@ -60,28 +64,42 @@ class StaySums:
         self._sums: dict[int, Stays] = {}
         self._flags: dict[int, int] = {}
 
-    def add(self, records: Records) -> None:
-        """Takes the stays out of a batch."""
-        off = records["kind"] == np.uint8(Kind.OFFCPU)
-        if off.any():
-            self._add_rows(_sums_of(select(records, off)))
+    def add_offcpu(self, stays: Records) -> None:
+        """Adds OFFCPU records."""
+        self._add_rows(_sums_of(stays))
 
     def _add_rows(self, rows: Iterable[tuple[int, Stays]]) -> None:
         for tid, stays in rows:
             known = self._sums.get(tid)
             self._sums[tid] = stays if known is None else known.plus(stays)
 
-    def open(self, tids: Iterable[int], flags: Iterable[int]) -> None:
-        """Takes in why threads are off their CPU at a mark: ``OffFlag``, as far as it was told."""
-        self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))
+    def add_sample(self, sample: Sample) -> None:
+        """Keeps why threads are off their CPU at a mark: ``OffFlag``, as far as it was told."""
+        if (threads := told(sample, OPEN)) is not None:
+            tids, flags = threads.get("tid", ()), threads.get("flags", ())
+            self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))
 
     def rows(self) -> list[tuple[int, ...]]:
-        """All sums, ``WIDTH`` integers each, for ``merge``."""
+        """All sums, ``WIDTH`` integers each."""
         return [(tid, *astuple(stays)) for tid, stays in self._sums.items()]
 
-    def merge(self, rows: Iterable[Iterable[int]]) -> None:
-        """Takes in what came next."""
-        self._add_rows((tid, Stays(*numbers)) for tid, *numbers in rows)
+    def told(self) -> dict[str, Any]:
+        """``stays``; None: not known."""
+        return {"stays": packed(self.rows()) if self.known else None}
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next.
+
+        Raises:
+            ValueError: It is no such data, or has none of threads that were off their CPU.
+        """
+        if "stays" not in data:
+            if unpacked(data, "threads", 6):
+                raise ValueError("stays off the CPU were not told by the gputop that wrote these sums")
+        elif data["stays"] is None:  # of records that nobody has, by a gputop that did not add them up
+            self.known = False
+        else:
+            self._add_rows((tid, Stays(*numbers)) for tid, *numbers in unpacked(data, "stays", WIDTH))
 
     def finish(self, still_open: OpenThreads, end_of: Callable[[int], int]) -> Mapping[int, Stays]:
         """By thread, with the stays that are open at the end, as far as they have come."""
@@ -101,9 +119,9 @@ class StaySums:
         return found if self.known else {}
 
 
-def _sums_of(slices: Records) -> list[tuple[int, Stays]]:
+def _sums_of(stays: Records) -> list[tuple[int, Stays]]:
     """OFFCPU records by thread."""
-    rows = slices.view(ALIASED)
+    rows = stays.view(ALIASED)
     flags = rows["flags"]
     rows = rows[flags & OffFlag.BIRTH == 0]
     flags = rows["flags"]

@@ -7,13 +7,19 @@ counted is cut off, so that nothing is counted twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 
+from gputop.engine.accumulator import Part
+from gputop.engine.fork_state import packed, pairs_of, unpacked
 from probes.samples import OpenData
-from probes.schema import ALIASED, Kind, OffFlag, Records, select
+from probes.schema import ALIASED, Kind, OffFlag, Records
+
+_LIFE: Final = ("kind", "pid", "tid", "t_end")
+_EXITED: Final = int(Kind.EXIT)
 
 
 @dataclass(slots=True)
@@ -41,67 +47,132 @@ class ThreadTick:
         self.involuntary += other.involuntary
 
 
-@dataclass(slots=True)
-class SwitchTick:
-    """Collects one tick. ``since_ns`` is the mark before it."""
+class ThreadSums(Part):
+    """Sums stays off the CPU by thread, and keeps births and exits: of a tick, or of a whole recording.
 
-    since_ns: int
-    slices: list[Records] = field(default_factory=list)
-    births: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> (pid, ns)
-    exits: dict[int, tuple[int, int]] = field(default_factory=dict)
-    threads: dict[int, ThreadTick] = field(default_factory=dict)
+    Args:
+        since_ns: What was before is cut off: an earlier tick has counted it.
+    """
 
-    def add(self, records: Records) -> None:
-        """Takes slices, births and exits out of a batch."""
-        kinds = records["kind"]
-        off = kinds == Kind.OFFCPU
-        if off.any():
-            self.slices.append(select(records, off))
-        life = (kinds >= Kind.FORK) & (kinds <= Kind.JOIN)
-        if life.any():
-            for row in select(records, life):
-                tid, at = int(row["tid"]), (int(row["pid"]), int(row["t_end"]))
-                if row["kind"] == Kind.EXIT:
-                    self.exits[tid] = at
-                else:
-                    self.births.setdefault(tid, at)
+    def __init__(self, since_ns: int = 0) -> None:
+        self.since_ns = since_ns
+        self.sums: dict[int, ThreadTick] = {}
+        self.born: dict[int, tuple[int, int]] = {}  # tid -> (pid, ns)
+        self.died: dict[int, tuple[int, int]] = {}
 
-    def close(self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]) -> None:
-        """Fills ``threads``."""
-        for tid, pid in zip(open_now.tid, open_now.pid, strict=True):
-            self._live(tid, pid, mark_ns, alive_before)
-        for tid, (pid, at) in self.exits.items():
-            if tid not in self.threads:
-                self._live(tid, pid, at, alive_before)
-        self._count_slices()
+    def add_offcpu(self, stays: Records) -> None:
+        """Adds OFFCPU records."""
+        self._add(stay_sums(stays, self.since_ns))
+
+    def _add(self, sums: Mapping[int, ThreadTick]) -> None:
+        for tid, part in sums.items():
+            self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
+
+    def add_lives(self, lives: Records) -> None:
+        """Adds births and exits."""
+        # a job may fork hundreds of times a second: as plain numbers, rows take a tenth of the time
+        for kind, pid, tid, at in lives[[*_LIFE]].tolist():
+            if kind == _EXITED:
+                self.died[tid] = pid, at
+            else:
+                self.born.setdefault(tid, (pid, at))
+                # a thread that is not the leader and calls exec takes over the dead leader's number
+                self.died.pop(tid, None)
+
+    def told(self) -> dict[str, Any]:
+        """``threads``, ``born`` and ``died``."""
+        return {
+            "threads": packed([(tid, pid, *sums) for tid, (pid, _lived, *sums) in _rows(self._with_born())]),
+            "born": packed([(tid, at) for tid, (_pid, at) in self.born.items()]),
+            "died": packed([(tid, at) for tid, (_pid, at) in self.died.items()]),
+        }
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what came next."""
+        later = {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)}
+        self._add(later)
+        pids = {tid: part.pid for tid, part in later.items()}
+        for tid, at in pairs_of(data, "born"):
+            self.born.setdefault(tid, (pids.get(tid, 0), at))
+            self.died.pop(tid, None)
+        self.died.update({tid: (pids.get(tid, 0), at) for tid, at in pairs_of(data, "died")})
+
+    def _with_born(self) -> dict[int, ThreadTick]:
+        """The sums, also those of threads that were born and never off a CPU."""
+        return self.sums | {
+            tid: ThreadTick(pid) for tid, (pid, _at) in self.born.items() if tid not in self.sums
+        }
+
+    def of_tick(
+        self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]
+    ) -> dict[int, ThreadTick]:
+        """tid -> what each thread did from ``since_ns`` to the mark; the parts add up to ``lived``.
+
+        Args:
+            mark_ns: The end of the tick.
+            open_now: Threads at the mark.
+            alive_before: Threads at the mark before it.
+        """
+        found: dict[int, ThreadTick] = {}
+        alive_now = set(open_now.tid)
+        lives = [(tid, pid, mark_ns) for tid, pid in zip(open_now.tid, open_now.pid, strict=True)]
+        lives += [(tid, *self.died[tid]) for tid in self.died if tid not in alive_now]
+        for tid, pid, until in lives:
+            born = self.born.get(tid, (0, 0))[1] if tid not in alive_before else 0
+            found[tid] = ThreadTick(pid, lived=max(until - max(born, self.since_ns), 0))
+        for tid, part in self.sums.items():
+            if tid not in found:  # its exit record was lost: alive as long as its stays show
+                found[tid] = ThreadTick(part.pid, lived=part.runnable + part.blocked)
+            found[tid].add(part)
         for tid, off, queued in zip(open_now.tid, open_now.off_since, open_now.queued_since, strict=True):
             if off and off < mark_ns:
                 begin = max(off, self.since_ns)
                 waiting = max(queued, begin) if queued and queued < mark_ns else mark_ns
-                self.threads[tid].runnable += mark_ns - waiting
-                self.threads[tid].blocked += waiting - begin
+                found[tid].runnable += mark_ns - waiting
+                found[tid].blocked += waiting - begin
+        return found
 
-    def _live(self, tid: int, pid: int, until: int, alive_before: frozenset[int]) -> None:
-        begin = self.since_ns
-        if tid not in alive_before and tid in self.births:
-            begin = max(self.births[tid][1], begin)
-        self.threads[tid] = ThreadTick(pid, lived=max(until - begin, 0))
+    def of_recording(
+        self, span_of: Callable[[int], tuple[int, int]], still_open: OpenThreads
+    ) -> dict[int, ThreadTick]:
+        """tid -> what each thread did from its birth to its exit, or the ends of the recording.
 
-    def _count_slices(self) -> None:
-        for tid, part in slice_sums(self.slices, self.since_ns).items():
-            thread = self.threads.get(tid)
-            if thread is None:  # its exit record was lost: alive as long as its slices show
-                part.lived = part.runnable + part.blocked
-                self.threads[tid] = part
-            else:
-                thread.add(part)
+        Args:
+            span_of: From when to when a process was recorded.
+            still_open: Threads at the end.
+        """
+        found = {tid: replace(part) for tid, part in self._with_born().items()}
+        rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
+        for tid, off, queued in rows:
+            thread = found.get(tid)
+            end_ns = span_of(thread.pid)[1] if thread is not None else 0
+            if thread is not None and off and off < end_ns:
+                waiting = queued if queued and queued < end_ns else end_ns
+                thread.runnable += end_ns - waiting
+                thread.blocked += waiting - off
+        for tid, thread in found.items():
+            start_ns, end_ns = span_of(thread.pid)
+            thread.lived = self.died.get(tid, (0, end_ns))[1] - self.born.get(tid, (0, start_ns))[1]
+        return found
 
 
-def slice_sums(batches: list[Records], since_ns: int) -> dict[int, ThreadTick]:
+def _rows(threads: Mapping[int, ThreadTick]) -> list[tuple[int, tuple[int, ...]]]:
+    return [(tid, astuple(thread)) for tid, thread in threads.items()]
+
+
+def states_told(threads: Mapping[int, ThreadTick]) -> bytes:
+    """What each thread did in its tick, for a sample ``sums``."""
+    return packed([(tid, *row) for tid, row in _rows(threads)])
+
+
+def states_of(data: Mapping[str, Any]) -> dict[int, ThreadTick]:
+    """The same from such a sample."""
+    return {tid: ThreadTick(*row) for tid, *row in unpacked(data, "states", 1 + len(fields(ThreadTick)))}
+
+
+def stay_sums(stays: Records, since_ns: int) -> dict[int, ThreadTick]:
     """tid -> runnable, blocked and switches of OFFCPU records; time before ``since_ns`` is cut off."""
-    if not batches:
-        return {}
-    rows = np.concatenate(batches).view(ALIASED)
+    rows = stays.view(ALIASED)
     tids, first, where = np.unique(rows["tid"], return_index=True, return_inverse=True)
     ends = rows["t_end"].astype(np.int64)
     inside = ends - np.maximum(ends - rows["duration"].astype(np.int64), since_ns)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from gputop.engine.accumulator import Accumulator, Part
 from gputop.engine.calls import histogram
-from gputop.engine.calls.cuda_errors import NOT_READY
+from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.calls.histogram import Ints
-from gputop.engine.threads.switches import OpenThreads, SwitchTick, ThreadTick
+from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick
 from probes import api
 from probes.samples import told
-from probes.schema import COPY_SHIFT, CallFlag, Kind, Records, select
+from probes.schema import COPY_SHIFT, CallFlag, Records, select
 from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
 GRACE_NS = 120_000_000_000  # an ended process stays so long: whoever asks seldom sees its last counts, too
@@ -60,8 +61,12 @@ class Process:
     ended_ns: int | None = None
 
 
-class DaemonTotals:
-    """Takes items in, in one thread; ``held`` lets others look at them."""
+class DaemonTotals(Part):
+    """Takes items in, in one thread; ``held`` lets others look at them.
+
+    Calls are summed by function, class and direction, not by ``CallCounts``: without a histogram for each
+    function a row takes a few hundred bytes, and rows are bounded for as long as the daemon runs.
+    """
 
     def __init__(self, start_ns: int = 0, most_rows: int = 5_000) -> None:
         """Start with nothing.
@@ -73,17 +78,20 @@ class DaemonTotals:
         self._most_rows, self.rows = most_rows, 0
         self.held = threading.RLock()
         self.processes: dict[int, Process] = {}
-        self._tick = SwitchTick(start_ns)
         self._open = OpenThreads()
         self._alive: frozenset[int] = frozenset()
         self._calls_now: dict[int, int] = {}
-        self._since_ns = start_ns
+        self._begin(start_ns)
+
+    def _begin(self, since_ns: int) -> None:
+        self._threads = ThreadSums(since_ns)
+        self._tick = Accumulator(self, self._threads)
 
     def take(self, item: Item) -> Sample | None:
         """Takes one item in; at a mark, what each process did since the one before."""
         if not isinstance(item, Sample):
             with self.held:
-                self._records(item)
+                self._tick.add(item)
         elif (threads := told(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == MARK:
@@ -107,35 +115,30 @@ class DaemonTotals:
             self.rows += op not in rows
         return rows.setdefault(op, FunctionCalls())
 
-    def _records(self, records: Records) -> None:
-        self._tick.add(records)
-        chosen = (records["kind"] == np.uint8(Kind.CALL)) & (
-            records["flags"] & np.uint16(CallFlag.NESTED) == 0
-        )
-        calls = select(records, chosen)
-        if len(calls):
-            self._count(calls)
-
-    def _count(self, calls: Records) -> None:
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records: the outermost ones."""
+        calls = select(calls, calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
+        if not len(calls):
+            return
         ops = np.minimum(calls["op"], len(_CLASS_OF) - 1).astype(np.int64)
         lengths = calls["duration"].astype(np.int64)
-        failed = (calls["ret"] != 0) & (calls["ret"] != NOT_READY)
+        errors = failed(calls["ret"])
         keys = calls["pid"].astype(np.int64) << 16 | ops
-        for key, count, errors, sum_ns in _summed(keys, failed, lengths):
+        for key, count, wrong, sum_ns in _summed(keys, errors, lengths):
             row = self._calls_of(key >> 16, key & 0xFFFF)
-            row.count, row.errors, row.sum_ns = row.count + count, row.errors + errors, row.sum_ns + sum_ns
+            row.count, row.errors, row.sum_ns = row.count + count, row.errors + wrong, row.sum_ns + sum_ns
             self._calls_now[key >> 16] = self._calls_now.get(key >> 16, 0) + count
         exponents = histogram.bucket_of(calls["duration"]) // histogram.STEPS
         self._histograms(calls["pid"].astype(np.int64), _CLASS_OF[ops], exponents, lengths)
         sizes = calls["bytes"].astype(np.int64)
-        moved = _IS_COPY[ops] & (sizes > 0) & ~failed
+        moved = _IS_COPY[ops] & (sizes > 0) & ~errors
         if moved.any():
             ways = np.minimum(calls["flags"][moved].astype(np.int64) >> COPY_SHIFT, len(DIRECTIONS) - 1)
             keys = calls["pid"][moved].astype(np.int64) << 16 | ways
             for key, _count, _zero, size in _summed(keys, np.zeros(len(keys), np.bool_), sizes[moved]):
                 copied, way = self._of(key >> 16).copied, DIRECTIONS[key & 0xFFFF]
                 copied[way] = copied.get(way, 0) + size
-        got = _IS_ALLOC[ops] & (sizes > 0) & ~failed
+        got = _IS_ALLOC[ops] & (sizes > 0) & ~errors
         if got.any():
             for key, _count, _zero, size in _summed(
                 calls["pid"][got].astype(np.int64), np.zeros(int(got.sum()), np.bool_), sizes[got]
@@ -153,12 +156,12 @@ class DaemonTotals:
             found[name] = before + row, sum_ns + ns
 
     def _close(self, mark_ns: int) -> Sample:
-        self._tick.close(mark_ns, self._open, self._alive)
-        self._alive = frozenset(self._open.tid)
+        self._tick.settle()
         sums: dict[int, ThreadTick] = {}
-        for thread in self._tick.threads.values():
+        for thread in self._threads.of_tick(mark_ns, self._open, self._alive).values():
             sums.setdefault(thread.pid, ThreadTick(thread.pid)).add(thread)
-        self._tick = SwitchTick(mark_ns)
+        self._alive = frozenset(self._open.tid)
+        self._begin(mark_ns)
         for pid, thread in sums.items():
             self._of(pid).threads.add(thread)
         calls, self._calls_now = self._calls_now, {}

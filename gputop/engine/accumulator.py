@@ -1,0 +1,132 @@
+"""The one accumulator of calls and context switches, of a tick, a recording, or all time since a start.
+
+Batches are filtered here and nowhere else. An accumulator is made of parts, each of which adds up one
+subject. The screen, ``stats``, the daemon and the recorder differ in the parts that they need and in when
+they read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from probes.schema import Kind, Records, join, select
+from probes.source import Sample
+
+_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
+_OFFCPU, _FORK, _JOIN = np.uint8(Kind.OFFCPU), np.uint8(Kind.FORK), np.uint8(Kind.JOIN)
+
+Key = TypeVar("Key", bound=Hashable)
+Pairs = dict[Key, tuple[int, int]]  # two sums by key: count and ns, minor and major
+
+
+def add_pairs(sums: Pairs[Key], more: Mapping[Key, tuple[int, int]]) -> None:
+    """Adds to sums."""
+    for key, (first, second) in more.items():
+        before = sums.get(key, (0, 0))
+        sums[key] = before[0] + first, before[1] + second
+
+
+def summed_pairs(parts: Iterable[Pairs[Key]]) -> Pairs[Key]:
+    """The sums of several stretches."""
+    sums: Pairs[Key] = {}
+    for part in parts:
+        add_pairs(sums, part)
+    return sums
+
+
+class Part:
+    """Sums of one subject. Records that a part does not override a method for do not concern it."""
+
+    def add_calls(self, calls: Records) -> None:
+        """Adds CALL records."""
+
+    def add_offcpu(self, stays: Records) -> None:
+        """Adds OFFCPU records."""
+
+    def add_lives(self, lives: Records) -> None:
+        """Adds births and exits of threads."""
+
+    def add_sample(self, sample: Sample) -> None:
+        """Adds a sample, if it is of a kind that this part adds up."""
+
+    def told(self) -> dict[str, Any]:
+        """The sums as plain data, for a file or another process."""
+        return {}
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what ``told`` returned for the stretch that came next.
+
+        Raises:
+            ValueError: It is no such data, or more than there can be.
+        """
+
+
+class Accumulator:
+    """Adds up records and samples in its parts.
+
+    Records other than calls are few: they are held back until ``settle``, and added at once.
+
+    Attributes:
+        events: Records so far.
+    """
+
+    def __init__(self, *parts: Part) -> None:
+        self.events = 0
+        self._parts = parts
+        self._held: list[Records] = []
+
+    def add(self, records: Records) -> None:
+        """Adds a batch, which must not change before ``settle``."""
+        self.events += len(records)
+        called = records["kind"] == _CALL
+        made = int(np.count_nonzero(called))
+        if made:
+            calls = records if made == len(records) else select(records, called)
+            for part in self._parts:
+                part.add_calls(calls)
+        if made < len(records):
+            self._held.append(select(records, ~called) if made else records)
+
+    def settle(self) -> Records | None:
+        """Adds the records that were held back, and returns them."""
+        if not self._held:
+            return None
+        others = self._held[0] if len(self._held) == 1 else join(self._held)
+        self._held = []
+        kinds = others["kind"]
+        off = kinds == _OFFCPU
+        if off.any():
+            stays = select(others, off)
+            for part in self._parts:
+                part.add_offcpu(stays)
+        lives = (kinds >= _FORK) & (kinds <= _JOIN)
+        if lives.any():
+            rows = select(others, lives)
+            for part in self._parts:
+                part.add_lives(rows)
+        return others
+
+    def add_sample(self, sample: Sample) -> None:
+        """Adds a sample in the parts that its kind concerns."""
+        for part in self._parts:
+            part.add_sample(sample)
+
+    def told(self) -> dict[str, Any]:
+        """The sums of all parts as plain data."""
+        data: dict[str, Any] = {"events": self.events}
+        for part in self._parts:
+            data |= part.told()
+        return data
+
+    def merge(self, data: Mapping[str, Any]) -> None:
+        """Adds what ``told`` returned for the stretch that came next.
+
+        Raises:
+            ValueError: It is no such data, or more than there can be.
+        """
+        self.events += int(data["events"])
+        for part in self._parts:
+            part.merge(data)
