@@ -80,7 +80,7 @@ def test_window_holds_only_its_ticks() -> None:
     window = CallWindow()
     batches = [batch(seed, 300) for seed in range(6)]
     for records in batches:
-        window.add(calls_of(records))
+        window.add_calls(calls_of(records))
         window.close_tick(keep=2)
     assert as_dict(window.table, window.totals()) == by_hand(np.concatenate(batches[-2:]))
 
@@ -90,7 +90,7 @@ def test_rows_of_ended_processes_are_used_again() -> None:
     for generation in range(50):
         records = batch(generation, 200)
         records["pid"] += 1000 * generation
-        window.add(calls_of(records))
+        window.add_calls(calls_of(records))
         window.close_tick(keep=1)
     # 5 processes, 4 functions, nested or not: 40 rows a generation, at most two generations at once
     assert window.table.rows <= 128
@@ -101,6 +101,6 @@ def test_rows_of_ended_processes_are_used_again() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_tiny_batches(count: int) -> None:
     window = CallWindow()
-    window.add(calls_of(batch(3, count)))
+    window.add_calls(calls_of(batch(3, count)))
     window.close_tick(keep=1)
     assert sum(window.totals().count) <= count

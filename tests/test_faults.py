@@ -91,8 +91,8 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
         whole = Tally()
         for part in (told[:cut], told[cut:]):
             whole.merge(tally(part).told())
-        assert whole.faults == tally(told).faults
-        assert whole.faults[10, 0] == (760, 3)
+        assert whole.faults.sums == tally(told).faults.sums
+        assert whole.faults.sums[10, 0] == (760, 3)
 
 
 def test_a_frame_has_those_of_its_window_and_nothing_where_none_were_told() -> None:
@@ -109,7 +109,7 @@ def test_a_frame_has_those_of_its_window_and_nothing_where_none_were_told() -> N
 
 def test_columns_of_different_lengths_are_cut_to_the_shortest() -> None:
     damaged = Sample(FAULTS, START, {"pid": [10, 10], "tid": [0], "minor": [5, 6], "major": [1, 1]})
-    assert tally([damaged]).faults == {(10, 0): (5, 1)}
+    assert tally([damaged]).faults.sums == {(10, 0): (5, 1)}
 
 
 def test_a_user_is_told_of_own_processes_only() -> None:
@@ -124,7 +124,7 @@ def test_a_user_is_told_of_own_processes_only() -> None:
 
 
 def rows(told: list[Sample]) -> dict[tuple[int, int], tuple[int, int]]:
-    return tally([*told]).faults
+    return tally([*told]).faults.sums
 
 
 def test_a_process_that_was_there_before_is_counted_from_the_first_look_on() -> None:

@@ -58,29 +58,29 @@ def test_samples_that_change_what_is_told_are_added_up_between_the_records() -> 
         whole.take(item)
         sums.take(item)
     assert sums.told() == whole.told()
-    assert whole.faults
-    assert whole.machine == {"steal_ns": 8, "tcp_retransmits": 2}
+    assert whole.faults.sums
+    assert whole.machine.sums == {"steal_ns": 8, "tcp_retransmits": 2}
 
 
 def summed(tally: Tally) -> tuple[object, ...]:
     """What a tally adds up; neither threads nor lines have an order."""
-    threads, table, told = tally.threads, tally.table, tally.told()
+    threads, calls, told = tally.threads, tally.calls, tally.told()
     sums = {tid: (one.pid, one.runnable, one.blocked) for tid, one in threads.sums.items()}
-    calls = {
-        key: (table.counts[row].tolist(), *(int(getattr(tally.totals, name)[row]) for name in TOTALS))
-        for row, key in enumerate(table.keys[: table.rows])
+    counted = {
+        key: (calls.table.counts[row].tolist(), *(int(getattr(calls.totals, name)[row]) for name in TOTALS))
+        for row, key in enumerate(calls.table.keys)
     }
     others = (
-        tally.lines,
-        tally.waits,
-        tally.callers,
+        tally.lines.lines,
+        tally.lines.waits,
+        tally.callers.tids,
         tally.kernels.sums,
         tally.fill,
-        tally.faults,
+        tally.faults.sums,
         told["failed"],
     )
     stays = {row[0]: row[1:] for row in tally.stays.rows()}
-    return tally.events, sums, threads.born, threads.died, calls, stays, *others
+    return tally.events, sums, threads.born, threads.died, counted, stays, *others
 
 
 def test_records_of_which_none_came_add_up_to_nothing() -> None:

@@ -67,13 +67,13 @@ def test_sums_of_short_programs_take_little_and_are_those_of_all_calls() -> None
 
 def by_key(tally: Tally) -> dict[object, object]:
     """Sums and histogram of each row that counts something."""
-    tally.totals.grow(tally.table.rows)
+    tally.calls.totals.grow(tally.calls.table.rows)
     return {
-        tally.table.keys[row]: (
-            [int(getattr(tally.totals, name)[row]) for name in TOTALS],
-            tally.table.counts[row].tobytes(),
+        tally.calls.table.keys[row]: (
+            [int(getattr(tally.calls.totals, name)[row]) for name in TOTALS],
+            tally.calls.table.counts[row].tobytes(),
         )
-        for row in np.flatnonzero(tally.totals.count).tolist()
+        for row in np.flatnonzero(tally.calls.totals.count).tolist()
     }
 
 

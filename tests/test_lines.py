@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gputop.analysis.answer.report_output import report_to_text
-from gputop.engine.calls.linesums import LineWindow, line_rows, wait_rows
+from gputop.engine.calls.linesums import LineSums, line_rows, wait_rows
 from gputop.engine.calls.source_text import read_source
 from gputop.engine.calls.stack_table import Line
+from gputop.engine.engine import Engine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import Frame, LineRow, Lost, SampleRow, WaitRow
 from gputop.engine.session_totals import ProcessTotals, Stats
@@ -27,6 +28,7 @@ from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records
 from probes.source import APIS, FRAMES, Sample
 from replay.reader import SessionReader
 from tests import fake_frames as fake
+from tests import items
 from tests.fake_reports import explained, finding, report
 from tests.screen_support import Shown
 
@@ -67,10 +69,11 @@ def line_of(line: Line) -> tuple[str, int, str]:
 
 
 def test_calls_are_added_up_by_the_innermost_line_outside_of_packages(facts: Facts) -> None:
-    window = LineWindow()
-    window.add(calls((5, 0, FIRST, 10, 0), (5, 1, FIRST, 5, 0), (5, 0, SECOND, 100, 0), (5, 0, FIRST, 30, 0)))
-    window.close_tick(8)
-    rows, unknown = line_rows(window.sums(), facts)
+    sums = LineSums()
+    sums.add_calls(
+        calls((5, 0, FIRST, 10, 0), (5, 1, FIRST, 5, 0), (5, 0, SECOND, 100, 0), (5, 0, FIRST, 30, 0))
+    )
+    rows, unknown = line_rows(sums.lines, facts)
     assert rows == {
         5: [
             LineRow(STEP, "cudaMemcpy", 1, 100, (STEP,)),
@@ -82,25 +85,24 @@ def test_calls_are_added_up_by_the_innermost_line_outside_of_packages(facts: Fac
 
 
 def test_nested_calls_and_calls_that_were_not_asked_for_do_not_count(facts: Facts) -> None:
-    window = LineWindow()
-    window.add(calls((5, 0, FIRST, 10, CallFlag.NESTED), (5, 0, 0, 10, 0)))
-    window.close_tick(8)
-    assert window.sums() == {}
+    sums = LineSums()
+    sums.add_calls(calls((5, 0, FIRST, 10, CallFlag.NESTED), (5, 0, 0, 10, 0)))
+    assert sums.lines == {}
 
 
 def test_calls_without_a_line_are_counted_by_process(facts: Facts) -> None:
-    window = LineWindow()
-    window.add(calls((5, 0, NO_PYTHON, 10, 0), (6, 0, NO_PYTHON, 10, 0), (6, 1, UNTOLD, 10, 0)))
-    window.close_tick(8)
-    assert line_rows(window.sums(), facts) == ({}, {5: 1, 6: 2})
+    sums = LineSums()
+    sums.add_calls(calls((5, 0, NO_PYTHON, 10, 0), (6, 0, NO_PYTHON, 10, 0), (6, 1, UNTOLD, 10, 0)))
+    assert line_rows(sums.lines, facts) == ({}, {5: 1, 6: 2})
 
 
-def test_what_is_older_than_the_window_is_gone(facts: Facts) -> None:
-    window = LineWindow()
-    for _ in range(3):
-        window.add(calls((5, 0, FIRST, 10, 0)))
-        window.close_tick(2)
-    assert window.sums() == {(5, 0, FIRST): (2, 20)}
+def test_what_is_older_than_the_window_is_gone() -> None:
+    engine = Engine(items.HEADER, window_ns=items.SECOND)
+    for tick in range(1, 5):
+        engine.feed(calls((5, 0, FIRST, 10, 0)))
+        engine.feed(items.mark(tick, items.START + tick * items.SECOND // 2))
+        (process,) = engine.frame().processes
+        assert process.unknown_lines == min(tick, 2)
 
 
 def waits(*rows: tuple[int, int, int, int]) -> Records:
@@ -113,23 +115,19 @@ def waits(*rows: tuple[int, int, int, int]) -> Records:
 
 
 def test_waits_are_added_up_by_line_without_the_time_in_a_run_queue(facts: Facts) -> None:
-    window = LineWindow()
-    window.add_waits(waits((5, FIRST, 30, 10), (5, SECOND, 90, 0), (5, FIRST, 50, 5), (5, 0, 99, 0)))
-    window.close_tick(1)
-    rows, unknown = wait_rows(window.waits(), {5}, {5}, facts)
+    sums = LineSums()
+    sums.add_offcpu(waits((5, FIRST, 30, 10), (5, SECOND, 90, 0), (5, FIRST, 50, 5), (5, 0, 99, 0)))
+    rows, unknown = wait_rows(sums.waits, {5}, {5}, facts)
     assert rows == {5: [WaitRow(STEP, 1, 90), WaitRow(READ, 2, 65)]}
     assert unknown == {}
-    window.close_tick(1)
-    assert window.waits() == {}
 
 
 def test_waits_of_threads_that_make_no_calls_count_only_where_none_does(facts: Facts) -> None:
-    window = LineWindow()
-    window.add_waits(waits((5, FIRST, 30, 0), (6, FIRST, 900, 0), (6, NO_PYTHON, 900, 0)))
-    window.close_tick(1)
-    assert wait_rows(window.waits(), {5}, {5, 77}, facts) == ({5: [WaitRow(READ, 1, 30)]}, {})
-    assert wait_rows(window.waits(), set(), {77}, facts) == ({5: [WaitRow(READ, 2, 930)]}, {5: 1})
-    assert wait_rows(window.waits(), {5}, {77}, facts) == ({}, {}), "who calls has not waited"
+    sums = LineSums()
+    sums.add_offcpu(waits((5, FIRST, 30, 0), (6, FIRST, 900, 0), (6, NO_PYTHON, 900, 0)))
+    assert wait_rows(sums.waits, {5}, {5, 77}, facts) == ({5: [WaitRow(READ, 1, 30)]}, {})
+    assert wait_rows(sums.waits, set(), {77}, facts) == ({5: [WaitRow(READ, 2, 930)]}, {5: 1})
+    assert wait_rows(sums.waits, {5}, {77}, facts) == ({}, {}), "who calls has not waited"
 
 
 def test_calls_of_autograd_s_threads_are_at_the_line_that_waits_in_backward(facts: Facts) -> None:
@@ -141,17 +139,14 @@ def test_calls_of_autograd_s_threads_are_at_the_line_that_waits_in_backward(fact
     told = {"pid": [5] * 3, "stack": [native, backward, other], "frames": [[engine], within, elsewhere]}
     facts.take(Sample(FRAMES, 0, told))
     made = calls((5, 0, native, 10, 0), (6, 0, native, 10, 0))
-    window = LineWindow()
-    window.add(made)
-    window.add_waits(waits((5, backward, 30, 0), (5, FIRST, 30, 0)))
-    window.close_tick(1)
-    rows, _ = line_rows(window.sums(), facts, window.waits())
+    sums = LineSums()
+    sums.add_calls(made)
+    sums.add_offcpu(waits((5, backward, 30, 0), (5, FIRST, 30, 0)))
+    rows, _ = line_rows(sums.lines, facts, sums.waits)
     assert [row.line for row in rows[5]] == [STEP]
     assert [row.line.brief for row in rows[6]] == [engine[2]], "nobody waits in that process"
-    window.add(made)
-    window.add_waits(waits((5, backward, 30, 0), (5, other, 30, 0)))
-    window.close_tick(1)
-    rows, _ = line_rows(window.sums(), facts, window.waits())
+    sums.add_offcpu(waits((5, other, 30, 0)))
+    rows, _ = line_rows(sums.lines, facts, sums.waits)
     assert [row.line.brief for row in rows[5]] == [engine[2]], "which of two lines it is, is not known"
 
 

@@ -329,7 +329,6 @@ class CallCounts(Part):
         self._packed = CallSums()
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records."""
         self.table.add(calls, self.totals)
 
     def pack(self) -> None:
@@ -349,7 +348,6 @@ class CallCounts(Part):
         return whole.told()
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         self.table.merge(data, self.totals)
 
 
@@ -479,7 +477,6 @@ class Callers(Part):
         self._far: set[int] = set()
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records."""
         self._add(calls["tid"])
 
     def told(self) -> dict[str, Any]:
@@ -487,7 +484,6 @@ class Callers(Part):
         return {"callers": packed([(tid,) for tid in sorted({*self._tids, *self._far})])}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         self._add(np.array([tid for (tid,) in unpacked(data, "callers", 1)], np.int64))
 
     def _add(self, tids: npt.NDArray[np.integer]) -> None:

@@ -142,7 +142,6 @@ class KernelCounts(Part):
             self._launches = launching(str(row[0]) for row in sample.data.get("rows", ()))
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records."""
         wanted = self._launches.take(calls["op"], mode="clip") & (calls["ret"] == 0)
         wanted &= (calls["flags"] & np.uint16(CallFlag.NESTED | CallFlag.ABANDONED)) == 0
         if not wanted.any():

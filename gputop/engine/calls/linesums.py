@@ -184,11 +184,9 @@ class LineSums(Part):
         self.waits: Sums = {}
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records."""
         add_pairs(self.lines, sums_of(calls))
 
     def add_offcpu(self, stays: Records) -> None:
-        """Adds OFFCPU records."""
         add_pairs(self.waits, waits_of(stays))
 
     def told(self) -> dict[str, Any]:
@@ -199,7 +197,6 @@ class LineSums(Part):
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         for name, sums in (("lines", self.lines), ("waits", self.waits)):
             rows = unpacked(data, name, 5)
             add_pairs(

@@ -41,7 +41,6 @@ class WorkSums(Part):
         self._sums: dict[Key, list[int]] = {}
 
     def add_sample(self, sample: Sample) -> None:
-        """Adds an ``activity`` sample."""
         if (data := told(sample, ACTIVITY)) is None:
             return
         rows, texts = activity_rows(data)

@@ -42,7 +42,6 @@ class FaultSums(Part):
         return {"faults": packed([(*key, *counts) for key, counts in self.sums.items()])}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         if "faults" in data:
             self._add(unpacked(data, "faults", 4))
 
@@ -69,7 +68,6 @@ class MachineSums(Part):
         self.sums: dict[str, int] = {}
 
     def add_sample(self, sample: Sample) -> None:
-        """Adds a ``machine`` sample."""
         if (data := told(sample, MACHINE)) is not None:
             self._add(data)
 
@@ -78,7 +76,6 @@ class MachineSums(Part):
         return {"machine": dict(self.sums)}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         if isinstance(machine := data.get("machine"), Mapping):
             self._add(machine)
 

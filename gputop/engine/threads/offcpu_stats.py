@@ -65,7 +65,6 @@ class StaySums(Part):
         self._flags: dict[int, int] = {}
 
     def add_offcpu(self, stays: Records) -> None:
-        """Adds OFFCPU records."""
         self._add_rows(_sums_of(stays))
 
     def _add_rows(self, rows: Iterable[tuple[int, Stays]]) -> None:

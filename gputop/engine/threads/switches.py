@@ -61,7 +61,6 @@ class ThreadSums(Part):
         self.died: dict[int, tuple[int, int]] = {}
 
     def add_offcpu(self, stays: Records) -> None:
-        """Adds OFFCPU records."""
         self._add(stay_sums(stays, self.since_ns))
 
     def _add(self, sums: Mapping[int, ThreadTick]) -> None:
@@ -69,7 +68,6 @@ class ThreadSums(Part):
             self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
 
     def add_lives(self, lives: Records) -> None:
-        """Adds births and exits."""
         # a job may fork hundreds of times a second: as plain numbers, rows take a tenth of the time
         for kind, pid, tid, at in lives[[*_LIFE]].tolist():
             if kind == _EXITED:
@@ -88,7 +86,6 @@ class ThreadSums(Part):
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next."""
         later = {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)}
         self._add(later)
         pids = {tid: part.pid for tid, part in later.items()}
