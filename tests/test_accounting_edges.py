@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.engine.threads.occupancy import OccupancyWindow
-from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick, stay_sums
+from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads, stay_sums
 from probes.samples import OpenData
 from probes.schema import Kind, OffFlag
 from tests.items import MS, START, event, joined, off
@@ -19,18 +19,18 @@ def test_a_thread_that_was_never_on_a_cpu_was_there_for_no_time() -> None:
 
 
 def test_a_thread_whose_end_was_lost_lived_as_long_as_its_stays_show() -> None:
-    tick = ThreadSums(START)
+    tick = TickThreads(START)
     tick.add_offcpu(off(START + 100 * MS, 20 * MS, 5 * MS, tid=77))
-    threads = tick.of_tick(START + TICK, OpenThreads(), frozenset())
+    threads = tick.close(START + TICK, OpenThreads(), frozenset())
     thread = threads[77]
     assert (thread.lived, thread.blocked, thread.runnable, thread.on_cpu) == (25 * MS, 20 * MS, 5 * MS, 0)
 
 
 def test_only_the_kernels_own_word_makes_a_switch_involuntary() -> None:
     others = OffFlag.IOWAIT | OffFlag.MIGRATED | OffFlag.WAKER_IRQ | OffFlag.THROTTLED
-    tick = ThreadSums(START)
+    tick = TickThreads(START)
     tick.add_offcpu(off(START + 100 * MS, 20 * MS, 5 * MS, flags=int(others)))
-    threads = tick.of_tick(START + TICK, OpenThreads([10], [10], [0], [0], [0], [0]), frozenset({10}))
+    threads = tick.close(START + TICK, OpenThreads([10], [10], [0], [0], [0], [0]), frozenset({10}))
     assert (threads[10].voluntary, threads[10].involuntary) == (1, 0)
 
 

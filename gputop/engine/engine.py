@@ -26,7 +26,7 @@ from gputop.engine.rows import TickSums
 from gputop.engine.threads.counters import Counters, add_up
 from gputop.engine.threads.fault_sums import FaultSums
 from gputop.engine.threads.occupancy import OccupancyWindow
-from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick, states_of
+from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads, states_of
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
 from probes.samples import lost_until, section, told
@@ -46,12 +46,11 @@ class _OpenTick(Accumulator):
     """What the tick that is open adds up to so far."""
 
     def __init__(self, since_ns: int, calls: CallWindow, kernels: KernelCounts, callers: Callers) -> None:
-        self.lines, self.threads, self.faults = LineSums(), ThreadSums(since_ns), FaultSums()
+        self.lines, self.threads, self.faults = LineSums(), TickThreads(since_ns), FaultSums()
         super().__init__(calls, kernels, callers, self.lines, self.threads, self.faults)
         self.counted: dict[int, ThreadTick] = {}  # without eBPF, instead of switches
-        self.states: dict[int, ThreadTick] | None = (
-            None  # where its records were not kept, instead of switches
-        )
+        # instead of switches, where their records were not kept
+        self.states: dict[int, ThreadTick] | None = None
         self.others: Others = {}
         self.samples: Samples = Counter()
 
@@ -125,7 +124,7 @@ class Engine:
         now, mark_ns, data = self._now, mark.time_ns, told(mark, MARK) or {}
         if (others := now.settle()) is not None:
             self._occupancy.add(others)
-        threads = now.threads.of_tick(mark_ns, self._open, self._alive) if now.states is None else now.states
+        threads = now.threads.close(mark_ns, self._open, self._alive) if now.states is None else now.states
         # keep the ticks whose end lies within the window before this mark, this one included
         within = sum(tick.mark_ns > mark_ns - self._window_ns + _JITTER_NS for tick in self._ticks)
         keep = min(1 + within, _MOST_TICKS)

@@ -105,9 +105,9 @@ class Tally(Accumulator):
             self.take(fact)
 
     def lived(self, span_of: Callable[[int], tuple[int, int]]) -> dict[int, ThreadTick]:
-        """What each thread did; see ``ThreadSums.of_recording``."""
+        """What each thread did; see ``ThreadSums.finish``."""
         counted = {tid: settled(thread) for tid, thread in self._counted.items()}
-        return self.threads.of_recording(span_of, self.still_open) | counted
+        return self.threads.finish(span_of, self.still_open) | counted
 
     @property
     def size_bytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputop.engine.accumulator import Accumulator
 from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.tally import Tally
-from gputop.engine.threads.switches import OpenThreads, ThreadSums, states_told
+from gputop.engine.threads.switches import OpenThreads, TickThreads, states_told
 from probes import api
 from probes.api_semantics import Role
 from probes.samples import told
@@ -45,7 +45,7 @@ class Reducer:
 
     def reduced(self, items: Iterable[Item]) -> Iterator[Item]:
         """A tick with its sums in place of its records; what ``_written`` names stays."""
-        sums, switches, still_open = Tally(), ThreadSums(self._since_ns), OpenThreads()
+        sums, switches, still_open = Tally(), TickThreads(self._since_ns), OpenThreads()
         every = Accumulator(switches)
         rest: list[Item] = []
         for item in items:
@@ -63,7 +63,7 @@ class Reducer:
         marks = [item for item in rest if isinstance(item, Sample) and item.kind == MARK]
         mark_ns = marks[0].time_ns if marks else self._since_ns
         every.settle()
-        states = states_told(switches.of_tick(mark_ns, still_open, self._alive))
+        states = states_told(switches.close(mark_ns, still_open, self._alive))
         added = {name: value for name, value in sums.told().items() if name != "failed"}  # those are written
         yield Sample(SUMS, mark_ns, {**added, "states": states, "choices": True})
         for item in rest:

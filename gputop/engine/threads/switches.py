@@ -48,17 +48,14 @@ class ThreadTick:
 
 
 class ThreadSums(Part):
-    """Sums stays off the CPU by thread, and keeps births and exits: of a tick, or of a whole recording.
+    """Stays off the CPU by thread, births and exits, of a whole recording."""
 
-    Args:
-        since_ns: What was before is cut off: an earlier tick has counted it.
-    """
+    since_ns = 0
 
-    def __init__(self, since_ns: int = 0) -> None:
-        self.since_ns = since_ns
+    def __init__(self) -> None:
         self.sums: dict[int, ThreadTick] = {}
-        self.born: dict[int, tuple[int, int]] = {}  # tid -> (pid, ns)
-        self.died: dict[int, tuple[int, int]] = {}
+        self.born: dict[int, int] = {}  # tid -> ns
+        self.died: dict[int, int] = {}
 
     def add_offcpu(self, stays: Records) -> None:
         self._add(stay_sums(stays, self.since_ns))
@@ -71,65 +68,30 @@ class ThreadSums(Part):
         # a job may fork hundreds of times a second: as plain numbers, rows take a tenth of the time
         for kind, pid, tid, at in lives[[*_LIFE]].tolist():
             if kind == _EXITED:
-                self.died[tid] = pid, at
+                self.died[tid] = at
             else:
-                self.born.setdefault(tid, (pid, at))
+                self.born.setdefault(tid, at)
                 # a thread that is not the leader and calls exec takes over the dead leader's number
                 self.died.pop(tid, None)
+                if tid not in self.sums:
+                    self.sums[tid] = ThreadTick(pid)
 
     def told(self) -> dict[str, Any]:
         """``threads``, ``born`` and ``died``."""
         return {
-            "threads": packed([(tid, pid, *sums) for tid, (pid, _lived, *sums) in _rows(self._with_born())]),
-            "born": packed([(tid, at) for tid, (_pid, at) in self.born.items()]),
-            "died": packed([(tid, at) for tid, (_pid, at) in self.died.items()]),
+            "threads": packed([(tid, pid, *sums) for tid, (pid, _lived, *sums) in _rows(self.sums)]),
+            "born": packed([*self.born.items()]),
+            "died": packed([*self.died.items()]),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        later = {tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)}
-        self._add(later)
-        pids = {tid: part.pid for tid, part in later.items()}
+        self._add({tid: ThreadTick(pid, 0, *rest) for tid, pid, *rest in unpacked(data, "threads", 6)})
         for tid, at in pairs_of(data, "born"):
-            self.born.setdefault(tid, (pids.get(tid, 0), at))
+            self.born.setdefault(tid, at)
             self.died.pop(tid, None)
-        self.died.update({tid: (pids.get(tid, 0), at) for tid, at in pairs_of(data, "died")})
+        self.died.update(pairs_of(data, "died"))
 
-    def _with_born(self) -> dict[int, ThreadTick]:
-        """The sums, also those of threads that were born and never off a CPU."""
-        return self.sums | {
-            tid: ThreadTick(pid) for tid, (pid, _at) in self.born.items() if tid not in self.sums
-        }
-
-    def of_tick(
-        self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]
-    ) -> dict[int, ThreadTick]:
-        """tid -> what each thread did from ``since_ns`` to the mark; the parts add up to ``lived``.
-
-        Args:
-            mark_ns: The end of the tick.
-            open_now: Threads at the mark.
-            alive_before: Threads at the mark before it.
-        """
-        found: dict[int, ThreadTick] = {}
-        alive_now = set(open_now.tid)
-        lives = [(tid, pid, mark_ns) for tid, pid in zip(open_now.tid, open_now.pid, strict=True)]
-        lives += [(tid, *self.died[tid]) for tid in self.died if tid not in alive_now]
-        for tid, pid, until in lives:
-            born = self.born.get(tid, (0, 0))[1] if tid not in alive_before else 0
-            found[tid] = ThreadTick(pid, lived=max(until - max(born, self.since_ns), 0))
-        for tid, part in self.sums.items():
-            if tid not in found:  # its exit record was lost: alive as long as its stays show
-                found[tid] = ThreadTick(part.pid, lived=part.runnable + part.blocked)
-            found[tid].add(part)
-        for tid, off, queued in zip(open_now.tid, open_now.off_since, open_now.queued_since, strict=True):
-            if off and off < mark_ns:
-                begin = max(off, self.since_ns)
-                waiting = max(queued, begin) if queued and queued < mark_ns else mark_ns
-                found[tid].runnable += mark_ns - waiting
-                found[tid].blocked += waiting - begin
-        return found
-
-    def of_recording(
+    def finish(
         self, span_of: Callable[[int], tuple[int, int]], still_open: OpenThreads
     ) -> dict[int, ThreadTick]:
         """tid -> what each thread did from its birth to its exit, or the ends of the recording.
@@ -138,7 +100,7 @@ class ThreadSums(Part):
             span_of: From when to when a process was recorded.
             still_open: Threads at the end.
         """
-        found = {tid: replace(part) for tid, part in self._with_born().items()}
+        found = {tid: replace(part) for tid, part in self.sums.items()}
         rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for tid, off, queued in rows:
             thread = found.get(tid)
@@ -149,7 +111,51 @@ class ThreadSums(Part):
                 thread.blocked += waiting - off
         for tid, thread in found.items():
             start_ns, end_ns = span_of(thread.pid)
-            thread.lived = self.died.get(tid, (0, end_ns))[1] - self.born.get(tid, (0, start_ns))[1]
+            thread.lived = self.died.get(tid, end_ns) - self.born.get(tid, start_ns)
+        return found
+
+
+class TickThreads(ThreadSums):
+    """The same of one tick: what was before ``since_ns`` is cut off, an earlier tick has counted it."""
+
+    def __init__(self, since_ns: int) -> None:
+        super().__init__()
+        self.since_ns = since_ns
+        self._exited: dict[int, int] = {}  # tid -> pid
+
+    def add_lives(self, lives: Records) -> None:
+        super().add_lives(lives)
+        exits = lives[lives["kind"] == _EXITED]
+        self._exited.update(zip(exits["tid"].tolist(), exits["pid"].tolist(), strict=True))
+
+    def close(
+        self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]
+    ) -> dict[int, ThreadTick]:
+        """tid -> what each thread did up to the mark.
+
+        Args:
+            mark_ns: The end of the tick.
+            open_now: Threads at the mark.
+            alive_before: Threads at the mark before it.
+        """
+        lives = {tid: (pid, mark_ns) for tid, pid in zip(open_now.tid, open_now.pid, strict=True)}
+        for tid, at in self.died.items():
+            lives.setdefault(tid, (self._exited[tid], at))
+        found: dict[int, ThreadTick] = {}
+        for tid, (pid, until) in lives.items():
+            born = self.born.get(tid, 0) if tid not in alive_before else 0
+            found[tid] = ThreadTick(pid, lived=max(until - max(born, self.since_ns), 0))
+        for tid, part in self.sums.items():
+            if tid in found:
+                found[tid].add(part)
+            elif part != ThreadTick(part.pid):  # its exit record was lost: alive as long as its stays show
+                found[tid] = replace(part, lived=part.runnable + part.blocked)
+        for tid, off, queued in zip(open_now.tid, open_now.off_since, open_now.queued_since, strict=True):
+            if off and off < mark_ns:
+                begin = max(off, self.since_ns)
+                waiting = max(queued, begin) if queued and queued < mark_ns else mark_ns
+                found[tid].runnable += mark_ns - waiting
+                found[tid].blocked += waiting - begin
         return found
 
 

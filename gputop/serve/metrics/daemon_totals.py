@@ -13,7 +13,7 @@ from gputop.engine.accumulator import Accumulator, Part
 from gputop.engine.calls import histogram
 from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.calls.histogram import Ints
-from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick
+from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads
 from probes import api
 from probes.samples import told
 from probes.schema import COPY_SHIFT, CallFlag, Records, select
@@ -84,7 +84,7 @@ class DaemonTotals(Part):
         self._begin(start_ns)
 
     def _begin(self, since_ns: int) -> None:
-        self._threads = ThreadSums(since_ns)
+        self._threads = TickThreads(since_ns)
         self._tick = Accumulator(self, self._threads)
 
     def take(self, item: Item) -> Sample | None:
@@ -158,7 +158,7 @@ class DaemonTotals(Part):
     def _close(self, mark_ns: int) -> Sample:
         self._tick.settle()
         sums: dict[int, ThreadTick] = {}
-        for thread in self._threads.of_tick(mark_ns, self._open, self._alive).values():
+        for thread in self._threads.close(mark_ns, self._open, self._alive).values():
             sums.setdefault(thread.pid, ThreadTick(thread.pid)).add(thread)
         self._alive = frozenset(self._open.tid)
         self._begin(mark_ns)
