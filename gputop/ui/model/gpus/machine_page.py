@@ -16,6 +16,7 @@ from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
 _KEPT_NS = 600 * NS_PER_S
 _SERIES = ("CPU", "memory", "CPU pressure", "I/O pressure")
 _LABEL, _FIGURE, _ROWS = 14, 6, 2
+_LOADS = "load of 1 min", "of 5 min", "of 15 min"
 _CORE = 20  # columns of a CPU
 _TITLE, _GAP = 11, "   "
 _HOLD_NS = 3 * NS_PER_S
@@ -127,10 +128,9 @@ def _figures(host: HostRow, width: int) -> list[Line]:
         ("memory", host.pressure_memory_percent),
         ("I/O", host.pressure_io_percent),
     )
-    loads = ", ".join(f"{load:.2f}" for load in host.load)
     rows: dict[str, list[tuple[str, str]]] = {
         "work": [
-            *([("load (1, 5, 15 min)", loads)] if loads else []),
+            *((label, f"{load:.2f}") for label, load in zip(_LOADS, host.load, strict=False)),
             *_numbers(("processes", host.processes), ("threads", host.threads)),
         ],
         "memory": [
@@ -181,7 +181,8 @@ def _numbers(*figures: tuple[str, int | None]) -> list[tuple[str, str]]:
 def _rates(label: str, rate: int | None, total: int | None = None) -> list[tuple[str, str]]:
     if rate is None:
         return []
-    return [(label, f"{format_bytes(rate)}/s" + (f" ({format_bytes(total)} in all)" if total else ""))]
+    found = [(label, f"{format_bytes(rate)}/s")]
+    return [*found, (f"{label} in all", format_bytes(total))] if total is not None else found
 
 
 def _less(whole: int | None, free: int | None) -> int | None:
