@@ -117,9 +117,11 @@ class DaemonTotals(Part):
 
     def add_calls(self, calls: Records) -> None:
         """Adds CALL records: the outermost ones."""
-        calls = select(calls, calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
-        if not len(calls):
+        nested = calls["flags"] & np.uint16(CallFlag.NESTED) != 0
+        if nested.all():
             return
+        if nested.any():
+            calls = select(calls, ~nested)
         ops = np.minimum(calls["op"], len(_CLASS_OF) - 1).astype(np.int64)
         lengths = calls["duration"].astype(np.int64)
         errors = failed(calls["ret"])
