@@ -1,15 +1,17 @@
-"""Small numpy helpers: distinct values, and tables by the number of a process."""
+"""Small numpy helpers: distinct values and what they stand for, and tables by the number of a process."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T", bound=np.integer)
+Found = TypeVar("Found")
 
 
 def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
@@ -23,6 +25,25 @@ def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
     first[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def each(values: npt.NDArray[Any], what: Callable[[Any], Found]) -> list[Found]:
+    """What each value stands for; ``what`` is called once for equal ones."""
+    different, place = np.unique(values, return_inverse=True)
+    known = [what(one) for one in different.tolist()]
+    return [known[row] for row in place.reshape(-1).tolist()]
+
+
+def each_number(values: npt.NDArray[Any], what: Callable[[Any], int]) -> npt.NDArray[np.int64]:
+    """As ``each``, of numbers."""
+    different, place = np.unique(values, return_inverse=True)
+    return np.array([what(one) for one in different.tolist()], np.int64)[place.reshape(-1)]
+
+
+def signed(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Unsigned numbers of records as signed ones; 2**62 for what is larger, which only damage makes."""
+    numbers: npt.NDArray[np.int64] = np.minimum(values, np.uint64(1 << 62)).astype(np.int64)
+    return numbers
 
 
 # Tables by the number of a process or thread, of which there can be four million and are a few hundred.

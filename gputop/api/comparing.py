@@ -22,7 +22,7 @@ def _look(window: Stretch, until_ns: int) -> Compared | None:
     return found and compare_parts.compared_part(*found)
 
 
-def in_parts(before: Session, after: Session, memory: int, progress: Progress | None) -> Diff:
+def in_parts(before: Session, after: Session, memory: int, progress: Progress) -> Diff:
     """Compares two recordings part by part.
 
     Args:
@@ -37,6 +37,5 @@ def in_parts(before: Session, after: Session, memory: int, progress: Progress | 
                 "compare: gputop stats has its sums"
             )
         sides.append(whole)
-        if progress is not None:
-            progress.goes_on("reading the other")
+        progress.goes_on("reading the other")
     return compare_parts.finish(*sides)

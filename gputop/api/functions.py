@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gputop.api.holes import about_holes, unkept_of
-from gputop.api.reading import Progress, interrupted, understood
+from gputop.api.reading import SILENT, Progress, interrupted, understood
 from gputop.api.session import NS, File, Session
 from gputop.engine.frame import Frame
 from gputop.engine.session_totals import Stats
@@ -90,19 +90,18 @@ def explain(
     from gputop.api.recording_evidence import evidence_of
 
     wanted = frozenset(pids or ()) or None
+    progress = progress or SILENT
     with _opened(session) as one:
         unkept = tuple(unkept_of(one))
         if one.calls_observed and (unkept or not stretches.fits(one, memory_bytes or stretches.MEMORY)):
-            if progress is not None:
-                progress.goes_on("explaining")
+            progress.goes_on("explaining")
             between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
             work = stretches.Explaining(dict(one.header), between, wanted, unkept)
             report = stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
             return replace(report, notes=(*about_holes(one), *report.notes))
         evidence = evidence_of(one, progress)
-        stopped = progress is not None and progress.stopped
-        if progress is not None:
-            progress.goes_on("explaining")
+        stopped = progress.stopped
+        progress.goes_on("explaining")
         with understood(one.path):
             report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
         if stopped:
@@ -148,20 +147,18 @@ def diff(
     from gputop.api.recording_evidence import checked, evidence_of
 
     memory = memory_bytes or stretches.MEMORY
+    progress = progress or SILENT
     with _opened(before) as session, _opened(after) as other_session:
         unkept = any(unkept_of(one) for one in (session, other_session))
         if unkept or not stretches.fit_together((session, other_session), memory):
-            if progress is not None:
-                progress.goes_on("explaining")
+            progress.goes_on("explaining")
             return comparing.in_parts(checked(session), checked(other_session), memory, progress)
     with _opened(before) as session:
         first, name = evidence_of(session, progress), session.path
-    if progress is not None:
-        progress.goes_on("reading the other")
+    progress.goes_on("reading the other")
     with _opened(after) as session:
         second, other = evidence_of(session, progress), session.path
-    if progress is not None:
-        progress.goes_on("comparing")
+    progress.goes_on("comparing")
     with understood(f"{name} or {other}"):
         return compare(first, second)
 

@@ -16,7 +16,7 @@ from gputop.analysis.lanes import lanes_of, marked
 from gputop.analysis.ledger import Ledger, merge, report_of
 from gputop.analysis.window import Stretch
 from gputop.api.holes import about_holes, unkept_of
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.recording_evidence import checked, examined
 from gputop.api.session import Session
 from gputop.api.stretches import MEMORY, Explaining, PartByPart, fits, joined
@@ -54,7 +54,7 @@ def _both(
 
 
 def looked_at(
-    session: Session, view: ReportExtras[Found], progress: Progress | None = None
+    session: Session, view: ReportExtras[Found], progress: Progress = SILENT
 ) -> tuple[Report, Found]:
     """Explains a recording, in parts where it does not fit into ``MEMORY``.
 
@@ -70,8 +70,7 @@ def looked_at(
         report, scene, outcome = examined(session, progress)
         with understood(session.path):
             return report, view.of(report, scene, outcome)
-    if progress is not None:
-        progress.goes_on("explaining")
+    progress.goes_on("explaining")
     work = Explaining(dict(session.header), unkept=tuple(unkept_of(session)))
     parts = PartByPart(work.header, partial(_look, view=view), partial(_both, view=view))
     ledger, found = joined(parts, session, MEMORY, progress) or (None, None)
@@ -88,7 +87,7 @@ class Pictured:
     names: dict[int, str]
 
 
-def pictured(session: Session, progress: Progress | None = None) -> tuple[Report, Pictured]:
+def pictured(session: Session, progress: Progress = SILENT) -> tuple[Report, Pictured]:
     """The report of a recording, and its lanes.
 
     Raises:

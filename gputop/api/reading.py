@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from gputop.errors import (
     AccountingError,
@@ -51,6 +51,24 @@ class Progress(Protocol):
 
     def goes_on(self, doing: str) -> None:
         """Something else is done now."""
+
+
+class _Silent:
+    """Reports nothing, and stops nothing."""
+
+    stopped = False
+
+    def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
+        return items
+
+    def parts(self, done: int, of: int) -> None:
+        pass
+
+    def goes_on(self, doing: str) -> None:
+        pass
+
+
+SILENT: Final[Progress] = _Silent()
 
 
 def open_file(path: str) -> SessionReader:

@@ -12,7 +12,7 @@ from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.findings.findings import Outcome
 from gputop.api.holes import about_holes
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.engine.malloc_tuning import give_back
 from gputop.errors import NoCallsError
@@ -20,7 +20,7 @@ from gputop.errors import NoCallsError
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
 
 
-def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
+def evidence_of(session: Session, progress: Progress = SILENT) -> Evidence:
     """Reads all of a recording.
 
     Raises:
@@ -33,7 +33,7 @@ def evidence_of(session: Session, progress: Progress | None = None) -> Evidence:
         gatherer = Gatherer(reader.header)
         joined = 0
         items = reader.items_between(-1, len(reader.marks))
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             if gatherer.feed(item) and sum(tick.rows for tick in gatherer.ticks[joined:-1]) > _ENOUGH:
                 gatherer.join(joined)
                 joined += 1
@@ -56,17 +56,14 @@ def checked(session: Session) -> Session:
     return session
 
 
-def examined(
-    session: Session, progress: Progress | None = None
-) -> tuple[Report, AttributionContext, Outcome]:
+def examined(session: Session, progress: Progress = SILENT) -> tuple[Report, AttributionContext, Outcome]:
     """Reads and explains all of a recording: its report, and what that was made from.
 
     Raises:
         GputopError: As of ``evidence_of``.
     """
     evidence = evidence_of(session, progress)
-    if progress is not None:
-        progress.goes_on("explaining")
+    progress.goes_on("explaining")
     with understood(session.path):
         report, scene, outcome = examine(evidence)
     return replace(report, notes=(*about_holes(session), *report.notes)), scene, outcome

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from gputop.api.reading import Progress, open_file, understood
+from gputop.api.reading import SILENT, Progress, open_file, understood
 from gputop.api.totals import stats_of
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
@@ -115,7 +115,7 @@ class Session:
         if self._totals is None:
             reader = reader_of(self)
             with understood(self.path):
-                totals = stats_of(reader, progress)
+                totals = stats_of(reader, progress or SILENT)
             self._totals = replace(totals, problems=(*reader.problems, *totals.problems))
         return self._totals
 

@@ -165,7 +165,7 @@ def joined(
     work: ChainedWork[Any, Known, object],
     session: Session,
     memory: int,
-    progress: Progress | None,
+    progress: Progress,
     until_ns: int | None = None,
 ) -> Known:
     """The joined result of all segments of a recording: here where all of it fits, else in processes.
@@ -176,21 +176,18 @@ def joined(
     segments = segments_that_fit(session, memory, until_ns)
     if fits(session, memory):
         return _joined_here(work, segments, progress)
-    if progress is None:
-        return reduced(work, segments, processors())
     return reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
 
 
 def _joined_here(
-    work: ChainedWork[Any, Known, object], segments: Sequence[Segment], progress: Progress | None
+    work: ChainedWork[Any, Known, object], segments: Sequence[Segment], progress: Progress
 ) -> Known:
     carry, rest = work.follow(segments[0], work.begin())
     whole = rest()
     for done, segment in enumerate(segments[1:], 1):
-        if progress is not None and progress.stopped:
+        if progress.stopped:
             raise EndedEarlyError(whole, done)
-        if progress is not None:
-            progress.parts(done, len(segments))
+        progress.parts(done, len(segments))
         carry, rest = work.follow(segment, carry)
         whole = work.merge(whole, rest())
     return whole
@@ -210,7 +207,7 @@ def in_parts(
     session: Session,
     work: Explaining,
     memory: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Report:
     """Explains it part by part.
 

@@ -66,7 +66,7 @@ def _opened(path: str) -> SessionReader:
     return open_file(path)
 
 
-def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
+def stats_of(reader: SessionReader, progress: Progress) -> Stats:
     """The totals of a recording, as quickly as they are to be had; its reader's problems may grow."""
     # readings of counters need the one before: they are no sums
     told = reader.totals() if reader.header.get("calls_observed") is not False else None
@@ -83,8 +83,8 @@ def stats_of(reader: SessionReader, progress: Progress | None) -> Stats:
     if reader.size_bytes >= LONG_BYTES and reader.header.get("calls_observed") is not False:
         return _in_parts(reader, progress)
     items = reader.items()
-    sums = tally(progress.through(items, len(reader.marks)) if progress else items)
-    if progress is not None and progress.stopped:
+    sums = tally(progress.through(items, len(reader.marks)))
+    if progress.stopped:
         _ended_early(reader, sums.mark.time_ns if sums.mark is not None else 0)
     return finish(reader.header, sums)
 
@@ -94,15 +94,12 @@ def _ended_early(reader: SessionReader, until_ns: int) -> None:
     reader.problems.append(interrupted(max(until_ns - start, 0), int(reader.marks[-1]) - start))
 
 
-def _in_parts(reader: SessionReader, progress: Progress | None) -> Stats:
+def _in_parts(reader: SessionReader, progress: Progress) -> Stats:
     work = Totals(dict(reader.header), _known(reader))
     count = -(-reader.size_bytes // SEGMENT_BYTES)
     segments = segments_of(reader.path, len(reader.marks), count)
     try:
-        if progress is None:
-            whole = reduced(work, segments, processors())
-        else:
-            whole = reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
+        whole = reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
     except EndedEarlyError as early:
         if early.known is None:
             raise

@@ -1,4 +1,4 @@
-"""Holds back what libraries that are tried write to standard error."""
+"""Whether tracing works: loads and attaches the probes, calls a function of each library, counts the hits."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ def held_back() -> Iterator[Callable[[], list[str]]]:
                 file.seek(0)
                 lines += file.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]
 
-
-# Tries it: loads and attaches the probes, calls a function of each library, looks whether it counted.
 
 _RING_BYTES = 1 << 20
 _LIBC_SYMBOL = "gnu_get_libc_version"

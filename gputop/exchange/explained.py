@@ -12,7 +12,7 @@ from gputop.analysis.causes.cause import in_order
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.findings.findings import Outcome
 from gputop.api.looking import ReportExtras, looked_at
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session
 
 UNEXPLAINED = "not explained"
@@ -53,7 +53,7 @@ class ExplainedRecording:
 _Found = tuple[IdlePieces, tuple[tuple[int, int], ...]]
 
 
-def explained(session: Session, progress: Progress | None = None) -> ExplainedRecording:
+def explained(session: Session, progress: Progress = SILENT) -> ExplainedRecording:
     """Explains a recording for export.
 
     Raises:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session
 from gputop.exchange.csv_files import CsvFile
 from gputop.exchange.parquet_files import ParquetFile
@@ -28,7 +28,7 @@ class Format:
     """
 
     opened_by: str
-    write: Callable[[Session, BinaryIO, Progress | None], None] | None = None
+    write: Callable[[Session, BinaryIO, Progress], None] | None = None
 
 
 FORMATS: Final = {
@@ -39,9 +39,7 @@ FORMATS: Final = {
 }
 
 
-def export(
-    session: Session, path: str, to: str, progress: Progress | None = None, *, force: bool = False
-) -> None:
+def export(session: Session, path: str, to: str, progress: Progress = SILENT, *, force: bool = False) -> None:
     """Writes a file, or for tables a folder with a file each.
 
     Args:
@@ -58,7 +56,7 @@ def export(
         _tables(session, path, to, progress, force=force)
 
 
-def _tables(session: Session, path: str, to: str, progress: Progress | None, *, force: bool) -> None:
+def _tables(session: Session, path: str, to: str, progress: Progress, *, force: bool) -> None:
     kind = ParquetFile if to == "parquet" else CsvFile
     with new_folder(path, force=force, ending=f".{to}") as folder, ExitStack() as stack:
         files: dict[str, CsvFile | ParquetFile] = {}

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gputop.engine.calls.launch_counts import launching
 from gputop.engine.facts import Facts
+from probes.arrays import each
 from probes.schema import ALIASED, Records
 from probes.shapes import Shape
 from probes.stacks.stack_samples import kernel_number
@@ -38,10 +39,7 @@ def kernel_names(calls: Records, facts: Facts) -> list[str | None]:
 
 def shapes_of(calls: Records, facts: Facts) -> list[Shape | None]:
     """The shape of each of these calls; None where it launches none, or its shape is not known."""
-    numbers = np.where(launches_of(calls, facts), calls.view(ALIASED)["shape"], 0)
-    different, place = np.unique(numbers, return_inverse=True)
-    known = [facts.shapes.get(number) for number in different.tolist()]
-    return [known[row] for row in place.reshape(-1).tolist()]
+    return each(np.where(launches_of(calls, facts), calls.view(ALIASED)["shape"], 0), facts.shapes.get)
 
 
 def size_columns(shapes: list[Shape | None]) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.engine.calls.launch_counts import shape_text
 from gputop.engine.facts import Facts
@@ -21,6 +21,7 @@ from gputop.exchange.packets import Ordered
 from gputop.exchange.perfetto_tracks import Tracks
 from gputop.exchange.recorded_ranges import RecordedRanges
 from gputop.format import escape_text
+from probes.arrays import each_number, signed
 from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import listed_gpus, told
@@ -42,7 +43,7 @@ _COUNTERS = (
 Column = npt.NDArray[Any]
 
 
-def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
+def write_perfetto(session: Session, file: BinaryIO, progress: Progress = SILENT) -> None:
     """Writes the trace; Perfetto's page (ui.perfetto.dev) and its trace processor open it.
 
     Raises:
@@ -54,14 +55,13 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress | None =
     except ImportError as error:
         raise GputopError(f"Perfetto's messages are not installed: {install_command('exchange')}") from error
     known = explained(session, progress)
-    if progress is not None:
-        progress.goes_on("writing")
+    progress.goes_on("writing")
     reader = reader_of(session)
     with understood(session.path):
         trace = _Trace(session, proto, file, RecordedRanges(reader))
         trace.begin(known, reader.facts())
         items = reader.items()
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             trace.feed(item)
         trace.flush()
 
@@ -139,7 +139,7 @@ class _Trace:
     def _calls(self, calls: Records, ordered: Ordered) -> None:
         if not len(calls):
             return
-        end = np.minimum(calls["t_end"], np.uint64(1 << 62)).astype(np.int64)
+        end = signed(calls["t_end"])
         begin = np.minimum(end - np.minimum(calls["duration"], calls["t_end"]).astype(np.int64), end - 1)
         depth = calls["depth"].astype(np.int64)
         track = self._tracks.threads(calls["tid"], calls["pid"], self._facts)
@@ -147,7 +147,7 @@ class _Trace:
             "time": np.maximum(begin, 0),
             "track": track,
             "name": self._named(calls["op"], lambda op: self._facts.api(op)[0]),
-            "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)),
+            "bytes": signed(calls["bytes"]),
             "stream": np.minimum(calls["stream"], np.uint64((1 << 63) - 1)),
             "returned": calls["ret"].astype(np.int64) & 0x7FFFFFFF,
             "line": self._named(calls["stack"], self._line, empty=True),
@@ -177,10 +177,8 @@ class _Trace:
 
     def _named(self, values: Column, name: Any, *, empty: bool = False) -> Column:
         """Interned names of values; 0 for none where ``empty`` allows it."""
-        different, place = np.unique(values, return_inverse=True)
         intern = self._tracks.text if empty else self._tracks.name
-        numbers = [intern(escape_text(name(value))) for value in different.tolist()]
-        return np.array(numbers, np.int64)[place.reshape(-1)]
+        return each_number(values, lambda value: intern(escape_text(name(value))))
 
     def _texts(self, values: list[str]) -> Column:
         """Interned texts; 0 for those that are empty."""
@@ -193,7 +191,7 @@ class _Trace:
         if not len(records):
             return
         rows = records.view(ALIASED)[np.lexsort((records["t_end"], records["tid"]))]
-        end = np.minimum(rows["t_end"], np.uint64(1 << 62)).astype(np.int64)
+        end = signed(rows["t_end"])
         duration = np.minimum(rows["duration"], rows["t_end"]).astype(np.int64)
         begin = end - duration
         queued = end - np.minimum(rows["runnable"].astype(np.int64), duration)
@@ -314,7 +312,7 @@ class _Trace:
 
     def _ends(self, exits: Records, ordered: Ordered) -> None:
         if len(exits):
-            time = np.minimum(exits["t_end"], np.uint64(1 << 62)).astype(np.int64)
+            time = signed(exits["t_end"])
             columns = {"time": time, "tid": exits["tid"], "cpu": exits["cpu"]}
             ordered.add(self._forms.state("DEAD").packets(columns), time, 13)
 

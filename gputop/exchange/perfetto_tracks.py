@@ -18,6 +18,7 @@ from gputop.exchange.packet_forms import NEEDS_STATE, SEQUENCE
 from gputop.exchange.recorded_ranges import RecordedRanges
 from gputop.format import escape_text
 from probes.activities import activity_rows
+from probes.arrays import each_number
 
 _CLEARED = 1  # TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 _REALTIME, _MONOTONIC, _BOOTTIME = 1, 3, 6  # builtin clocks
@@ -95,10 +96,7 @@ class Tracks:
 
     def _each(self, tids: Column, pids: Column, facts: Facts, kind: str) -> Column:
         both = pids.astype(np.int64) << 32 | tids.astype(np.int64)
-        different, place = np.unique(both, return_inverse=True)
-        tracks = [self._of_thread(one >> 32, one & 0xFFFFFFFF, facts, kind) for one in different.tolist()]
-        each: Column = np.array(tracks, np.int64)[place.reshape(-1)]
-        return each
+        return each_number(both, lambda one: self._of_thread(one >> 32, one & 0xFFFFFFFF, facts, kind))
 
     def _of_thread(self, pid: int, tid: int, facts: Facts, kind: str) -> int:
         thread = self._uuids.get(("thread", pid, tid))

@@ -6,14 +6,14 @@ known is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from gputop.analysis.answer.report import Finding, Report
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.documents.field_columns import BOOL, INT, REAL, TEXT, columns, row_of
 from gputop.engine.facts import Facts, began_ns
@@ -24,6 +24,7 @@ from gputop.exchange.explained import IdlePieces, explained
 from gputop.exchange.launches import kernel_names, shapes_of, size_columns
 from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import TEXTS, activity_rows
+from probes.arrays import each, signed
 from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
 from probes.samples import ActivityData, FramesData, listed_gpus, section, told
@@ -98,7 +99,7 @@ class Rows:
     columns: Batch
 
 
-def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]:
+def tables(session: Session, progress: Progress = SILENT) -> Iterator[Rows]:
     """All rows of all tables; memory is needed for a tick of records and for what the explanation holds.
 
     Raises:
@@ -115,13 +116,12 @@ def tables(session: Session, progress: Progress | None = None) -> Iterator[Rows]
         yield _findings(report)
     yield _session(session, totals, report)
     yield _threads(totals)
-    if progress is not None:
-        progress.goes_on("writing")
+    progress.goes_on("writing")
     reader = reader_of(session)
     with understood(session.path):
         items = reader.items()
         made = _Items(session, ranges)
-        yield from made.through(progress.through(items, len(reader.marks)) if progress else items)
+        yield from made.through(progress.through(items, len(reader.marks)))
     yield _processes(session, totals, made.facts)
 
 
@@ -238,8 +238,7 @@ class _Items:
         yield self._slices(select(records, records["kind"] == Kind.OFFCPU).view(ALIASED))
 
     def _times(self, records: Records) -> dict[str, Any]:
-        end = np.minimum(records["t_end"], np.uint64(1 << 62)).astype(np.int64)
-        duration = np.minimum(records["duration"], np.uint64(1 << 62)).astype(np.int64)
+        end, duration = signed(records["t_end"]), signed(records["duration"])
         return {"start_ns": end - duration - self._start, "duration_ns": duration}
 
     def _range(self, records: Any) -> list[str | None]:
@@ -249,7 +248,7 @@ class _Items:
 
     def _calls(self, calls: Records) -> Rows:
         flags = calls["flags"]
-        names = _each(calls["op"], lambda op: self.facts.api(op))
+        names = each(calls["op"], lambda op: self.facts.api(op))
         columns = {
             **self._times(calls),
             **_plain(calls, "pid", "tid", "cpu", "depth", "ret", "nvcsw", "nivcsw"),
@@ -259,8 +258,8 @@ class _Items:
             "within": (flags & CallFlag.WITHIN) != 0,
             "abandoned": (flags & CallFlag.ABANDONED) != 0,
             "direction": (flags >> COPY_SHIFT).astype(np.int64),
-            "bytes": np.minimum(calls["bytes"], np.uint64(1 << 62)).astype(np.int64),
-            "stream": _each(calls["stream"], hex),
+            "bytes": signed(calls["bytes"]),
+            "stream": each(calls["stream"], hex),
             "run_delay_ns": np.where(flags & CallFlag.COUNTERS, calls["run_delay"], 0).astype(np.int64),
             "stack_id": calls["stack"].view(np.int64),
             "kernel": kernel_names(calls, self.facts),
@@ -273,10 +272,10 @@ class _Items:
         columns = {
             **self._times(rows),
             **_plain(rows, "pid", "tid", "cpu", "waker_pid", "waker_tid", "next_pid", "next_tid"),
-            "runnable_ns": np.minimum(rows["runnable"], np.uint64(1 << 62)).astype(np.int64),
+            "runnable_ns": signed(rows["runnable"]),
             "state": rows["ret"].astype(np.int64),
             "involuntary": (rows["flags"] & OffFlag.INVOLUNTARY) != 0,
-            "syscall": _each(rows["op"], self._syscall),
+            "syscall": each(rows["op"], self._syscall),
             "stack_id": np.ascontiguousarray(rows["stack"]).view(np.int64),
             "range": self._range(rows),
         }
@@ -364,10 +363,3 @@ def _where(known: Any, values: Any) -> list[int | None]:
 
 def _plain(records: Records, *names: str) -> dict[str, Any]:
     return {name: records[name].astype(np.int64) for name in names}
-
-
-def _each(values: Any, what: Callable[[int], Any]) -> list[Any]:
-    """What each value stands for, asked once for equal ones."""
-    different, place = np.unique(values, return_inverse=True)
-    known = [what(value) for value in different.tolist()]
-    return [known[row] for row in place.reshape(-1).tolist()]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session
 from gputop.engine.calls.stack_table import Line
 from gputop.exchange.stacks import StackTime, stack_times
@@ -16,7 +16,7 @@ from gputop.format import escape_text
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def write_speedscope(session: Session, file: BinaryIO, progress: Progress | None = None) -> None:
+def write_speedscope(session: Session, file: BinaryIO, progress: Progress = SILENT) -> None:
     """Writes the profiles: of each process one of its calls and one of its waits between calls."""
     stacks = stack_times(session, progress)
     frames = _Frames()

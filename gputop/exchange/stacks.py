@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.engine.calls.linesums import LineSums, Sums
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.facts import Facts
 from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import GRAPH, KERNEL, activity_rows
+from probes.arrays import signed
 from probes.samples import told
 from probes.schema import Kind, Records, select
 from probes.source import ACTIVITY, MARK, SUMS, Sample
@@ -62,7 +63,7 @@ class StackTimes:
     kernels: tuple[StackTime, ...] = ()
 
 
-def stack_times(session: Session, progress: Progress | None = None) -> StackTimes:
+def stack_times(session: Session, progress: Progress = SILENT) -> StackTimes:
     """Adds up outermost calls whose line was looked for, and waits between calls, by stack.
 
     Raises:
@@ -75,7 +76,7 @@ def stack_times(session: Session, progress: Progress | None = None) -> StackTime
         ranges = RecordedRanges(reader)
         kernels = _Launched(ranges)
         items = reader.items()
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             if isinstance(item, Sample):
                 facts.take(item)
                 kernels.take(item)
@@ -104,10 +105,8 @@ def _by_range(records: Records, ranges: RecordedRanges) -> Iterator[tuple[str, R
     if not ranges.any:
         yield "", records
         return
-    end, lasted = (
-        np.minimum(records[name], np.uint64(1 << 62)).astype(np.int64) for name in ("t_end", "duration")
-    )
-    for path, rows in ranges.groups(records["pid"], records["tid"], end - lasted):
+    begin = signed(records["t_end"]) - signed(records["duration"])
+    for path, rows in ranges.groups(records["pid"], records["tid"], begin):
         yield path, records[rows]
 
 

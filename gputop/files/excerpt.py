@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gputop.analysis.window import Window
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import NS, Session, reader_of
 from gputop.errors import OutsideSessionError
 from gputop.files.output_files import new_session
@@ -41,7 +41,7 @@ def cut(
     path: str,
     start_s: float | None,
     end_s: float | None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     *,
     force: bool = False,
 ) -> CutResult:
@@ -63,7 +63,7 @@ def cut(
     first, last = _marks(session, start_s, end_s)
     reader = reader_of(session)
     whole = reader.items_between(-1, last)
-    items = iter(progress.through(whole, last + 1) if progress else whole)
+    items = iter(progress.through(whole, last + 1))
     moments = session.moments_ns
     with understood(session.path):
         header, before = _before(session, items, first)

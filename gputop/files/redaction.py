@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.errors import GputopError
 from gputop.files.output_files import new_session
@@ -274,12 +274,10 @@ def redactor_of_here() -> Redactor:
     return redactor
 
 
-# Writes a redacted copy of a recording, and looks that nothing is left in it.
-
 _LEAST = 3  # characters of a name that is looked for: shorter ones are parts of words
 
 
-def redact(session: Session, path: str, progress: Progress | None = None, *, force: bool = False) -> int:
+def redact(session: Session, path: str, progress: Progress = SILENT, *, force: bool = False) -> int:
     """Writes the copy; returns how many names were replaced.
 
     Args:
@@ -294,11 +292,10 @@ def redact(session: Session, path: str, progress: Progress | None = None, *, for
     with understood(session.path):
         redactor.learn_header(session.header)
         items = reader.items()
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             redactor.learn_item(item)
         redactor.begin_again()
-        if progress is not None:
-            progress.goes_on("writing")
+        progress.goes_on("writing")
         with new_session(path, redactor.header(session.header), force=force) as writer:
             for problem in damage_of(session, session.start_ns):
                 writer.write(redactor.item(problem))

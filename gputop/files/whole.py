@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
 from gputop.files.output_files import new_session
 from probes.source import MARK, PROBLEM, Sample
@@ -37,7 +37,7 @@ def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:
     return [Sample(PROBLEM, time_ns, {"text": where + text}) for text in session.problems]
 
 
-def verify(session: Session, progress: Progress | None = None) -> Verification:
+def verify(session: Session, progress: Progress = SILENT) -> Verification:
     """Reads everything: each chunk is held against its checksum and decoded.
 
     Raises:
@@ -47,7 +47,7 @@ def verify(session: Session, progress: Progress | None = None) -> Verification:
     frames = records = samples = 0
     with understood(session.path):
         items = reader.items()
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             if isinstance(item, Sample):
                 samples += 1
                 frames += item.kind == MARK
@@ -56,9 +56,7 @@ def verify(session: Session, progress: Progress | None = None) -> Verification:
     return Verification(frames, records, samples, session.problems)
 
 
-def repair(
-    session: Session, path: str, progress: Progress | None = None, *, force: bool = False
-) -> Verification:
+def repair(session: Session, path: str, progress: Progress = SILENT, *, force: bool = False) -> Verification:
     """Writes what is intact to a new file, which is whole and tells of what is missing.
 
     Args:
@@ -71,13 +69,12 @@ def repair(
         GputopError: It cannot be read, or the new one not be written.
     """
     found = verify(session, progress)
-    if progress is not None:
-        progress.goes_on("writing")
+    progress.goes_on("writing")
     reader = reader_of(session)
     with new_session(path, session.header, force=force) as writer, understood(session.path):
         for problem in damage_of(session, session.start_ns):
             writer.write(problem)
         items = reader.items()
-        for item in progress.through(items, len(reader.marks)) if progress else items:
+        for item in progress.through(items, len(reader.marks)):
             writer.write(item)
     return found

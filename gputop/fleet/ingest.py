@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.fleet.explain_task import ExplainOutcome, Task, unreadable
 from gputop.fleet.lake.lake import add_piece, adding_to, known_in
 from gputop.fleet.lake.lake_sources import Found, sources
@@ -40,7 +40,7 @@ def ingest(
     workers: int,
     *,
     engine: Engine | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> Ingested:
     """Explains recordings and adds them to a lake.
 
@@ -58,16 +58,14 @@ def ingest(
     with adding_to(lake):
         known, versions = known_in(lake)
         found = sources(paths, known, versions, progress)
-        if progress is not None:
-            progress.goes_on("explaining")
-            progress.parts(0, max(len(found.tasks), 1))
+        progress.goes_on("explaining")
+        progress.parts(0, max(len(found.tasks), 1))
         run = IngestRun(lake, found, known)
         explain = engine or processes(workers)
         try:
-            for task, outcome in explain(found.tasks, lambda: progress is not None and progress.stopped):
+            for task, outcome in explain(found.tasks, lambda: progress.stopped):
                 run.take(task, outcome)
-                if progress is not None:
-                    progress.parts(run.taken, len(found.tasks))
+                progress.parts(run.taken, len(found.tasks))
         finally:
             run.keep()
     left = found.left + len(found.tasks) - run.taken

@@ -23,7 +23,7 @@ from gputop.analysis.evidence.api_classes import (
 )
 from gputop.imports.gathered import GatheredTrace, gpu_facts
 from gputop.imports.names import FRAME_KINDS, cleaned, collective_of
-from gputop.imports.sqlite_tables import Tables, whole
+from gputop.imports.sqlite_tables import Tables, correlation_of, handle, whole
 
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _ON_GPU: Final = {
@@ -60,7 +60,6 @@ _OVERHEADS: Final = ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD")
 _SWITCHES: Final = "SCHED_EVENTS"
 _STATES: Final = "ENUM_SAMPLING_THREAD_STATE"
 _NESTED_RANGES, _SPANS = (59, 70), (60, 71)
-_NONE: Final = (1 << 32) - 1  # a stream or event that CUPTI does not name
 _FRAMES: Final = 64  # of a stack
 _STACK: Final = 1 << 32  # numbers of stacks are this times a number, and which table they are of
 _OF_CALLS, _OF_SAMPLES = 1, 2
@@ -97,17 +96,6 @@ def _thread(trace: GatheredTrace, number: Any) -> tuple[int, int]:
     return pid, trace.thread(pid, whole(number) & 0xFFFFFF)
 
 
-def _key(pid: int, correlation: Any) -> int:
-    """Correlations are numbers of a process."""
-    number = whole(correlation, -1)
-    return pid << 40 | number if 0 <= number < 1 << 40 else -1
-
-
-def _number(value: Any) -> int:
-    number = whole(value, -1)
-    return number if 0 <= number < _NONE else -1
-
-
 def _settled(trace: GatheredTrace, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         if not number % 4096:
@@ -123,7 +111,7 @@ def _calls(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> No
         name = texts.get(whole(row["nameId"], -1), "not named").partition(_VARIANT)[0]
         known = {
             "ret": whole(row["returnValue"]) & 0x7FFFFFFF,
-            "correlation": _key(pid, row["correlationId"]),
+            "correlation": correlation_of(pid, row["correlationId"]),
         }
         if stack := stacks.number(row["callchainId"]):
             known["stack"] = stack
@@ -138,12 +126,12 @@ def _given(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> No
     for table, what in _ON_GPU.items():
         wanted = (*_COLUMNS, *_SIZES, _SHARED) if what == KERNEL else _COLUMNS
         for row in _settled(trace, tables.rows(table, wanted)):
-            pid, device = _process(row["globalPid"]), _number(row["deviceId"])
+            pid, device = _process(row["globalPid"]), handle(row["deviceId"])
             known = {
                 "pid": pid if row["globalPid"] is not None else -1,
                 "device": devices.get((pid, device), device),
-                "stream": _number(row["streamId"]),
-                "correlation": _key(pid, row["correlationId"]),
+                "stream": handle(row["streamId"]),
+                "correlation": correlation_of(pid, row["correlationId"]),
             }
             name = (
                 texts.get(whole(row["demangledName"], -1)) or texts.get(whole(row["shortName"], -1)) or what
@@ -161,7 +149,7 @@ def _given(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> No
             if what == COPY:
                 known["direction"] = _DIRECTIONS.get(whole(row["copyKind"]), -1)
                 memory = (
-                    _number(row[_HOST_SIDE[known["direction"]]]) if known["direction"] in _HOST_SIDE else 2
+                    handle(row[_HOST_SIDE[known["direction"]]]) if known["direction"] in _HOST_SIDE else 2
                 )
                 known["memory"] = memory if memory <= 4 else -1
             trace.give(what, whole(row["start"]), whole(row["end"]), name, **known)
@@ -177,14 +165,14 @@ def _waits(tables: Tables, trace: GatheredTrace) -> None:
             whole(row["end"]),
             _WAIT_NAMES.get(whole(row["syncType"]), "Sync"),
             pid=pid,
-            device=_number(row["deviceId"]),
-            stream=_number(row["streamId"]),
-            event=_number(row["eventId"]),
-            correlation=_key(pid, row["correlationId"]),
+            device=handle(row["deviceId"]),
+            stream=handle(row["streamId"]),
+            event=handle(row["eventId"]),
+            correlation=correlation_of(pid, row["correlationId"]),
         )
     for row in tables.rows(_RECORDS, ("globalPid", "streamId", "correlationId", "eventId")):
-        correlation = _key(_process(row["globalPid"]), row["correlationId"])
-        event, stream = _number(row["eventId"]), _number(row["streamId"])
+        correlation = correlation_of(_process(row["globalPid"]), row["correlationId"])
+        event, stream = handle(row["eventId"]), handle(row["streamId"])
         trace.give("", 0, 0, correlation=correlation, event=event, stream=stream)
 
 

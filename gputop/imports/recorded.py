@@ -15,6 +15,7 @@ from gputop.imports.joining import join
 from gputop.imports.spool import Cursor, Ints, Rows, key_of
 from probes import api
 from probes.activities import MOST_GPUS, NO_SUCH_GPU, TABLE, activity_samples
+from probes.arrays import each_number
 from probes.schema import ALIASED, COPY_SHIFT, RECORD, CallFlag, Communicator, Kind, Records, empty
 from probes.source import (
     APIS,
@@ -256,8 +257,7 @@ def _call_records(rows: Rows, shift: int, streams: dict[int, int]) -> Records:
     records["pid"], records["tid"], records["op"] = rows["pid"], rows["tid"], rows["name"]
     stream: Ints = rows["stream"].copy()
     if streams:
-        handles, place = np.unique(rows["handle"], return_inverse=True)
-        meant = np.array([streams.get(handle, 0) for handle in handles.tolist()], np.int64)[place.reshape(-1)]
+        meant = each_number(rows["handle"], lambda handle: streams.get(handle, 0))
         stream = np.where(stream < 0, meant, stream)
     records["stream"] = np.maximum(stream, 0)
     for name in ("bytes", "aux", "stack"):

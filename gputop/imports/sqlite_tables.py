@@ -80,6 +80,18 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def handle(value: Any) -> int:
+    """The number of a stream, event or GPU; -1 where it is none, or CUPTI names none."""
+    number = whole(value, -1)
+    return number if 0 <= number < (1 << 32) - 1 else -1
+
+
+def correlation_of(pid: int, value: Any) -> int:
+    """A correlation, which is a number of a process, as one of the whole trace; -1 where it is none."""
+    number = whole(value, -1)
+    return pid << 40 | number if 0 <= number < 1 << 40 else -1
+
+
 def whole(value: Any, otherwise: int = 0) -> int:
     """A number of a cell that may hold anything; within 62 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:

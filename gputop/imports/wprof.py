@@ -26,7 +26,7 @@ from gputop.analysis.evidence.api_classes import (
 from gputop.imports.gathered import GatheredTrace, ImportFileError
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked
-from gputop.imports.sqlite_tables import whole
+from gputop.imports.sqlite_tables import correlation_of, handle, whole
 from probes.proc.syscalls import UNKNOWN_SYSCALL
 from probes.proc.syscalls import name as syscall_name
 from probes.schema import NO_SYSCALL, OffFlag
@@ -259,7 +259,7 @@ class _Reader:
     def _call(self, at: int, row: Mapping[str, Any]) -> None:
         pid, tid = self._task(row.get("task"))
         self._users.add(pid)
-        known = {"correlation": _key(pid, row.get("corr_id"))}
+        known = {"correlation": correlation_of(pid, row.get("corr_id"))}
         if whole(row.get("stack_id")) > 0:
             known["stack"] = _number(whole(row.get("stack_id")))
         name = str(row.get("name", "not named")).partition("_v")[0]
@@ -270,9 +270,9 @@ class _Reader:
         self._users.add(pid)
         known = {
             "pid": pid,
-            "device": _small(row.get("device_id")),
-            "stream": _small(row.get("stream_id")),
-            "correlation": _key(pid, row.get("corr_id")),
+            "device": handle(row.get("device_id")),
+            "stream": handle(row.get("stream_id")),
+            "correlation": correlation_of(pid, row.get("corr_id")),
         }
         name, kind = str(row.get("name", "")), str(row.get("kind", ""))
         if what == KERNEL:
@@ -332,17 +332,6 @@ def _ns(seconds: Any) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not abs(seconds) < 1e9:
         return None
     return round(seconds * 1e9)
-
-
-def _small(value: Any) -> int:
-    number = whole(value, -1)
-    return number if 0 <= number < (1 << 32) - 1 else -1
-
-
-def _key(pid: int, correlation: Any) -> int:
-    """Correlations are numbers of a process."""
-    number = whole(correlation, -1)
-    return pid << 40 | number if 0 <= number < 1 << 40 else -1
 
 
 def _number(stack: int) -> int:

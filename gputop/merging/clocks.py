@@ -1,4 +1,4 @@
-"""How fast two clocks drift apart, by moments that both saw."""
+"""How far the clocks of two recordings are apart and how fast they drift, by what both saw."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ def slope_of(time: Floats, apart: Floats) -> float:
     pairs = run > 0
     return float(np.median(rise[pairs] / run[pairs])) if pairs.any() else 0.0
 
-
-# How far the clocks of two recordings are apart: by what both saw, with the error of it.
 
 FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
 MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones

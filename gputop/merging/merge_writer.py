@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, open_session, reader_of
 from gputop.engine.facts import lost_before
 from gputop.engine.tally import FileSums
@@ -72,9 +72,7 @@ class Merged:
     duration_ns: int
 
 
-def merge(
-    paths: Sequence[str], output: str, progress: Progress | None = None, *, force: bool = False
-) -> Merged:
+def merge(paths: Sequence[str], output: str, progress: Progress = SILENT, *, force: bool = False) -> Merged:
     """Writes the recording of several recorders as one.
 
     Args:
@@ -95,8 +93,7 @@ def merge(
         imported = all(map(_is_imported, sessions))
         parts = (_imported_parts if imported else _parts)(sessions, progress)
         _check_shared(parts)
-        if progress is not None:
-            progress.goes_on("writing")
+        progress.goes_on("writing")
         start = min(part.begin_ns for part in parts)
         apis = Apis()
         sources = [_source(part, parts, number, start, apis) for number, part in enumerate(parts)]
@@ -111,7 +108,7 @@ def merge(
                 for problem in damage_of(part.session, start, f"{os.path.basename(part.session.path)}: "):
                     writer.write(problem)
             items = weaver.items()
-            for item in progress.through(items, len(moments)) if progress else items:
+            for item in progress.through(items, len(moments)):
                 writer.write(item)
             return Merged(tuple(parts), writer.events, moments[-1] - start)
 
@@ -149,7 +146,7 @@ def _is_imported(session: Session) -> bool:
     return str(session.header.get("source", "gputop")) != "gputop"
 
 
-def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[MergedPart]:
+def _parts(sessions: Sequence[Session], progress: Progress) -> list[MergedPart]:
     hosts: list[Session] = []  # the first recording of each
     clocks: list[Clock] = []  # of each host
     parts: list[MergedPart] = []
@@ -166,7 +163,7 @@ def _parts(sessions: Sequence[Session], progress: Progress | None) -> list[Merge
     return parts
 
 
-def _imported_parts(sessions: Sequence[Session], progress: Progress | None) -> list[MergedPart]:
+def _imported_parts(sessions: Sequence[Session], progress: Progress) -> list[MergedPart]:
     """Ranks of a job by what another tool wrote of each: no file names its machine's boot.
 
     Ranks whose GPUs are different ones are taken for those of one machine, in the order of their names: there
@@ -208,7 +205,7 @@ def _gpus(session: Session) -> frozenset[int]:
     return frozenset(int(row.get("index", 0)) for row in rows)
 
 
-def _clock(first: Session, other: Session, progress: Progress | None) -> Clock:
+def _clock(first: Session, other: Session, progress: Progress) -> Clock:
     wall = by_wall(first.header, other.header)
     ranks = []
     for session in (first, other):

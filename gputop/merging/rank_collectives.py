@@ -13,7 +13,7 @@ from gputop.analysis.evidence.columns import FOREVER, Ints
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, first_shown, held_kernels
 from gputop.analysis.window import Carried, Stretch
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session, reader_of
 from gputop.api.stretches import MEMORY, filled, joined
 from gputop.parts.mapreduce import Segment
@@ -78,7 +78,7 @@ class _Meeting:
         return [run for rank in whole.ranks.values() if len((run := _longest(rank, whole.lost)).begin)]
 
 
-def ranks_of(session: Session, progress: Progress | None = None, memory: int = MEMORY) -> list[Rank]:
+def ranks_of(session: Session, progress: Progress = SILENT, memory: int = MEMORY) -> list[Rank]:
     """The collectives that a recording holds, however long it is."""
     work = _Meeting(session)
     return work.finish(joined(work, session, memory, progress))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gputop.api.reading import Progress, understood
+from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session
 from gputop.documents.field_columns import BOOL, INT, REAL, TEXT
 from gputop.errors import GputopError, install_command
@@ -134,7 +134,7 @@ class LockedDatabase:
 class Database(LockedDatabase):
     """The tables of one recording (docs/exchange.md)."""
 
-    def __init__(self, session: Session, progress: Progress | None = None) -> None:
+    def __init__(self, session: Session, progress: Progress = SILENT) -> None:
         """Read all of a recording.
 
         Raises:
@@ -143,7 +143,7 @@ class Database(LockedDatabase):
         super().__init__(lambda connection: _fill(connection, session, progress))
 
 
-def _fill(connection: Any, session: Session, progress: Progress | None) -> None:
+def _fill(connection: Any, session: Session, progress: Progress) -> None:
     for table, columns in COLUMNS.items():
         made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in columns.items())
         connection.execute(f'CREATE TABLE "{table}" ({made})')

@@ -30,8 +30,6 @@ def bound_memory(more_bytes: int = MORE_BYTES) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
 
 
-# Asks in a fork of this process, which can be ended whatever it is at: a database heeds it now and then.
-
 _T = TypeVar("_T")
 _GONE = "the process that computed it has ended (for want of memory?)"
 

@@ -6,7 +6,7 @@ made and launched, and not which graph it was made of, nor when one was destroye
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -19,6 +19,7 @@ from gputop.api.session import Session, reader_of
 from gputop.engine.facts import Facts
 from probes import api
 from probes.api_semantics import Role
+from probes.arrays import each_number, signed
 from probes.schema import CallFlag, Kind, Records, select
 from probes.source import Sample
 
@@ -156,11 +157,9 @@ def _calls(session: Session, facts: Facts) -> Iterator[Records]:
         yield select(item, (item["kind"] == Kind.CALL) & (item["flags"] & np.uint16(CallFlag.NESTED) == 0))
 
 
-def _of_ops(calls: Records, facts: Facts, what: Any) -> npt.NDArray[np.int64]:
-    """What each call's function is, asked once for equal ones."""
-    ops, place = np.unique(calls["op"], return_inverse=True)
-    known = np.array([what(facts.api(int(op))[0]) for op in ops.tolist()], np.int64)
-    return known[place.reshape(-1)] if len(known) else np.zeros(0, np.int64)
+def _of_ops(calls: Records, facts: Facts, what: Callable[[str], int]) -> npt.NDArray[np.int64]:
+    """What each call's function is."""
+    return each_number(calls["op"], lambda op: what(facts.api(op)[0]))
 
 
 def _part(name: str) -> int:
@@ -180,8 +179,8 @@ def _gives_work(name: str) -> int:
 
 def _rows(calls: Records, parts: npt.NDArray[np.int64]) -> Rows:
     made = np.zeros(len(calls), ROW)
-    made["end"] = np.minimum(calls["t_end"], np.uint64(1 << 62))
-    made["begin"] = made["end"] - np.minimum(calls["duration"], np.uint64(1 << 62)).astype(np.int64)
+    made["end"] = signed(calls["t_end"])
+    made["begin"] = made["end"] - signed(calls["duration"])
     made["part"] = parts
     for name in ("pid", "tid", "ret", "stream"):
         made[name] = calls[name]

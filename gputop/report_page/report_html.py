@@ -10,7 +10,7 @@ from gputop.analysis.answer.kernel_report import exact_texts, kernel_texts
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Report
 from gputop.api.looking import Pictured, pictured
-from gputop.api.reading import Progress
+from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session
 from gputop.documents import fields
 from gputop.engine.session_totals import Stats
@@ -27,7 +27,7 @@ from gputop.report_page.totals_html import tables
 _MOST_COMMANDS = 6
 
 
-def report_page(session: Session, name: str, progress: Progress | None = None) -> str:
+def report_page(session: Session, name: str, progress: Progress = SILENT) -> str:
     """One HTML page about a recording; its figures are those of ``gputop explain --json`` and ``stats``.
 
     Raises:
@@ -35,8 +35,7 @@ def report_page(session: Session, name: str, progress: Progress | None = None) -
         GputopError: It cannot be read or understood.
     """
     report, picture = pictured(session, progress)
-    if progress is not None:
-        progress.goes_on("adding up")
+    progress.goes_on("adding up")
     return _page(session, name, report, picture, session.totals(), stack_times(session))
 
 

@@ -35,7 +35,7 @@ class Found:
 
 
 def sources(
-    paths: Iterable[str], known: frozenset[str], versions: frozenset[str], progress: Progress | None
+    paths: Iterable[str], known: frozenset[str], versions: frozenset[str], progress: Progress
 ) -> Found:
     """Looks for recordings.
 
@@ -52,11 +52,10 @@ def sources(
             for number, (task, session_id) in enumerate(
                 zip(all_tasks, threads.map(_hash, all_tasks), strict=True)
             ):
-                if progress is not None:
-                    progress.parts(number, len(all_tasks))
-                    if progress.stopped:
-                        found.left = len(all_tasks) - number
-                        break
+                progress.parts(number, len(all_tasks))
+                if progress.stopped:
+                    found.left = len(all_tasks) - number
+                    break
                 if isinstance(session_id, OSError):
                     text = f"{task.path} cannot be read: {session_id.strerror}"
                     found.problems.append(unreadable(task.path, text, None))

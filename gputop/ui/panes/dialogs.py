@@ -33,8 +33,6 @@ class Actions(CommandPalette):
     render_lines = lines_below
 
 
-# Questions over the screen: a line of text, one of several, the filter with its suggestions.
-
 MOST_CHARACTERS = 4096
 _ENDS = "Enter, Esc"
 

@@ -45,8 +45,6 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-# Which processes are listed: by text, `!` and a regular expression, or `gpu:0 user:x job:4711`.
-
 SLOW = "this expression takes too long: avoid (...)+ or .* inside a repetition"
 HINT = "text, !regex, gpu:0 user:x job:7 call:Memcpy state:blocked"
 STATES = ("running", "runnable", "blocked", "exited", "storm")
