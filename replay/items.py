@@ -120,7 +120,7 @@ class ItemReader:
 
     def items(self) -> Iterator[Item]:
         """Everything that is intact, in order."""
-        return chain(self._before(), self._rows(range(len(self._table.kind))))
+        return chain(self._before(), self.rows_of(range(len(self._table.kind))))
 
     def items_until(self, mark_index: int, since_ns: int, samples_since_ns: int) -> Iterator[Item]:
         """What is needed to show the frame of one mark.
@@ -143,7 +143,7 @@ class ItemReader:
         wanted[:since] = False
         wanted |= ~facts[kind] & (last >= np.where(history[kind], samples_since_ns, since_ns))
         wanted[end - 1] = True
-        return chain(self._before(), known, self._rows(np.flatnonzero(wanted).tolist()))
+        return chain(self._before(), known, self.rows_of(np.flatnonzero(wanted).tolist()))
 
     def items_between(self, after_mark: int, until_mark: int) -> Iterator[Item]:
         """The items after one mark up to and including another.
@@ -158,7 +158,7 @@ class ItemReader:
         start = 0 if after_mark == -1 else self._mark_row(after_mark) + 1
         whole = until_mark == len(self.marks)
         end = len(self._table.kind) if whole else self._mark_row(until_mark) + 1
-        return chain(self._before() if start == 0 else (), self._rows(range(start, end)))
+        return chain(self._before() if start == 0 else (), self.rows_of(range(start, end)))
 
     def samples(self, kind: str) -> list[Sample]:
         """All samples of a kind; not meant for kinds that come with every mark."""
@@ -173,7 +173,7 @@ class ItemReader:
     def newest(self, kind: str) -> Sample | None:
         """The last sample of a kind, None where there is none or it is damaged."""
         rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, kind)))
-        found = [item for item in self._rows(rows[-1:].tolist()) if isinstance(item, Sample)]
+        found = [item for item in self.rows_of(rows[-1:].tolist()) if isinstance(item, Sample)]
         return found[0] if found else None
 
     def ticks_with(self, kind: str) -> list[tuple[int, int]]:
@@ -199,12 +199,12 @@ class ItemReader:
         last = len(table.kind) - 1
         if self.problems or last < 0 or table.kinds[table.kind[last]] != TOTALS:
             return None
-        found = self._item(last, Allowance(self._file.size))
+        found = self.item_at(last, Allowance(self._file.size))
         return [found.data] if isinstance(found, Sample) else None
 
     def _samples(self, kinds: Collection[str]) -> list[Sample]:
         rows = np.flatnonzero(np.isin(self._table.kind, _numbers(self._table.kinds, *kinds))).tolist()
-        return [item for item in self._rows(rows) if isinstance(item, Sample)]
+        return [item for item in self.rows_of(rows) if isinstance(item, Sample)]
 
     def _known(self, end: int) -> tuple[list[Sample], int]:
         """What the newest snapshot before a row says, and the row from which on facts are to be read."""
@@ -215,7 +215,7 @@ class ItemReader:
         # the parts of one lie side by side
         first = rows[np.flatnonzero(np.diff(rows, prepend=-2) != 1)[-1]]
         allowance = Allowance(self._file.size)
-        parts = [self._item(row, allowance) for row in range(int(first), int(rows[-1]) + 1)]
+        parts = [self.item_at(row, allowance) for row in range(int(first), int(rows[-1]) + 1)]
         try:
             return samples_of(parts), int(rows[-1]) + 1
         except ValueError:  # it is told already; all facts are in the file as well
@@ -227,7 +227,7 @@ class ItemReader:
         Raises:
             IndexError: there is no such mark.
         """
-        item = next(self._rows([self._mark_row(index)]), None)
+        item = next(self.rows_of([self._mark_row(index)]), None)
         return item if isinstance(item, Sample) else None
 
     def _before(self) -> Iterable[Item]:
@@ -244,7 +244,7 @@ class ItemReader:
             raise IndexError(f"no mark {mark_index}: the session has {len(rows)}")
         return int(rows[mark_index])
 
-    def _rows(self, rows: Iterable[int]) -> Iterator[Item]:
+    def rows_of(self, rows: Iterable[int]) -> Iterator[Item]:
         allowance = Allowance(self._file.size)
         hidden = _numbers(self._table.kinds, SNAPSHOT, TOTALS)
         for row in rows:
@@ -252,11 +252,11 @@ class ItemReader:
                 return
             if self._table.kind[row] in hidden:
                 continue
-            item = self._item(row, allowance)
+            item = self.item_at(row, allowance)
             if item is not None:
                 yield item
 
-    def _item(self, row: int, allowance: Allowance) -> Item | None:
+    def item_at(self, row: int, allowance: Allowance) -> Item | None:
         offset = int(self._table.offset[row])
         kind = self._table.kinds[self._table.kind[row]]
         try:

@@ -124,7 +124,7 @@ class Disguise:
 
     def __init__(self) -> None:
         self._watched = table(np.bool_)
-        self._names: dict[int, str] = {}  # the one longest unheard of first
+        self.names: dict[int, str] = {}  # the one longest unheard of first
         self._named = 0
         self._process_of = table(np.int32)  # by thread id
         # the same of other machines in a merged recording, whose numbers are larger
@@ -188,13 +188,13 @@ class Disguise:
 
     def name(self, pid: int) -> str:
         """What a process that is not watched is called in the file."""
-        known = self._names.pop(pid, None)
+        known = self.names.pop(pid, None)
         if known is None:
             self._named += 1
             known = f"other-{self._named}"
-            if len(self._names) >= MOST_NAMES:
-                del self._names[next(iter(self._names))]
-        self._names[pid] = known
+            if len(self.names) >= MOST_NAMES:
+                del self.names[next(iter(self.names))]
+        self.names[pid] = known
         return known
 
     def _learn(self, records: Records) -> None:

@@ -71,7 +71,7 @@ class SessionReader(ItemReader):
         self._use(ChunkTable(entries.kinds, kind, last, entries.offset, rows))
         # A seek must end with its mark, so a damaged one does not count (6 µs each to find out).
         allowance = Allowance(self._file.size)
-        intact = [row for row in rows.tolist() if self._item(row, allowance) is not None]
+        intact = [row for row in rows.tolist() if self.item_at(row, allowance) is not None]
         self._use(ChunkTable(entries.kinds, kind, last, entries.offset, np.array(intact, np.int64)))
 
     def _report(self, scan: Scan) -> None:
@@ -79,13 +79,13 @@ class SessionReader(ItemReader):
         torn = scan.gaps[-1] if scan.gaps and sum(scan.gaps[-1]) == size else None
         for offset, length in scan.gaps:
             if (offset, length) != torn:
-                self._problem(f"{_bytes(length)} at offset {offset} are damaged and skipped")
+                self._problem(f"{sized(length)} at offset {offset} are damaged and skipped")
         if torn is not None:
             self._problem(
-                f"the last {_bytes(torn[1])} are incomplete (the recorder was killed, or the file was cut); "
+                f"the last {sized(torn[1])} are incomplete (the recorder was killed, or the file was cut); "
                 "everything before is intact"
                 if len(scan.gaps) == 1
-                else f"the last {_bytes(torn[1])} are incomplete or damaged"
+                else f"the last {sized(torn[1])} are incomplete or damaged"
             )
         elif not scan.closed:
             self._problem(
@@ -164,5 +164,6 @@ def _header_map(path: str, data: bytes) -> tuple[dict[str, Any], int]:
     return (header if isinstance(header, dict) else {}), int(unpacker.tell())
 
 
-def _bytes(count: int) -> str:
+def sized(count: int) -> str:
+    """A size as messages say it."""
     return f"{count} bytes" if count < 1000 else f"{count / 1000:.1f} kB"

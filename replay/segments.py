@@ -202,9 +202,9 @@ class SegmentsReader(SessionReader):
             SessionError: There are none, too many, or none that can be read; or they are of two recordings.
         """
         self.path = os.fspath(path)
-        self._segments: list[SessionReader] = []
+        self.readers: list[SessionReader] = []
         try:
-            ItemReader.__init__(self, _Joined(self._segments))
+            ItemReader.__init__(self, _Joined(self.readers))
             self._open_all()
             self._join()
         except BaseException:
@@ -214,12 +214,12 @@ class SegmentsReader(SessionReader):
     def close(self) -> None:
         """Give the files back; iterators end."""
         self._closed = True
-        for segment in self._segments:
+        for segment in self.readers:
             segment.close()
 
     def totals(self) -> list[dict[str, Any]] | None:
         """Of all segments; see ``ItemReader.totals``."""
-        found = [segment.totals() for segment in self._segments]
+        found = [segment.totals() for segment in self.readers]
         if self.problems or not all(found):
             return None
         return [told for one in found for told in one or ()]
@@ -237,23 +237,23 @@ class SegmentsReader(SessionReader):
             )
         for name in names:
             try:
-                self._segments.append(SessionReader(os.path.join(self.path, name), follow=False))
+                self.readers.append(SessionReader(os.path.join(self.path, name), follow=False))
             except SessionError as error:
                 self._problem(f"a segment is left out: {error}")
-        if not self._segments:
+        if not self.readers:
             raise DamagedError(f"{self.path} holds no segment that can be read: use a copy or record again")
-        for segment in self._segments:
+        for segment in self.readers:
             for text in segment.problems:
                 self._problem(f"{os.path.basename(segment.path)}: {text}")
 
     def _join(self) -> None:
-        if len({_about(one).get("of") for one in self._segments}) > 1:
+        if len({_about(one).get("of") for one in self.readers}) > 1:
             raise SessionError(f"{self.path} holds segments of several recordings: look at them one by one")
-        self.header = self._segments[0].header
+        self.header = self.readers[0].header
         kinds: list[str] = []
         kind, last, offset = [], [], []
         base, number = 0, 0
-        for segment in self._segments:
+        for segment in self.readers:
             table, about = segment._table, _about(segment)
             follows = number > 0 and about.get("number") == number + 1
             if number and not follows:

@@ -1,7 +1,7 @@
 """Checks the layout of the code: ``python -m scripts.layout`` lists offences; exit status 1 if there is any.
 
 Imports have no circles, also within a package and for types alone; a file has at most 600 lines and a folder
-at most 15 modules; a basename and a public class's name stand for one thing.
+at most 15 modules; a basename and a public class's name stand for one thing; tests use public names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("gputop", "replay", "probes")
 MOST_LINES = 600
 MOST_MODULES = 15
+# private names of others' libraries, for which these have no public one
+FOREIGN = frozenset(
+    {
+        "Handle._run", "app._animator", "app._background_screens", "app._exit", "app._notifications",
+        "app._resize_timer", "argparse._SubParsersAction", "client._read_payload",
+        "http._extract_retry_after", "item._fixtureinfo", "node._bindings", "os._exit", "parser._actions",
+        "pilot._post_mouse_events",
+        "screen._callbacks", "screen._compositor", "screen._dirty_widgets", "screen._layout_required",
+        "screen._on_timer_update", "screen._repaint_required", "screen._scroll_required", "storage._get_file",
+        "sys._getframe", "widget._message_queue",
+    }
+)  # fmt: skip
 _LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # imports in them happen when they are called
 
 
@@ -81,6 +93,10 @@ def offences(root: Path) -> Iterator[str]:
     for path in (*files.values(), *(root / "tests").rglob("*.py")):
         if (lines := path.read_text().count("\n")) > MOST_LINES:
             yield f"{path.relative_to(root)} has {lines} lines, more than {MOST_LINES}"
+    for path in (root / "tests").rglob("*.py"):
+        if not {"programs", "shim", "torch_programs"} & {*path.parts}:  # what is observed, which is no test
+            for line, name in private_names(ast.parse(path.read_text())):
+                yield f"{path.relative_to(root)}:{line} uses the private name {name}"
     places: dict[str, list[str]] = defaultdict(list)
     folders: dict[str, int] = defaultdict(int)
     for name, path in files.items():
@@ -97,6 +113,27 @@ def offences(root: Path) -> Iterator[str]:
     for folder, count in folders.items():
         if count > MOST_MODULES:
             yield f"{folder} has {count} modules, more than {MOST_MODULES}"
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of each private name of another module, class or object that a test uses or replaces."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield from ((node.lineno, one.name) for one in node.names if _is_private(one.name))
+        elif isinstance(node, ast.Attribute) and _is_private(node.attr):
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if owner not in ("self", "cls", "super()") and f"{owner}.{node.attr}" not in FOREIGN:
+                yield node.lineno, f"{owner}.{node.attr}"
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("setattr", "delattr"):
+            for word in node.args[:2]:
+                name = word.value if isinstance(word, ast.Constant) else ""
+                last = str(name).rpartition(".")[2]
+                if _is_private(last) and not any(one.endswith(f".{last}") for one in FOREIGN):
+                    yield node.lineno, str(name)
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from tests import apart
 
 def _look_away() -> None:
     """Has the search for programs leave those in the namespaces of others out."""
-    all_pids, wanted = libraries.all_pids, LiveSource._wanted
+    all_pids, wanted = libraries.all_pids, LiveSource.wanted
 
     def pids() -> list[int]:
         strangers = apart.others()
@@ -26,7 +26,7 @@ def _look_away() -> None:
         return apart.namespace_of(pid) not in apart.others() and wanted(source, pid)
 
     libraries.all_pids = pids
-    LiveSource._wanted = is_wanted  # type: ignore[method-assign]
+    LiveSource.wanted = is_wanted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def said(app: GputopApp) -> str:
 
 def tokens_of(pane: Pane) -> list[tuple[str, str]]:
     """What a pane shows: texts with the names of their meanings."""
-    return [span for line in pane._shown for span in line]
+    return [span for line in pane.shown_lines for span in line]
 
 
 async def feed_frame(screen: Screen, frame: Frame) -> None:
@@ -188,7 +188,7 @@ class Shown:
         self._loop.run_until_complete(asyncio.wait([started, self._life], return_when="FIRST_COMPLETED"))
         if self._life.done():
             self._life.result()
-        self.app, self.feed, self._pilot = started.result()
+        self.app, self.feed, self.pilot = started.result()
         self._size = size
         _OPEN.append(self)
         if keys:
@@ -208,7 +208,8 @@ class Shown:
                 work, done = order
                 done.set_result(await work())
 
-    def _do(self, work: Work) -> Any:
+    def do(self, work: Work) -> Any:
+        """Work of the program's own task, done when this returns."""
         done = self._loop.create_future()
         self._orders.put_nowait((work, done))
         self._loop.run_until_complete(asyncio.wait([done, self._life], return_when="FIRST_COMPLETED"))
@@ -242,8 +243,8 @@ class Shown:
 
     def press(self, *keys: str) -> None:
         """Keys, one after another."""
-        self._do(lambda: self._pilot.press(*keys))
-        self._do(self._pilot.pause)
+        self.do(lambda: self.pilot.press(*keys))
+        self.do(self.pilot.pause)
 
     def type(self, text: str) -> None:
         """Characters, into the question that is open."""
@@ -264,19 +265,19 @@ class Shown:
 
         async def look() -> None:
             self.app.poll()
-            await self._pilot.pause()
+            await self.pilot.pause()
 
-        self._do(look)
+        self.do(look)
 
     def ask(self, question: ModalScreen[None]) -> None:
         """A question opens."""
-        self._do(lambda: self.app.push_screen(question))
-        self._do(self._pilot.pause)
+        self.do(lambda: self.app.push_screen(question))
+        self.do(self.pilot.pause)
 
     def click(self, x: int, y: int) -> None:
         """A click on a cell."""
-        self._do(lambda: self._pilot.click(offset=(x, y)))
-        self._do(self._pilot.pause)
+        self.do(lambda: self.pilot.click(offset=(x, y)))
+        self.do(self.pilot.pause)
 
     def text(self, width: int = 0, height: int = 0) -> str:
         """What the terminal shows, in this size from now on.
@@ -288,9 +289,9 @@ class Shown:
         size = (width or self._size[0], height or self._size[1])
         if size != self._size:
             self._size = size
-            self._do(lambda: self._pilot.resize_terminal(*size))
-            self._do(self._pilot.pause)
-        self._do(self._pilot.pause)
+            self.do(lambda: self.pilot.resize_terminal(*size))
+            self.do(self.pilot.pause)
+        self.do(self.pilot.pause)
         return text_of(self.app)
 
     @property

@@ -52,7 +52,7 @@ def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(
     rules = [parse(text) for text in ("errors > 0.5", "mem > 90", "power > 100", "lost > 3", "reduced > 0")]
     alarms = Alarms(rules, Told(), totals, reduced=lambda: steps[0])
     alarms.take(mark(1))
-    calls = totals._of(42).calls.setdefault(0, FunctionCalls())
+    calls = totals.process_totals(42).calls.setdefault(0, FunctionCalls())
     for second in range(2, 12):
         calls.count, calls.errors = 10 * second, 2 * second if second > 5 else 0
         steps[0] = int(second > 8)

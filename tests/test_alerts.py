@@ -124,7 +124,7 @@ def test_failed_calls_of_one_function_fire_and_those_that_stopped_do_not() -> No
     for second in range(1200):
         rows = (failing,) if second == 3 else ()
         assert not once.take(frame(second, processes=rows), Explained())
-    assert not once._subjects, "what made no call and failed in none is forgotten"
+    assert not once.subjects, "what made no call and failed in none is forgotten"
 
 
 def test_lost_events_count_by_their_increase() -> None:
@@ -156,7 +156,7 @@ def test_subjects_are_bounded_and_figures_are_taken_once_a_second() -> None:
         for place in range(MOST_SUBJECTS + 50)
     )
     alerts.take(frame(1, processes=many), Explained())
-    assert len(alerts._subjects) == MOST_SUBJECTS
+    assert len(alerts.subjects) == MOST_SUBJECTS
     quick = Alerts([parse("util < 101")])
     assert quick.take(frame(1), Explained())
     assert not quick.take(replace(frame(1), time_ns=S + EVERY_NS - 1), Explained())

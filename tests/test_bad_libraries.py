@@ -57,8 +57,8 @@ def with_one_left_and_one_in_the_ring(
 
     ring: Any = Ring(newest)
     inbox = stackring.Inbox(ring, lambda _record: False)
-    monkeypatch.setattr(subject, "_inbox", inbox)
-    monkeypatch.setattr(subject._resolver, "take", take)
+    monkeypatch.setattr(subject, "inbox", inbox)
+    monkeypatch.setattr(subject.resolver, "take", take)
     inbox.unread.append(left)
     inbox.looked_at()
     return subject, looked_at
@@ -113,8 +113,8 @@ def test_stacks_that_wait_for_symbols_are_looked_at_in_turns(monkeypatch: pytest
             raise NotYet
         return Stack(1, 1, ())
 
-    monkeypatch.setattr(resolver, "_stack", stack)
-    resolver._nameless = [b"never", b"one", b"two"]
+    monkeypatch.setattr(resolver, "stack_of", stack)
+    resolver.nameless = [b"never", b"one", b"two"]
     turns = iter([True, False])
     assert list(resolver.complete(lambda: next(turns))) == []
     assert told == [b"never"]
@@ -138,11 +138,11 @@ def test_mappings_that_nobody_looks_at_are_not_kept_for_ever_and_said_to_be_lost
 ) -> None:
     monkeypatch.setattr(mmap_events, "MOST_FOUND", 100)
     events = MmapEvents.__new__(MmapEvents)
-    events._hears, events._lock, events._found, events._lost = Hears(), threading.Lock(), [], False
-    events._rings = [Flood()]  # type: ignore[list-item]
+    events.hears, events.lock, events.found, events.lost = Hears(), threading.Lock(), [], False
+    events.rings = [Flood()]  # type: ignore[list-item]
     for _ in range(2):
         events.hear()
-    assert (len(events._found), events._lost) == (80, False)
+    assert (len(events.found), events.lost) == (80, False)
     for _ in range(20):
         events.hear()
-    assert (len(events._found), events._lost) == (100, True), "they are found in /proc instead"
+    assert (len(events.found), events.lost) == (100, True), "they are found in /proc instead"

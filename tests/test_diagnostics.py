@@ -201,30 +201,30 @@ def break_observing(reader: SessionReader, _monkeypatch: pytest.MonkeyPatch) -> 
     header = {**reader.header, "calls_observed": False}
     feed = LiveFeed(Source(header), None, recorder=Recorder(History(header), None))  # type: ignore[arg-type]
     feed.start()
-    feed._thread.join()
+    feed.thread.join()
     assert "here" in str(feed.failure())
 
 
 def break_replay(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplayFeed, "_turn", fail)
+    monkeypatch.setattr(ReplayFeed, "turn", fail)
     feed = ReplayFeed(reader, 0, 1.0, playing=True)
     feed.start()
-    feed._thread.join()
+    feed.thread.join()
     feed.close()
     assert "here" in str(feed.failure())
 
 
 def break_live_explanation(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiveExplainer, "_take", fail)
+    monkeypatch.setattr(LiveExplainer, "take", fail)
     explainer = LiveExplainer(reader.header)
     explainer.start()
-    explainer._wake.set()
-    explainer._thread.join()
+    explainer.wake.set()
+    explainer.thread.join()
     assert "here" in explainer.failure
 
 
 def break_replayed_explanation(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplayExplainer, "_go", fail)
+    monkeypatch.setattr(ReplayExplainer, "go_to", fail)
     explainer = ReplayExplainer(reader)
     explainer.start()
     explainer.show(0, exact=True)
@@ -237,22 +237,22 @@ def break_survey(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Survey, "read", fail)
     survey = Survey(reader)
     survey.start()
-    survey._thread.join()
+    survey.thread.join()
     assert "here" in survey.failure
 
 
 def break_scanner(_reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     scanner = Scanner.__new__(Scanner)
-    scanner._tell, scanner._events = told.append, None
-    scanner._pages = io.BytesIO()  # type: ignore[assignment]
+    scanner.tell, scanner.events = told.append, None
+    scanner.pages = io.BytesIO()  # type: ignore[assignment]
     stop = threading.Event()
 
     def turn(*_words: object) -> None:
         stop.set()
         fail()
 
-    monkeypatch.setattr(Scanner, "_turn", turn)
+    monkeypatch.setattr(Scanner, "turn", turn)
     thread = threading.Thread(target=scanner.run, args=(stop,))
     thread.start()
     thread.join()

@@ -156,7 +156,7 @@ def test_nobody_waits_for_lines_whose_ring_cannot_be_mapped(monkeypatch: pytest.
     monkeypatch.setattr(line_tracker, "StackRing", lambda *_: (_ for _ in ()).throw(refusal(errno.ENOMEM)))
     known = line_tracker.Lines(attachments, others, lambda _: True, told.append, ())
     known.load(loaded)
-    assert known._ready.is_set()
+    assert known.ready.is_set()
     assert [sample.kind for sample in told] == [PROBLEM]
     assert "lines of Python are unknown: [Errno 12] Cannot allocate memory" in told[0].data["text"]
     known.close()
@@ -181,7 +181,7 @@ def test_probes_that_do_not_all_start_leave_none_behind(monkeypatch: pytest.Monk
         during.append(links())
         raise refusal(errno.ENOMEM)
 
-    monkeypatch.setattr(live_source.LiveSource, "_attach_libraries", fail)
+    monkeypatch.setattr(live_source.LiveSource, "attach_libraries", fail)
     with pytest.raises(loader.ProbeError, match=r"^the probes did not start: Cannot allocate memory$"):
         live_source.LiveSource(live_source.LivePlan(lines="off")).start()
     assert during[0] > before

@@ -80,7 +80,7 @@ async def shown(path: Path, opened: list[str], why: str = "") -> AsyncIterator[t
 
     app = LakeScreen(Lake(database, 60), path.name, Ways(open_it, late))
     async with patient(app, (140, 30)) as pilot:
-        while app._late is None:
+        while app.late is None:
             await pilot.pause(0.02)
         yield app, pilot
     database.close()

@@ -267,8 +267,8 @@ def test_an_interpreter_whose_offsets_are_out_of_reach_is_refused(tmp_path: Path
 
 def test_a_demangler_that_answers_twice_is_not_asked_again() -> None:
     """Its second line would be told as the meaning of the next name."""
-    with children._saying(b"some::part(int)\nanother::one()\n") as process:
+    with children.saying(b"some::part(int)\nanother::one()\n") as process:
         helper = demangle.DemanglerChild()
-        helper._process = process
+        helper.process = process
         assert helper.ask("_ZN4some4partEi") is None
-        assert helper._process is None
+        assert helper.process is None

@@ -105,13 +105,13 @@ def test_a_hundred_users_who_follow_cost_the_thread_that_observes_nothing(
     alone = min(_observe(one, at, 2) for at in (4, 6, 8))
     with ExitStack() as stack:
         for _ in range(FOLLOWERS):
-            count = len(one._hub.followers())
+            count = len(one.hub.followers())
             _follow(path, stack)
-            wait_until(lambda: len(one._hub.followers()) > count, "a follower")  # noqa: B023
+            wait_until(lambda: len(one.hub.followers()) > count, "a follower")  # noqa: B023
             users.next += 1
         followed = min(_observe(one, at, 2) for at in (10, 12, 14))
         assert followed < 2 * alone + 0.02
-        wait_until(lambda: one._showing.spent_s > 10 * alone, "the ticks")
+        wait_until(lambda: one.showing.spent_s > 10 * alone, "the ticks")
 
 
 @pytest.mark.timed
@@ -126,20 +126,20 @@ def test_what_followers_and_answers_cost_is_not_what_observing_costs(
         while not ends.is_set():
             pass
 
-    monkeypatch.setitem(one._hub._asks, "snap", work)
+    monkeypatch.setitem(one.hub.asks, "snap", work)
     with ExitStack() as stack:
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
         client.connect(path)
         _follow(path, stack)
         client.sendall(wire.packed({"gputop": wire.VERSION, "ask": "snap"}))
-        wait_until(lambda: one._hub._answering and one._hub.followers(), "both")
+        wait_until(lambda: one.hub.answering and one.hub.followers(), "both")
 
         def part() -> float:
-            before, all_before = one._observing_s(), time.process_time()
+            before, all_before = one.observing_s(), time.process_time()
             deadline = time.monotonic() + 1
             while time.monotonic() < deadline:
                 time.sleep(0.05)
-            return (one._observing_s() - before) / (time.process_time() - all_before)
+            return (one.observing_s() - before) / (time.process_time() - all_before)
 
         assert until_good(part, lambda part: part < 0.2) < 0.2
         ends.set()
@@ -205,7 +205,7 @@ def test_ticks_that_pile_up_are_left_out_but_whose_a_process_is_stays_known() ->
     one = Showing(HEADER, others)
     one.show(_handed_over(1), late=True)
     assert (others.shown, others.left_out) == ([], [1001])
-    assert one._owners.of(1) == 1001
+    assert one.owners.of(1) == 1001
     for number in range(2, 2 + showing.BEHIND + 2):
         one.put(_handed_over(number))
     one.start()
@@ -221,14 +221,14 @@ def test_where_showing_hangs_little_is_kept_and_nobody_is_shown_what_was_another
     others = _Hub({1001: 1001, 1002: 1002})
     one = Showing(HEADER, others)
     one.show(_handed_over(1))
-    assert one._owners.of(1) == 1001
+    assert one.owners.of(1) == 1001
     facts = FactBook()
     facts.take(made.process(1, uid=1002, watched=True))
     for number in range(2, 4 * showing.MOST_BEHIND):
         one.put(replace(_handed_over(number), known=KnownAtMark(facts, {}) if number % 2 else None))
-        assert len(one._ticks) <= showing.MOST_BEHIND
+        assert len(one.ticks) <= showing.MOST_BEHIND
     seen: list[int] = []
-    monkeypatch.setattr(one, "_show_to", lambda uid, *_: seen.append(one._owners.of(1)))
+    monkeypatch.setattr(one, "show_to", lambda uid, *_: seen.append(one.owners.of(1)))
     one.start()
     wait_until(lambda: len(seen) == 2 * showing.BEHIND, "the last ones")
     one.close()
@@ -290,7 +290,7 @@ def test_slow_readers_of_the_past_keep_nobody_else_out(served: tuple[hub.Hub, st
     with ExitStack() as stack:
         for place in range(hub.ANSWERS):
             _slow(path, stack)
-            wait_until(lambda: len(one._answering) > place, "an answer")  # noqa: B023
+            wait_until(lambda: len(one.answering) > place, "an answer")  # noqa: B023
             users.next += 1
         time.sleep(answering.GIVES_WAY_S)
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -311,9 +311,9 @@ def test_who_reads_an_answer_drop_by_drop_has_one_time_for_all_of_it(
     monkeypatch.setattr(answering, "WAITS_S", 1.0)
     with ExitStack() as stack:
         client = _slow(path, stack)
-        wait_until(lambda: one._answering, "an answer")
+        wait_until(lambda: one.answering, "an answer")
         begun = time.monotonic()
-        while one._answering and time.monotonic() - begun < 15:
+        while one.answering and time.monotonic() - begun < 15:
             client.recv(4096)  # 1,024 of these are asked for, each within its time
             time.sleep(0.02)
         assert time.monotonic() - begun < 15
@@ -334,7 +334,7 @@ def test_what_waits_for_slow_readers_is_bounded_however_many_users_they_are(
         for _ in range(6):
             for uid in one.followers():
                 one.publish(uid, tick, tick)
-            assert sum(client.waiting_bytes for client in one._clients.values()) <= 10 << 20
+            assert sum(client.waiting_bytes for client in one.clients.values()) <= 10 << 20
 
 
 # -- a user with thousands of user ids -----------------------------------------------------------------
@@ -438,7 +438,7 @@ def test_sessions_of_ids_for_containers_do_not_drive_out_those_of_another_user(
         return [(path, paths[os.path.basename(path)[:15]], size, at) for path, _, size, at in rows]
 
     monkeypatch.setattr(kept, "files", files)
-    kept._make_room()
+    kept.make_room()
     assert [uid for _, uid, _, _ in files()] == [2000, 2000, 100_002, 100_003]
 
 

@@ -166,7 +166,7 @@ def test_names_of_threads_that_are_not_watched_are_bounded() -> None:
     for first in range(1, 200_001, 10_000):
         list(roster.notice(lives(range(first, first + 10_000), Kind.NAME)))
         list(roster.facts(np.zeros(0, schema.THREAD_STATE_DTYPE), first))
-    assert len(roster._names) <= 32_768
+    assert len(roster.names) <= 32_768
 
 
 def test_what_begins_and_ends_between_two_looks_is_told_once() -> None:

@@ -70,7 +70,7 @@ def test_of_one_user_so_many_libraries_are_probed_and_others_are_not_hindered(tm
     assert one.kind == PROBLEM
     assert f"programs of user {NOBODY} map" in one.data["text"]
     assert len(os.listdir("/proc/self/fd")) - before <= len(attaches.given)
-    scanner._pages.close()
+    scanner.pages.close()
 
 
 def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ def test_files_that_are_remembered_are_bounded(tmp_path: Path, monkeypatch: pyte
     attaches = Attaches()
     scanner = scanning(attaches)
     scanner.attach(libraries_of(os.geteuid(), 30, tmp_path))
-    assert len(scanner._identities) <= 10
-    scanner._pages.close()
+    assert len(scanner.identities) <= 10
+    scanner.pages.close()
 
 
 def test_descriptors_are_kept_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,4 +142,4 @@ def test_a_library_that_no_descriptor_is_left_for_is_not_taken_for_one_that_has_
     assert caught.value.errno == errno.EMFILE
     scanner.attach([moved])
     assert len(attaches.given) == 1, "it is tried again"
-    scanner._pages.close()
+    scanner.pages.close()

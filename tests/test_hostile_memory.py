@@ -91,7 +91,7 @@ def test_unusual_calls_are_sought_with_bounded_memory() -> None:
     found = Outliers()
     for pid in range(1000, 1000 + 2 * outliers.MOST_ROWS):
         found.among(calls_of(pid))
-    assert found._table.rows <= 1.6 * outliers.MOST_ROWS
+    assert found.table.rows <= 1.6 * outliers.MOST_ROWS
 
 
 def mapped(path: Path, pid: int = 10) -> Mapped:
@@ -135,14 +135,14 @@ def test_questions_that_nobody_comes_back_for_are_bounded(monkeypatch: pytest.Mo
         try:
             known.ask(Mapped(10, (0, 1), (1, inode), "/gone", 0), (0, True))
         except NotYet:
-            assert len(known._asked) <= 64
-    assert len(known._slow) <= 64
+            assert len(known.asked) <= 64
+    assert len(known.slow) <= 64
     known.close()
 
 
 def test_samples_of_ended_processes_make_room() -> None:
     samples = Samples()
-    for pid in range(1, 3 * Samples._MOST):
+    for pid in range(1, 3 * Samples.MOST):
         assert samples.is_new(pid, pid, FRAMES)
         assert not samples.is_new(pid + (1 << 32), pid, FRAMES), pid  # known again to the end
         samples.forget(pid)
@@ -190,10 +190,10 @@ def test_programs_of_ended_processes_are_forgotten(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scanner.os, "readlink", lambda _path: "/usr/bin/program")
     one = Scanner(SimpleNamespace(), None, lambda _pid: True, lambda: (), lambda _sample: None, everyone=True)  # type: ignore[arg-type]
     for pid in range(3 * scanner.MOST_PROCESSES):
-        one._executable(pid)
-        one._executable(pid)
+        one.executable_of(pid)
+        one.executable_of(pid)
     assert len(looked) == 3 * scanner.MOST_PROCESSES
-    assert len(one._executables) <= scanner.MOST_PROCESSES
+    assert len(one.executables) <= scanner.MOST_PROCESSES
 
 
 @pytest.mark.slow
@@ -205,19 +205,19 @@ def test_strangers_of_a_private_recording_are_bounded_and_keep_their_names() -> 
         names.add(disguise.name(pid))
         assert disguise.name(7) == lasting
     assert len(names) == 2 * private.MOST_NAMES  # none has another's
-    assert len(disguise._names) <= private.MOST_NAMES
+    assert len(disguise.names) <= private.MOST_NAMES
 
 
 def test_children_of_a_process_with_cuda_are_bounded() -> None:
     attachments = SimpleNamespace(widen=list, part=lambda: None)
     found = scope.Scope(attachments, sessions=True)  # type: ignore[arg-type]
-    found._with_cuda, found.seen_from_ns, found._waiting = {5}, float(1 << 60), True
+    found.with_cuda, found.seen_from_ns, found.waiting = {5}, float(1 << 60), True
     for child in range(100, 100 + 2 * scope.MOST_DOUBTFUL):
         birth = empty(1)
         birth["kind"], birth["pid"], birth["tid"], birth["t_end"] = Kind.FORK, child, child, 1
         birth.view(scope.ALIASED)["next_pid"] = 5
         assert not list(found.notice(birth))
-    assert len(found._doubtful) <= scope.MOST_DOUBTFUL
+    assert len(found.doubtful) <= scope.MOST_DOUBTFUL
 
 
 def test_users_of_a_gpu_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_a_link_among_segments_is_not_followed(tmp_path: Path) -> None:
     folder = segments(tmp_path / "segments", link=secret)
     reader = SegmentsReader(folder)
     assert any("symbolic link" in text for text in reader.problems)
-    assert len(reader._segments) == 1
+    assert len(reader.readers) == 1
     reader.close()
     assert census(str(folder)).kinds == census(str(RECORDING)).kinds
     found = Catalogue([str(tmp_path)])

@@ -223,7 +223,7 @@ def test_sums_over_a_window_are_those_of_its_ticks_also_where_calls_come_rarely(
         calls["pid"], calls["kind"] = random.integers(1, 2 + number, len(calls)), Kind.CALL
         calls["duration"], calls["bytes"] = random.integers(1, 1000, len(calls)), 7
         window.add_calls(calls)
-        ticks.append(window._now.totals)
+        ticks.append(window.now.totals)
         window.close_tick(5)
         found, wanted = window.totals(), RowSums.zeros(window.table.rows)
         for tick in ticks[-5:]:

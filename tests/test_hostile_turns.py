@@ -53,7 +53,7 @@ def scanner(attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sca
     monkeypatch.setattr(privileges, "held", lambda: frozenset(Capability))
     made = Scanner(attaches, None, lambda _pid: True, lambda: (), lambda _sample: None, everyone=True)  # type: ignore[arg-type]
     yield made
-    made._pages.close()
+    made.pages.close()
 
 
 def mapped(folder: Path, user: int, count: int, content: bytes = b"x" * 8192) -> list[Mapped]:
@@ -119,7 +119,7 @@ def test_of_a_user_with_too_many_nothing_more_is_even_opened(
     scanner: Scanner, attaches: Attaches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Sample] = []
-    scanner._quota._tell = lambda text: told.append(Sample(PROBLEM, 0, {"text": text}))
+    scanner.quota.tell = lambda text: told.append(Sample(PROBLEM, 0, {"text": text}))
     reached: list[str] = []
     reach = libraries.reach
     monkeypatch.setattr(libraries, "reach", lambda one: (reached.append(one.path), reach(one))[1])
@@ -146,7 +146,7 @@ def test_what_could_not_be_read_in_time_is_tried_again(
     scanner.notice([late])
     scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2, "and counts once"
-    assert scanner._quota._taken[1] == 1
+    assert scanner.quota.taken[1] == 1
     scanner.notice([late])
     scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2
@@ -159,13 +159,13 @@ def test_what_could_not_be_read_in_time_is_tried_again(
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which files are looked at by their pages."""
     looked: list[int] = []
-    look = SharedPages._look
+    look = SharedPages.look
 
     def seen(self: SharedPages, file: File) -> tuple[int, int | None]:
         looked.append(file.identity[1])
         return look(self, file)
 
-    monkeypatch.setattr(SharedPages, "_look", seen)
+    monkeypatch.setattr(SharedPages, "look", seen)
     return looked
 
 
@@ -224,12 +224,12 @@ def test_so_many_users_have_a_queue_and_what_is_done_takes_no_memory() -> None:
     turns: Turns[int] = Turns()
     for user in range(10_000):
         turns.put(user, user)
-    assert len(turns._waiting) <= 1025
+    assert len(turns.waiting) <= 1025
     while (taken := turns.take()) is not None:
         turns.charge(taken[0], 1.0)
-    assert not turns._waiting
-    assert not turns._had_s
-    assert not turns._overrun
+    assert not turns.waiting
+    assert not turns.had_s
+    assert not turns.overrun
 
 
 # -- programs that come and go ------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_libraries_that_came_and_went_take_nothing(
     """A day of builds and containers: each had its libraries, and what no process maps is let go of."""
     holds = Holds()
     monkeypatch.setattr("probes.ebpf.unmapped.FEW", 0)
-    scanner._attachments = holds  # type: ignore[assignment]
+    scanner.attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
     kept = mapped(tmp_path, 1, 2)
@@ -288,8 +288,8 @@ def test_libraries_that_came_and_went_take_nothing(
         assert one.file not in holds.held
     assert set(holds.held) == {one.file for one in kept}
     assert len(os.listdir("/proc/self/fd")) == before
-    assert len(scanner._identities) == 2
-    assert scanner._quota._taken[1] == 2
+    assert len(scanner.identities) == 2
+    assert scanner.quota.taken[1] == 2
     for _target, file in holds.files():
         file.close()
 
@@ -298,7 +298,7 @@ def test_a_few_libraries_stay_probed_for_the_next_program(
     scanner: Scanner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holds = Holds()
-    scanner._attachments = holds  # type: ignore[assignment]
+    scanner.attachments = holds  # type: ignore[assignment]
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(()))
     for number in range(3 * FEW):
         (folder := tmp_path / str(number)).mkdir()
@@ -322,14 +322,14 @@ def test_one_file_in_container_after_container_counts_once(
     """Each shows it under a device of its own: those of ended ones keep nobody out."""
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
-    monkeypatch.setattr(scanner._pages, "original", lambda file: file.identity)
-    monkeypatch.setattr(scanner._attachments, "files", list, raising=False)
-    monkeypatch.setattr(scanner._attachments, "release", list, raising=False)
+    monkeypatch.setattr(scanner.pages, "original", lambda file: file.identity)
+    monkeypatch.setattr(scanner.attachments, "files", list, raising=False)
+    monkeypatch.setattr(scanner.attachments, "release", list, raising=False)
     for number in range(3 * MOST_OF_ONE_USER):
         (folder := tmp_path / str(number)).mkdir()
         alive[:] = mapped(folder, 1, 1)
         scanner.notice(alive)
         scanner.work(60.0)
-        assert alive[0].file in scanner._identities, "there is room for each"
+        assert alive[0].file in scanner.identities, "there is room for each"
         scanner.sweep()
-    assert len(scanner._aliases) <= FEW + 1
+    assert len(scanner.aliases) <= FEW + 1

@@ -231,7 +231,7 @@ def test_a_lookup_that_hangs_on_its_way_counts_for_who_mapped_the_file(
 def test_what_answers_again_is_read_again(child: file_reader.Reader, hanging: Path) -> None:
     """Not before its time is over, and then without a new start of gputop."""
     now = 0.0
-    child.given_up._clock = lambda: now
+    child.given_up.clock = lambda: now
     found = target_at(hanging / WHEN_READ)
     for _ in range(2):
         with pytest.raises(OSError, match="could not be read within"):
@@ -268,8 +268,8 @@ def test_of_one_owner_some_files_are_named_and_what_is_remembered_is_bounded() -
     given_up = GivenUp(told.append, lambda: 0.0)
     for inode in range(10_000):
         given_up.add((inode, inode), inode, "/x", "slow", hangs=True)
-    assert len(given_up._files) <= 4096
-    assert len(given_up._hung) <= 4097
+    assert len(given_up.files) <= 4096
+    assert len(given_up.hung) <= 4097
     told.clear()
     for inode in range(ENOUGH):
         given_up.add((1, inode), 5, f"/{inode}", "slow", hangs=True)

@@ -42,3 +42,21 @@ def test_names_that_stand_for_two_things_and_large_folders_are_found(tmp_path: P
     ]
     many = written(tmp_path / "more", **{f"a__m{number}": "" for number in range(MOST_MODULES + 1)})
     assert list(offences(many)) == ["gputop/a has 16 modules, more than 15"]
+
+
+def test_private_names_of_the_product_are_found_in_tests(tmp_path: Path) -> None:
+    root = written(tmp_path, a__b="_x = 1\n")
+    lines = (
+        "from gputop.a.b import _x",  # 1
+        "from gputop.a import b",
+        "b._x = 2",  # 3
+        "monkeypatch.setattr(b, '_x', 3)",  # 4
+        "monkeypatch.setattr('gputop.a.b._x', 3)",  # 5
+        "class Mine:",
+        "    def own(self): return self._x, os._exit, b.__name__",
+    )
+    (root / "tests").mkdir()
+    (root / "tests" / "test_x.py").write_text("\n".join(lines) + "\n")
+    assert [said.split()[0] for said in offences(root)] == [
+        f"tests/test_x.py:{line}" for line in (1, 3, 4, 5)
+    ]

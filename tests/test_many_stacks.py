@@ -68,7 +68,7 @@ def test_live_the_newest_and_what_lives_have_their_lines_and_the_oldest_go() -> 
     assert sum(known(facts.stacks, *(n for pid in range(100, 300) for n in numbers_of(pid)))) <= (
         MANY + facts_of_engine.EXITED_SHOWN * JOB_STACKS + JOB_STACKS
     )
-    assert len(facts.stacks._known) <= 2 * MANY + facts_of_engine.EXITED_SHOWN * JOB_STACKS + 1
+    assert len(facts.stacks.known) <= 2 * MANY + facts_of_engine.EXITED_SHOWN * JOB_STACKS + 1
 
 
 @pytest.mark.usefixtures("few")

@@ -90,14 +90,14 @@ def test_totals_at_the_end_of_a_file_are_those_of_its_records(
 ) -> None:
     copy(name, tmp_path / "copy")
     kinds: set[str] = set()
-    body = totals.SessionReader._item
+    body = totals.SessionReader.item_at
 
     def seen(self: SessionReader, row: int, allowance: object) -> object:
         kinds.add(self._table.kinds[self._table.kind[row]])
         return body(self, row, allowance)  # type: ignore[arg-type]
 
     with Session(tmp_path / "copy") as session:
-        monkeypatch.setattr(SessionReader, "_item", seen)
+        monkeypatch.setattr(SessionReader, "item_at", seen)
         told, asked = stats_to_json(session.totals()), set(kinds)
     assert told == stats_to_json(stats(FOLDER / f"{name}.msgpack"))
     assert asked <= FACTS | {fmt.TOTALS, "open", "mark"}, "no record is read"

@@ -46,7 +46,7 @@ def test_where_there_is_no_memory_it_is_told_as_numpy_tells_it(monkeypatch: pyte
 
 
 def test_what_a_recorder_keeps_by_process_and_thread_is_such_a_table() -> None:
-    for kept in (CallTable()._process_of, Callers()._known, DeviceCalls(lambda _pid: True)._used):
+    for kept in (CallTable().process_of, Callers().known, DeviceCalls(lambda _pid: True).used):
         before = resident_kb(kept)
         kept[1_000_000] = 1
         assert resident_kb(kept) - before == PAGE_KB

@@ -147,7 +147,7 @@ def test_live_and_replayed_the_last_verdict_stays_for_good(tmp_path: Path) -> No
             time.sleep(0.1)
         for item in coming:
             explainer.feed(item)
-        wait_until(lambda: not explainer._items, "all of it to be taken in")
+        wait_until(lambda: not explainer.waiting_items, "all of it to be taken in")
         assert explainer.verdict is final
     finally:
         explainer.close()
@@ -157,8 +157,8 @@ def test_live_and_replayed_the_last_verdict_stays_for_good(tmp_path: Path) -> No
     for item in with_end:
         writer.write(item)
     writer.close()
-    replayed = ReplayExplainer(SessionReader(tmp_path / "session"))
-    marks = len(replayed._reader.marks)
+    reader = SessionReader(tmp_path / "session")
+    replayed, marks = ReplayExplainer(reader), len(reader.marks)
     for index in (marks - 1, marks - 100, marks - 30):
         verdict = replayed.verdict_at(index)
         assert (verdict.end_ns, verdict.report.idle) == (final.end_ns, final.report.idle)

@@ -92,7 +92,7 @@ def test_a_name_that_is_left_is_an_error_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The copy is read again: what redaction forgets is not sent to a stranger."""
-    monkeypatch.setattr(Redactor, "_deep", lambda _self, value, _key="": value)
+    monkeypatch.setattr(Redactor, "deep", lambda _self, value, _key="": value)
     source, copy = written(tmp_path / "own.msgpack"), tmp_path / "copy.msgpack"
     assert typed("redact", str(source), str(copy)) == 1
     assert "still names something" in capfd.readouterr().err

@@ -61,7 +61,7 @@ def test_a_far_jump_reads_no_records_but_those_near(
     index = len(reader.marks) - 20
     reached = int(reader.marks[index]) - 20 * 10**9
     oldest: list[int] = []
-    rows = SessionReader._rows
+    rows = SessionReader.rows_of
 
     def seen(self: SessionReader, wanted: range | list[int]) -> Iterator[Item]:
         for item in rows(self, wanted):
@@ -69,7 +69,7 @@ def test_a_far_jump_reads_no_records_but_those_near(
                 oldest.append(int(item["t_end"].min()))
             yield item
 
-    monkeypatch.setattr(SessionReader, "_rows", seen)
+    monkeypatch.setattr(SessionReader, "rows_of", seen)
     ReplayExplainer(reader).verdict_at(index)
     assert min(oldest) > reached
 
@@ -109,13 +109,13 @@ def test_a_first_look_is_there_at_once_and_says_what_it_is(
     monkeypatch.setattr(live, "FIRST_BYTES", 10_000)
     index = len(reader.marks) - 20
     whole = ReplayExplainer(reader).verdict_at(index)
-    go, may_read = ReplayExplainer._go, threading.Event()
+    go, may_read = ReplayExplainer.go_to, threading.Event()
 
     def held(self: ReplayExplainer, at: int) -> bool:
         may_read.wait()
         return go(self, at)
 
-    monkeypatch.setattr(ReplayExplainer, "_go", held)
+    monkeypatch.setattr(ReplayExplainer, "go_to", held)
     explainer = ReplayExplainer(reader)
     explainer.start()
     try:
@@ -139,7 +139,7 @@ def test_a_first_look_is_there_at_once_and_says_what_it_is(
 def test_what_is_read_soon_needs_no_first_look(reader: SessionReader) -> None:
     explainer = ReplayExplainer(reader)
     assert reader.bytes_between(-1, 8) < live.FIRST_BYTES
-    assert not explainer._is_slow(8)
+    assert not explainer.is_slow(8)
 
 
 def test_who_stands_still_is_not_answered_twice(
@@ -147,19 +147,19 @@ def test_who_stands_still_is_not_answered_twice(
 ) -> None:
     explainer = ReplayExplainer(reader)
     asked: list[int] = []
-    at_mark = ReplayExplainer._at_mark
+    at_mark = ReplayExplainer.at_mark
 
     def counted(self: ReplayExplainer, *, exact: bool) -> None:
         at_mark(self, exact=exact)
         asked.append(self._index)
 
-    monkeypatch.setattr(ReplayExplainer, "_at_mark", counted)
+    monkeypatch.setattr(ReplayExplainer, "at_mark", counted)
     explainer.start()
     try:
         for index in (8, 8, 9):
             explainer.show(index, exact=True)
-            wait_until(lambda: explainer._wanted is None, "the question to be taken")
-            wait_until(lambda: explainer._answered is not None, "an answer")
+            wait_until(lambda: explainer.wanted is None, "the question to be taken")
+            wait_until(lambda: explainer.answered is not None, "an answer")
         wait_until(lambda: 9 in asked, "the last answer")
     finally:
         explainer.close()

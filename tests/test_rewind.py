@@ -74,11 +74,11 @@ class Live:
         for _ in range(marks):
             self.source.go(1)
             wait_until(
-                lambda: self.feed._frame is not None and self.feed._frame not in self.frames[-1:],
+                lambda: self.feed.frame_now is not None and self.feed.frame_now not in self.frames[-1:],
                 "the screen to follow",
             )
-            assert self.feed._frame is not None
-            self.frames.append(self.feed._frame)
+            assert self.feed.frame_now is not None
+            self.frames.append(self.feed.frame_now)
 
     def goes_on_until_explained(self) -> bool:
         """One mark more: it is explained at marks, and not at each."""

@@ -139,7 +139,7 @@ class _Kept:
     def write(self) -> None:
         for _ in range(40):
             self.tick()
-        self.keeper._turn(whatever=False)
+        self.keeper.turn(whatever=False)
 
 
 def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_oldest_of_who_holds_most_goes_when_the_folder_is_full(tmp_path: Pat
             os.chown(tmp_path / f"{name}.msgpack", 1000, 1000)
     (tmp_path / "somebody's notes").write_bytes(b"x" * 4000)
     kept = _Kept(tmp_path, most_bytes=200)
-    kept.keeper._make_room()
+    kept.keeper.make_room()
     left = {path.name for path in tmp_path.iterdir()}
     gone = "20260101-000001-ended-2" if os.geteuid() == 0 else "20260101-000000-ended-1"
     assert left == {"somebody's notes", *(f"{name}.msgpack" for name in sizes if name != gone)}

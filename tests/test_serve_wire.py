@@ -237,6 +237,6 @@ def test_a_question_that_is_not_known_is_a_sentence(served: tuple[hub.Hub, str])
 
 def test_dropped_ticks_are_a_problem_on_the_screen(served: tuple[hub.Hub, str]) -> None:
     source = RemoteSource.__new__(RemoteSource)
-    (told,) = source._items({"k": "dropped", "ticks": 7})
+    (told,) = source.items_of({"k": "dropped", "ticks": 7})
     assert isinstance(told, Sample)
     assert (told.kind, "7 ticks" in told.data["text"]) == (PROBLEM, True)

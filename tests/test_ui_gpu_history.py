@@ -250,7 +250,7 @@ async def test_a_pause_leaves_no_hole_in_any_graph(rate_hz: float) -> None:
             feed.newest = at(tick)
             app.poll()
         end = at(129)
-        told = app.view.gpu_history._rings[0].cells(end.time_ns, int(120 / rate_hz), S)
+        told = app.view.gpu_history.rings[0].cells(end.time_ns, int(120 / rate_hz), S)
         assert not np.isnan(told).any()
         power = told[SERIES.index(next(one for one in SERIES if one.label == "power"))]
         assert (np.diff(power) > 0).all(), "what was drawn at the time, not one figure for the whole pause"

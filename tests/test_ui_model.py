@@ -136,8 +136,8 @@ def banner(width: int, height: int, *problems: str) -> str:
 def told(screen: Shown) -> str:
     """The same of a screen."""
     pane = screen.app.screen.query_one(Banner)
-    assert pane.region.height == len(pane._shown), "all of them are in sight"
-    return " ".join(" ".join(map(plain, pane._shown)).split())
+    assert pane.region.height == len(pane.shown_lines), "all of them are in sight"
+    return " ".join(" ".join(map(plain, pane.shown_lines)).split())
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_a_key_under_the_pointer_says_what_it_does() -> None:
     shown = Shown(fake.frame())
     last = shown.text().splitlines()[-1]
     keys = shown.app.screen.query_one(Keys)
-    shown._do(lambda: shown._pilot.hover(offset=(last.index("w Why"), 39)))
+    shown.do(lambda: shown.pilot.hover(offset=(last.index("w Why"), 39)))
     assert keys.tooltip == "why the GPU waits: all findings and their chains"
-    shown._do(lambda: shown._pilot.hover(offset=(5, 5)))
+    shown.do(lambda: shown.pilot.hover(offset=(5, 5)))
     assert keys.tooltip is None

@@ -109,7 +109,7 @@ def test_a_day_of_programs_keeps_room_for_the_next_one() -> None:
         runs.take(at(300 + number, row), Explained())
     assert runs.of(10_000 + MOST_RUNS + 49) is not None
     assert runs.of(10_000) is None
-    assert len(runs._runs) == MOST_RUNS
+    assert len(runs.runs) == MOST_RUNS
 
 
 @pytest.mark.slow

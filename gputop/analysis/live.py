@@ -63,8 +63,8 @@ class LiveExplainer:
             unseen: Nobody looks at the verdict: it is not kept fresh, and explanations come as seldom as they
                 may for all that happens to be in one of them.
         """
-        self._window = Window(header)
-        self._told = told
+        self.window = Window(header)
+        self.on_verdict = told
         self.resting = False  # while nothing is to be explained
         self._unseen = unseen
         self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()
@@ -73,37 +73,37 @@ class LiveExplainer:
         self._checkpoints: deque[tuple[int, Window]] = deque(maxlen=LIVE_CHECKPOINTS)
         self._began_ns = int(header.get("start_ns", 0))
         self._spacing_ns = CHECKPOINT_NS
-        self._items: deque[Item] = deque()
-        self._wake = threading.Event()
+        self.waiting_items: deque[Item] = deque()
+        self.wake = threading.Event()
         self._closed = True
         self._verdict: Verdict | None = None
         self._failure = ""
-        self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
         # the window that is to be explained at length, and what came of the last one
         self._asked: deque[Window] = deque()
         self._made: deque[Whole] = deque()
         self._busy = False
         self._final_ns = 0  # the mark at which the last process had ended, once that is explained
         self._ask = threading.Event()
-        self._second = threading.Thread(target=self._explain, name="gputop-why-long", daemon=True)
+        self.explaining_thread = threading.Thread(target=self._explain, name="gputop-why-long", daemon=True)
 
     def start(self) -> None:
         """Starts the threads; what is fed before is ignored."""
         self._closed = False
-        self._thread.start()
-        self._second.start()
+        self.thread.start()
+        self.explaining_thread.start()
 
     def feed(self, item: Item) -> None:
         """Takes one item in; returns at once."""
         if self._closed:
             return
-        self._items.append(item)
-        if len(self._items) > MOST_WAITING:
+        self.waiting_items.append(item)
+        if len(self.waiting_items) > MOST_WAITING:
             self._failure = "the explanation stopped: more events come than it can take in"
             self._closed = True
             self._ask.set()
         if is_mark(item):
-            self._wake.set()
+            self.wake.set()
 
     @property
     def slower(self) -> int:
@@ -132,7 +132,7 @@ class LiveExplainer:
     def close(self) -> None:
         """Ends the threads."""
         self._closed = True
-        for event, thread in ((self._wake, self._thread), (self._ask, self._second)):
+        for event, thread in ((self.wake, self.thread), (self._ask, self.explaining_thread)):
             event.set()
             if thread.ident is not None:
                 thread.join()
@@ -140,12 +140,12 @@ class LiveExplainer:
     def _run(self) -> None:
         try:
             while not self._closed:
-                self._wake.wait()
-                self._wake.clear()
-                self._take()
+                self.wake.wait()
+                self.wake.clear()
+                self.take()
         except Exception as error:  # the screen goes on without it, and says so
             self._fail(error)
-            self._items.clear()
+            self.waiting_items.clear()
 
     def _explain(self) -> None:
         """The second thread: explains a window of its own, which takes up to seconds."""
@@ -155,7 +155,7 @@ class LiveExplainer:
                 self._ask.clear()
                 while self._asked and not self._closed:
                     made = self._pace.explain(partial(explained, self._asked.popleft()))
-                    self._told(made.verdict)
+                    self.on_verdict(made.verdict)
                     self._made.append(made)
                     del made
                     give_back()  # what an explanation takes for a moment, some 40 MB
@@ -167,31 +167,31 @@ class LiveExplainer:
         _LOG.error("the explanation stopped", exc_info=error)
         self._failure = explanation_stopped(error)
         self._closed = True
-        self._wake.set()
+        self.wake.set()
         self._ask.set()
 
-    def _take(self) -> None:
+    def take(self) -> None:
         """Takes in what waits. At a mark it may explain, before anything that came later is known to it."""
-        while self._items and not self._closed:
-            if self._window.feed(self._items.popleft()):
-                self._at_mark()
+        while self.waiting_items and not self._closed:
+            if self.window.feed(self.waiting_items.popleft()):
+                self.at_mark()
 
-    def _at_mark(self) -> None:
+    def at_mark(self) -> None:
         while self._made:
             self._verdict = self._newer(self._fresh.take(self._made.popleft()))
-        if not any(map(is_mark, list(self._items))):  # else the newest mark is enough
+        if not any(map(is_mark, list(self.waiting_items))):  # else the newest mark is enough
             self._at_newest_mark()
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
-        if self._window.end_ns - newest >= self._spacing_ns:
+        if self.window.end_ns - newest >= self._spacing_ns:
             cpu = time.thread_time()
-            self._checkpoints.append((self._window.end_ns, self._window.compact()))
+            self._checkpoints.append((self.window.end_ns, self.window.compact()))
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
 
     def _at_newest_mark(self) -> None:
         if self.resting:
             return
-        if ended_ns := self._window.ended_ns:
-            kept = self._window.told_ns == ended_ns
+        if ended_ns := self.window.ended_ns:
+            kept = self.window.told_ns == ended_ns
             if kept and ended_ns != self._final_ns and self._pace.due_at_once and not self._busy:
                 self._final_ns = ended_ns
                 self._ask_for_all()
@@ -200,11 +200,11 @@ class LiveExplainer:
         if due and not self._busy:
             self._ask_for_all()
         if self._looks.due and not self._unseen:
-            self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
+            self._verdict = self._looks.look(self._fresh, self.window) or self._verdict
 
     def _ask_for_all(self) -> None:
         self._busy = True
-        self._asked.append(apart(self._window))
+        self._asked.append(apart(self.window))
         self._ask.set()
 
     def _newer(self, verdict: Verdict) -> Verdict:
@@ -233,22 +233,22 @@ class ReplayExplainer:
         """
         self._reader = reader
         self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()
-        self._window, self._index = Window(reader.header), -1
-        self._checkpoints: list[tuple[int, Window]] = [(-1, self._window.compact())]
+        self.window, self._index = Window(reader.header), -1
+        self._checkpoints: list[tuple[int, Window]] = [(-1, self.window.compact())]
         self._checkpoints += [(self._at(ns), window) for ns, window in checkpoints if self._at(ns) >= 0]
         self._spacing_ns = CHECKPOINT_NS
-        self._wanted: tuple[int, bool] | None = None
-        self._answered: tuple[int, bool] | None = None
-        self._wake = threading.Condition()
+        self.wanted: tuple[int, bool] | None = None
+        self.answered: tuple[int, bool] | None = None
+        self.wake = threading.Condition()
         self._closed = False
         self._verdict: Verdict | None = None
         self._final: Whole | None = None  # of the end of the last process, for the marks after it
         self._failure = ""
-        self._thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self.thread.start()
 
     def show(self, index: int, *, exact: bool) -> None:
         """Asks for the explanation at a mark; returns at once.
@@ -257,9 +257,9 @@ class ReplayExplainer:
             index: The mark.
             exact: Explain this very mark, instead of one that comes by when the next is due.
         """
-        with self._wake:
-            self._wanted = (index, exact)
-            self._wake.notify()
+        with self.wake:
+            self.wanted = (index, exact)
+            self.wake.notify()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -273,71 +273,71 @@ class ReplayExplainer:
 
     def close(self) -> None:
         """Ends the thread."""
-        with self._wake:
+        with self.wake:
             self._closed = True
-            self._wake.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
+            self.wake.notify()
+        if self.thread.ident is not None:
+            self.thread.join()
 
     def verdict_at(self, index: int) -> Verdict:
         """The explanation at a mark, as ``gputop explain`` tells it; takes as long as it takes."""
-        self._go(index)
-        if self._window.ended_ns:
-            self._go(self._at(self._window.ended_ns))
-        return self._window.verdict(WHOLE)
+        self.go_to(index)
+        if self.window.ended_ns:
+            self.go_to(self._at(self.window.ended_ns))
+        return self.window.verdict(WHOLE)
 
     def _run(self) -> None:
         while not self._closed:
-            with self._wake:
-                self._wake.wait_for(lambda: self._closed or self._wanted is not None)
-                wanted, self._wanted = self._wanted, None
-            if wanted is None or (wanted[1] and wanted == self._answered):
+            with self.wake:
+                self.wake.wait_for(lambda: self._closed or self.wanted is not None)
+                wanted, self.wanted = self.wanted, None
+            if wanted is None or (wanted[1] and wanted == self.answered):
                 continue  # who stands still asks more than once
             if self._failure and not wanted[1]:
                 continue  # until another moment is requested: reading anew at each mark would cost a core
-            self._answered = None
+            self.answered = None
             try:
                 self._answer(*wanted)
             except Exception as error:  # the screen goes on without it, and says so
                 _LOG.exception("the explanation stopped")
                 self._failure = explanation_stopped(error)
-                self._answered = wanted
+                self.answered = wanted
                 self._begin_anew()
 
     def _answer(self, index: int, exact: bool) -> None:
-        if exact and self._is_slow(index):
+        if exact and self.is_slow(index):
             self._look_first(index)
-        if self._go(index):
-            self._at_mark(exact=exact)
-            self._answered, self._failure = (index, exact), ""
+        if self.go_to(index):
+            self.at_mark(exact=exact)
+            self.answered, self._failure = (index, exact), ""
 
     def _begin_anew(self) -> None:
         """What failed may have left anything half done: the next moment is reached from the beginning."""
-        self._window, self._index = Window(self._reader.header), -1
+        self.window, self._index = Window(self._reader.header), -1
         self._fresh, self._verdict, self._final = Fresh(), None, None
-        self._checkpoints = [(-1, self._window.compact())]
+        self._checkpoints = [(-1, self.window.compact())]
 
-    def _at_mark(self, *, exact: bool) -> None:
+    def at_mark(self, *, exact: bool) -> None:
         """Explains where the window stands, at length where that is asked for or due; else it looks."""
-        if ended_ns := self._window.ended_ns:
+        if ended_ns := self.window.ended_ns:
             self._explain_end(ended_ns)
             return
         if exact or self._pace.is_due(contradicted=self._fresh.contradicted):
             effort = WHOLE if exact else LIVE  # who stands still has time
-            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self._window, effort)))
+            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self.window, effort)))
         elif self._looks.due:
-            self._verdict = self._looks.look(self._fresh, self._window) or self._verdict
+            self._verdict = self._looks.look(self._fresh, self.window) or self._verdict
 
     def _explain_end(self, ended_ns: int) -> None:
         """The verdict at the mark at which the last process had ended: the window is brought there, once."""
         if self._final is None or self._final.verdict.end_ns != ended_ns:
-            if self._window.end_ns != ended_ns and not self._go(self._at(ended_ns)):
+            if self.window.end_ns != ended_ns and not self.go_to(self._at(ended_ns)):
                 return
-            self._final = self._pace.explain(partial(explained, self._window, WHOLE))
+            self._final = self._pace.explain(partial(explained, self.window, WHOLE))
         if self._verdict is not self._final.verdict:
             self._verdict = self._fresh.take(self._final)
 
-    def _go(self, index: int) -> bool:
+    def go_to(self, index: int) -> bool:
         """Brings the window to a mark; False when something else was wanted meanwhile."""
         if self._is_unread(index):
             self._begin_late(index)
@@ -349,13 +349,13 @@ class ReplayExplainer:
                 if at < 0 or int(self._reader.marks[at]) <= reachable
             ]
             self._index, window = before[-1]
-            self._window, self._fresh = window.compact(), Fresh()
+            self.window, self._fresh = window.compact(), Fresh()
         marks = self._reader.marks
         for item in self._reader.items_between(self._index, index):
-            if not self._window.feed(item):
+            if not self.window.feed(item):
                 continue
             # the live history may have dropped what lay between
-            self._index = max(self._index + 1, self._at(self._window.end_ns))
+            self._index = max(self._index + 1, self._at(self.window.end_ns))
             if int(marks[self._index]) - self._newest_checkpoint_ns() >= self._spacing_ns:
                 self._set_checkpoint()
             if self._is_over(index):
@@ -364,10 +364,10 @@ class ReplayExplainer:
 
     def _is_over(self, index: int) -> bool:
         """Whether no thread waits for a mark any more."""
-        wanted = self._wanted
+        wanted = self.wanted
         return self._closed or (wanted is not None and wanted[0] != index)
 
-    def _is_slow(self, index: int) -> bool:
+    def is_slow(self, index: int) -> bool:
         """Whether nothing can be told of a mark yet, and to come to it takes a while."""
         marks, verdict = self._reader.marks, self._verdict
         if verdict is not None and abs(verdict.end_ns - int(marks[index])) <= STALE_NS:
@@ -407,7 +407,7 @@ class ReplayExplainer:
     def _begin_late(self, index: int) -> None:
         """Stands at a mark before another, as far as that needs it."""
         self._index = self._first_before(index, WINDOW_NS + SLACK_NS + RUN_UP_NS)
-        self._window, self._fresh = self._late(self._index), Fresh()
+        self.window, self._fresh = self._late(self._index), Fresh()
 
     def _late(self, first: int, length_ns: int = WINDOW_NS) -> Window:
         """A window at a mark that knows nothing of the time before it but who is who."""
@@ -440,7 +440,7 @@ class ReplayExplainer:
         return int(self._reader.marks[max(at, 0)])
 
     def _set_checkpoint(self) -> None:
-        self._checkpoints.append((self._index, self._window.compact()))
+        self._checkpoints.append((self._index, self.window.compact()))
         if len(self._checkpoints) > MOST_CHECKPOINTS:
             self._checkpoints = [self._checkpoints[0], *self._checkpoints[2::2]]
             self._spacing_ns *= 2

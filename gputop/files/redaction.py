@@ -154,7 +154,7 @@ class Redactor:
 
     def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
         self.learn_header(header)
-        clean: dict[str, Any] = self._deep(private_header(header))
+        clean: dict[str, Any] = self.deep(private_header(header))
         machine = header.get("machine")
         if isinstance(machine, Mapping) and machine.get("host"):
             clean["machine"] = {**clean["machine"], "host": self.learn("host", str(machine["host"]))}
@@ -217,7 +217,7 @@ class Redactor:
         if sample.kind in (PROCESS, CLIENT):
             self._learn_name(str(sample.data.get("name", "")), str(data.get("name", "")))
             data |= dict(self._of_process(sample.data))
-        return Sample(sample.kind, sample.time_ns, self._deep(data))
+        return Sample(sample.kind, sample.time_ns, self.deep(data))
 
     def _activities(self, sample: Sample, disguised: Sample) -> Sample:
         """Names of functions and ranges: a function of Python has its file in its name."""
@@ -249,11 +249,11 @@ class Redactor:
             function = function.replace(name, new.rpartition("/")[2])
         return [new, line, self._known(function, files=False)]
 
-    def _deep(self, value: Any, key: str = "") -> Any:
+    def deep(self, value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {name: self._deep(inner, str(name)) for name, inner in value.items()}
+            return {name: self.deep(inner, str(name)) for name, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self._deep(inner, key) for inner in value]
+            return [self.deep(inner, key) for inner in value]
         return self.text(value) if isinstance(value, str) and key not in OWN_WORDS else value
 
 

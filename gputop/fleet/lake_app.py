@@ -93,7 +93,7 @@ class LakeScreen(SureTimers):
             self.theme = theme
         self._place: list[SessionGroup] = []  # the job, then the rank that is gone into
         self._rows: list[SessionGroup] = []
-        self._late: Sequence[Late] | None = None
+        self.late: Sequence[Late] | None = None
         self._late_why = "searching for late ranks"
 
     def compose(self) -> ComposeResult:
@@ -121,7 +121,7 @@ class LakeScreen(SureTimers):
             self.call_from_thread(self._take, late, why)
 
     def _take(self, late: Sequence[Late] | None, why: str) -> None:
-        self._late, self._late_why = late, why
+        self.late, self._late_why = late, why
         self._fill(self.query_one(DataTable).cursor_row)
 
     # -- keys -----------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ class LakeScreen(SureTimers):
         self._tell(row)
 
     def _cells(self, level: str, one: SessionGroup) -> Mapping[str, str]:
-        late = self._lake.late_in(one, self._late or ())
-        unknown = "not known" if self._late is None else ""
+        late = self._lake.late_in(one, self.late or ())
+        unknown = "not known" if self.late is None else ""
         cells = {
             "lost": format_hours(one.loss_ns / _HOUR),
             "of GPU time": format_hours(one.gpu_ns / _HOUR),
@@ -213,7 +213,7 @@ class LakeScreen(SureTimers):
                 said += [session.verdict, f"Enter opens {session.path}"]
             else:
                 said.append(_NEXT[len(self._place)])
-            for late in self._lake.late_in(one, self._late or ())[:2]:
+            for late in self._lake.late_in(one, self.late or ())[:2]:
                 said.append(
                     f"the others wait for rank {late.rank}, {format_ns(late.late_ms * 1e6)}: {late.cause}"
                 )

@@ -238,7 +238,7 @@ class Alerts:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        self._subjects: dict[tuple[int, str], _Subject] = {}
+        self.subjects: dict[tuple[int, str], _Subject] = {}
         self._taken_ns: int | None = None
 
     def take(self, frame: Frame, explained: Explained) -> list[Alert]:
@@ -256,17 +256,17 @@ class Alerts:
         if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
             return []
         if taken_ns is not None and now_ns < taken_ns:
-            self._subjects.clear()  # a recording that jumps back
+            self.subjects.clear()  # a recording that jumps back
         self._taken_ns = now_ns
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
             told = dict(now(rule.figure))
-            room = MOST_SUBJECTS - sum(key[0] == place for key in self._subjects)
+            room = MOST_SUBJECTS - sum(key[0] == place for key in self.subjects)
             for subject, value in told.items():
                 key = place, subject
-                room -= key not in self._subjects
-                if key in self._subjects or room >= 0:
-                    self._hold(self._subjects.setdefault(key, _Subject(rule)), now_ns, value, subject, fired)
+                room -= key not in self.subjects
+                if key in self.subjects or room >= 0:
+                    self._hold(self.subjects.setdefault(key, _Subject(rule)), now_ns, value, subject, fired)
             self._absent(place, told.keys(), now_ns, fired)
         return fired
 
@@ -278,7 +278,7 @@ class Alerts:
 
     def _absent(self, place: int, there: Collection[str], now_ns: int, fired: list[Alert]) -> None:
         """Subjects without a figure: calls that are not made fail 0 times; others are dropped in time."""
-        for key, one in list(self._subjects.items()):
+        for key, one in list(self.subjects.items()):
             if key[0] != place or key[1] in there:
                 continue
             if one.rule.figure == ERRORS:
@@ -286,4 +286,4 @@ class Alerts:
             else:
                 gone = now_ns - one.newest_ns > max(HOLE_NS, one.rule.over_ns)
             if gone:
-                del self._subjects[key]
+                del self.subjects[key]

@@ -82,30 +82,30 @@ class LiveFeed:
         self._source = source
         self._log, self._outcome = log, outcome
         self._engine = Engine(source.header, WINDOW_NS)
-        self._frame: Frame | None = None
+        self.frame_now: Frame | None = None
         self._failure: str | None = None
         self._landmarks = Landmarks()
         self._anew: str | None = None  # why the explanation began anew the last time
         self._anew_ns = 0
         self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
-        self._explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
+        self.explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
         self._slower = 1
         self.recorder = recorder or Recorder(History(source.header))
         self._history = self.recorder.history
         self.transport = Rewind(
             self._history,
-            lambda: self._frame,
-            lambda: explained_by(self._explainer),
+            lambda: self.frame_now,
+            lambda: explained_by(self.explainer),
             landmarks=self._landmarks,
             marked=self._markers.append,
-            checkpoints=lambda: self._explainer.checkpoints,
+            checkpoints=lambda: self.explainer.checkpoints,
         )
-        self._thread = threading.Thread(target=self._run, name="gputop-engine", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="gputop-engine", daemon=True)
 
     def start(self) -> None:
         if self._source.header.get("calls_observed") is not False:
-            self._explainer.start()
-        self._thread.start()
+            self.explainer.start()
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -116,33 +116,33 @@ class LiveFeed:
             self._failure = f"observing stopped: {sentence(error)}"
         finally:
             self.recorder.finish()
-            self._explainer.close()
+            self.explainer.close()
 
     def _take(self, item: Item) -> None:
         marked = isinstance(item, Sample) and item.kind == MARK
         while marked and self._markers:
             self.recorder.write(self._markers.popleft())
         self.recorder.write(item)
-        if isinstance(item, Sample) and marked and self._explainer.failure:
+        if isinstance(item, Sample) and marked and self.explainer.failure:
             self._explain_anew(item.time_ns)
-        self._explainer.feed(item)
+        self.explainer.feed(item)
         if self._engine.feed(item):
-            self._frame = self._told(self._engine.frame())
+            self.frame_now = self._told(self._engine.frame())
         if isinstance(item, Sample) and marked:
             self._landmarks.take_mark(item)
 
     def ease(self, slower: int) -> None:
         """Has the explanation brought up to date so many times less often."""
-        self._slower = self._explainer.slower = slower
+        self._slower = self.explainer.slower = slower
 
     def _explain_anew(self, now_ns: int) -> None:
         if now_ns - self._anew_ns < EXPLAINED_NS:
             return  # what made it stop may still be there; it says so meanwhile
-        self._anew, self._anew_ns = self._explainer.failure, now_ns
-        self._explainer = begun_anew(
-            self._explainer, self._source.header, self._history, self._landmarks.take_verdict
+        self._anew, self._anew_ns = self.explainer.failure, now_ns
+        self.explainer = begun_anew(
+            self.explainer, self._source.header, self._history, self._landmarks.take_verdict
         )
-        self._explainer.slower = self._slower
+        self.explainer.slower = self._slower
 
     def _told(self, frame: Frame) -> Frame:
         """The frame, beside it what is wrong with the history and the explanation."""
@@ -155,8 +155,8 @@ class LiveFeed:
 
     def present(self) -> tuple[Frame, Explained] | None:
         """The newest frame with its explanation, also while time is held."""
-        frame = self._frame
-        return (frame, explained_by(self._explainer)) if frame is not None else None
+        frame = self.frame_now
+        return (frame, explained_by(self.explainer)) if frame is not None else None
 
     def explained(self) -> Explained:
         """The explanation of that frame."""
@@ -183,5 +183,5 @@ class LiveFeed:
         """Ends the source and waits for its last mark."""
         self.transport.close()
         self._source.close()
-        self._thread.join()
+        self.thread.join()
         self._history.close()

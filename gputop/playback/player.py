@@ -106,7 +106,7 @@ class ReplayFeed:
         self._asked = start_index, True  # the mark to be explained, and whether it is this very one
         self._survey = Survey(reader) if landmarks is None else None
         self._landmarks = landmarks or (self._survey.landmarks if self._survey else Landmarks())
-        self._thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
         self._loader = threading.Thread(target=self._load, name="gputop-why-load", daemon=True)
 
     def start(self, *, explain: bool = True) -> None:
@@ -115,7 +115,7 @@ class ReplayFeed:
         Args:
             explain: Whether to explain from the start; else from ``explain`` on.
         """
-        self._thread.start()
+        self.thread.start()
         if explain:
             self.explain()
 
@@ -256,12 +256,12 @@ class ReplayFeed:
     def _run(self) -> None:
         try:
             while not self._closed:
-                self._turn()
+                self.turn()
         except Exception as error:  # whatever it was, the screen must say it
             _LOG.exception("replay stopped")
             self._failure = f"replay stopped: {type(error).__name__}: {error}"
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         began = time.monotonic()
         self._wake.wait(self._pause_s())
         self._wake.clear()
@@ -332,7 +332,7 @@ class ReplayFeed:
             self._explainer.close()
         if self._survey is not None:
             self._survey.close()
-        self._thread.join(timeout=1)
+        self.thread.join(timeout=1)
 
 
 def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:

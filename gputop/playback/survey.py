@@ -29,15 +29,15 @@ class Survey:
         self.failure = ""
         self._reader = reader
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="gputop-survey", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="gputop-survey", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def close(self) -> None:
         self._closed = True
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self.thread.ident is not None:
+            self.thread.join()
 
     def _run(self) -> None:
         try:

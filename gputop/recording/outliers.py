@@ -24,7 +24,7 @@ class Outliers:
         self._begin()
 
     def _begin(self) -> None:
-        self._table, self._totals = CallTable(), RowSums.zeros(0)
+        self.table, self._totals = CallTable(), RowSums.zeros(0)
         self._limit: npt.NDArray[np.float64] = np.zeros(0)
         self._batches = self._counted = 0
 
@@ -35,22 +35,22 @@ class Outliers:
         if not outer.any():
             return False
         made = select(records, outer)
-        if self._table.rows > MOST_ROWS:
+        if self.table.rows > MOST_ROWS:
             self._begin()
-        rows = self._table.rows_of(made)
+        rows = self.table.rows_of(made)
         known = rows < len(self._limit)
         found = bool((made["duration"][known] > self._limit[rows[known]]).any())
         self._batches += 1
         if self._batches % _EVERY == 1:
-            self._table.add(made, self._totals)
+            self.table.add(made, self._totals)
             self._counted += 1
             if self._counted % _RENEW == 0 or self._counted & (self._counted - 1) == 0:
                 self._learn()
         return found
 
     def _learn(self) -> None:
-        self._totals.grow(self._table.rows)
+        self._totals.grow(self.table.rows)
         enough = np.flatnonzero(self._totals.count >= FEWEST)
-        self._limit = np.full(self._table.rows, np.inf)
-        usual = percentiles(self._table.counts[enough], (0.99,))[:, 0]
+        self._limit = np.full(self.table.rows, np.inf)
+        usual = percentiles(self.table.counts[enough], (0.99,))[:, 0]
         self._limit[enough] = np.maximum(TIMES * usual, LEAST_NS)

@@ -151,10 +151,10 @@ class Keeper:
 
     def _run(self) -> None:
         while not self._closed.wait(_LOOK_S):
-            self._turn(whatever=False)
-        self._turn(whatever=True)
+            self.turn(whatever=False)
+        self.turn(whatever=True)
 
-    def _turn(self, *, whatever: bool) -> None:
+    def turn(self, *, whatever: bool) -> None:
         now = self._daemon.history.end_ns
         with self._lock:
             due = [kept for kept in self._waiting if whatever or kept.due_ns <= now]
@@ -169,7 +169,7 @@ class Keeper:
 
     def _write(self, kept: KeptFile) -> None:
         trigger, limits = kept.trigger, self._limits
-        self._make_room()
+        self.make_room()
         past = Past(
             self._daemon.history,
             self._daemon.explainer,
@@ -213,7 +213,7 @@ class Keeper:
                     found.append((entry.path, facts.st_uid, facts.st_size, int(facts.st_mtime)))
         return sorted(found, key=lambda row: row[3])
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """Removes the oldest of who holds most, until there is room for another of the largest."""
         files = self.files()
         while (

@@ -142,14 +142,14 @@ class Service:
             directory=_MEMORY if os.path.isdir(_MEMORY) else None,
         )
         self._explainer = LiveExplainer(header, self._take_verdict, unseen=True)
-        self._hub = Hub(listener, self._status, {"snap": self._send_past, "off": self._off})
-        self._showing = Showing(header, self._hub)
+        self.hub = Hub(listener, self._status, {"snap": self._send_past, "off": self._off})
+        self.showing = Showing(header, self.hub)
         self.daemon = Daemon(
             header,
             self._history,
             self._explainer,
-            joining=self._hub.is_joined,
-            put=self._showing.put,
+            joining=self.hub.is_joined,
+            put=self.showing.put,
             most_rows=settings.most_rows,
         )
         self._idle = Idle()
@@ -162,8 +162,8 @@ class Service:
     def start(self) -> None:
         """Starts its threads."""
         self._explainer.start()
-        self._hub.start()
-        self._showing.start()
+        self.hub.start()
+        self.showing.start()
         if self.keeper is not None:
             self.keeper.start()
         if self._alarms is not None:
@@ -202,7 +202,7 @@ class Service:
 
     def _keep_within_budget(self) -> None:
         budget = self._budget
-        if budget is not None and budget.take(time.monotonic(), self._observing_s(), self._calls):
+        if budget is not None and budget.take(time.monotonic(), self.observing_s(), self._calls):
             _LOG.info("observing at step %d: %s", budget.reach, budget.sentence() or "everything")
             # detaching takes a tenth of a second, and ticks go on
             change = threading.Thread(
@@ -210,9 +210,9 @@ class Service:
             )
             change.start()
 
-    def _observing_s(self) -> float:
+    def observing_s(self) -> float:
         """CPU time of the daemon without what others asked for: nobody can make it look away by asking."""
-        asked_s = self._hub.spent_s + self._showing.spent_s + self.daemon.asked_s
+        asked_s = self.hub.spent_s + self.showing.spent_s + self.daemon.asked_s
         return time.process_time() - asked_s - (self._metrics.spent_s if self._metrics is not None else 0.0)
 
     def _change(self, reach: Reach, why: str) -> None:
@@ -235,8 +235,8 @@ class Service:
             self.keeper.close()
         if self._alarms is not None:
             self._alarms.close()
-        self._showing.close()
-        self._hub.close(why)
+        self.showing.close()
+        self.hub.close(why)
         self._explainer.close()
         self._history.close()
 
@@ -303,7 +303,7 @@ class Service:
             probes=self._probed(),
             kept=keeper.written if keeper is not None else 0,
             not_kept=keeper.left_out if keeper is not None else 0,
-            clients=self._hub.count(),
+            clients=self.hub.count(),
             budget_step=int(self._budget.reach) if self._budget is not None else 0,
             uuids=self._people.uuids,
             processes=self._people.known,
@@ -320,7 +320,7 @@ class Service:
 
     def _status(self, uid: int) -> dict[str, Any]:
         told = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
-        told["clients"], told["explained_anew"] = self._hub.count(), self.explained_anew
+        told["clients"], told["explained_anew"] = self.hub.count(), self.explained_anew
         if self._budget is not None:
             told["budget"] = {
                 "step": int(self._budget.reach),

@@ -157,12 +157,12 @@ class WebServer:
     ) -> None:
         """What a browser sends, to the end of its connection, or of our patience."""
         try:
-            await self._hear(websocket, typed, resized)
+            await self.hear(websocket, typed, resized)
         finally:
             if not websocket.closed and request.transport is not None:
                 request.transport.abort()  # a polite end would read on, up to the other side's
 
-    async def _hear(
+    async def hear(
         self,
         websocket: web.WebSocketResponse,
         typed: Callable[[bytes], Awaitable[Any]],

@@ -67,14 +67,14 @@ class Functions:
         rows = np.concatenate(parts) if parts else np.zeros(0, elf.SYMBOL)
         order = np.argsort(rows["value"], kind="stable")
         rows = rows[order]
-        self._begin, first = np.unique(rows["value"], return_index=True)
+        self.begins, first = np.unique(rows["value"], return_index=True)
         rows = rows[first]
         self._tables = tables
         self._size, self._name = rows["size"].copy(), rows["name"].copy()
         self._table = rows["section"].astype(np.uint8)
 
     def __len__(self) -> int:
-        return len(self._begin)
+        return len(self.begins)
 
     def address(self, offset: int) -> int | None:
         """The address of a place in the file, before it is loaded somewhere."""
@@ -82,12 +82,12 @@ class Functions:
 
     def function(self, address: int) -> tuple[str, int] | None:
         """(name as linkers know it, where it begins) of the function there; None where no symbol tells."""
-        row = int(np.searchsorted(self._begin, np.uint64(address), side="right")) - 1
-        if row < 0 or address >= int(self._begin[row]) + int(self._size[row]):
+        row = int(np.searchsorted(self.begins, np.uint64(address), side="right")) - 1
+        if row < 0 or address >= int(self.begins[row]) + int(self._size[row]):
             return None
         strings, size = self._tables[int(self._table[row])]
         name = self._image.string(strings, size, int(self._name[row]))
-        return (name, int(self._begin[row])) if name else None
+        return (name, int(self.begins[row])) if name else None
 
     def answers(self, places: Iterable[tuple[int, bool]]) -> list[Found | None]:
         """What is at places of the file: where it is, its function, what is known of its caller.
@@ -113,7 +113,7 @@ class Functions:
     def keeping(self) -> float:
         """The share of its functions that keep a frame pointer in their middle; of some of them."""
         rows = distinct(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
-        middles = [(int(self._begin[row]) + int(self._size[row]) // 2, int(self._begin[row])) for row in rows]
+        middles = [(int(self.begins[row]) + int(self._size[row]) // 2, int(self.begins[row])) for row in rows]
         kept = [self.caller(middle, begin) is Caller.NEXT for middle, begin in middles]
         return sum(kept) / max(len(kept), 1)
 

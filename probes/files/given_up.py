@@ -63,19 +63,19 @@ class GivenUp:
             tell: Takes a sentence.
             clock: Seconds that only grow.
         """
-        self._tell, self._clock = tell, clock
-        self._files: _Kept[Key] = _Kept()
+        self._tell, self.clock = tell, clock
+        self.files: _Kept[Key] = _Kept()
         self._owners: _Kept[tuple[int, int]] = _Kept()
-        self._hung: Counter[tuple[int, int]] = Counter()
+        self.hung: Counter[tuple[int, int]] = Counter()
         self._told: dict[tuple[int, int], set[Key]] = {}
         self._lock = threading.Lock()
         self._next = float("inf")  # when somebody may be asked again
 
     def refusal(self, key: Key, owner: int, shown: str) -> str | None:
         """Why a file is not asked for now; None: it may be."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
-            rest = self._files.get(key)
+            rest = self.files.get(key)
             if rest is not None and now < rest.until:
                 return rest.why
             whose = key[0], owner
@@ -99,18 +99,18 @@ class GivenUp:
             why: What was wrong.
             hangs: Whether its file system did not answer, so that this owner's others may not, either.
         """
-        now, whose = self._clock(), (key[0], owner)
+        now, whose = self.clock(), (key[0], owner)
         with self._lock:
-            first = key not in self._files
-            self._files.begin(key, why, now)
-            self._next = min(self._next, self._files[key].until)
+            first = key not in self.files
+            self.files.begin(key, why, now)
+            self._next = min(self._next, self.files[key].until)
             if hangs:
-                self._hung[whose] += 1
-                if self._hung[whose] >= ENOUGH:
-                    self._hung[whose] = ENOUGH - 1  # when it is tried again, one is enough
+                self.hung[whose] += 1
+                if self.hung[whose] >= ENOUGH:
+                    self.hung[whose] = ENOUGH - 1  # when it is tried again, one is enough
                     self._owners.begin(whose, _OTHERS, now)
-            if len(self._hung) > _MOST_KEPT:
-                self._hung.clear()
+            if len(self.hung) > _MOST_KEPT:
+                self.hung.clear()
             if len(self._told) > _MOST_KEPT:
                 self._told.clear()
             if first:
@@ -121,18 +121,18 @@ class GivenUp:
 
     def answered(self, key: Key, owner: int) -> None:
         """A file was read to its end: its file system answers."""
-        if key in self._files or (key[0], owner) in self._hung:
+        if key in self.files or (key[0], owner) in self.hung:
             with self._lock:
-                self._files.pop(key, None)
+                self.files.pop(key, None)
                 self._owners.pop((key[0], owner), None)
-                self._hung.pop((key[0], owner), None)
+                self.hung.pop((key[0], owner), None)
 
     def is_due(self) -> bool:
         """Whether something may be asked for again, since this was asked last."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
             if now < self._next:
                 return False
-            rests = (rest.until for kept in (self._files, self._owners) for rest in kept.values())
+            rests = (rest.until for kept in (self.files, self._owners) for rest in kept.values())
             self._next = min((until for until in rests if until > now), default=float("inf"))
             return True

@@ -149,40 +149,40 @@ class MmapEvents:
     """
 
     def __init__(self, cpus: int, hears: Hears | None = None) -> None:
-        self._hears = hears or Hears()
-        self._found: list[Mapped] = []
-        self._lost = False
-        self._lock = threading.Lock()
-        self._rings: list[_CpuRing] = []
+        self.hears = hears or Hears()
+        self.found: list[Mapped] = []
+        self.lost = False
+        self.lock = threading.Lock()
+        self.rings: list[_CpuRing] = []
         self._poll = select.poll()
         try:
             for cpu in range(cpus):
                 if (ring := _ring_of(cpu)) is not None:
-                    self._rings.append(ring)
+                    self.rings.append(ring)
         except OSError:
             self.close()
             raise
-        if not self._rings:
+        if not self.rings:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        for ring in self._rings:
+        for ring in self.rings:
             self._poll.register(ring.event, select.POLLIN)
 
     def wait(self, seconds: float) -> tuple[list[Mapped], bool]:
         """What was mapped since the last time, after the first of it or that long; whether some was lost."""
         self._poll.poll(seconds * 1000)
         self.hear()
-        with self._lock:
-            found, lost = self._found, self._lost
-            self._found, self._lost = [], False
+        with self.lock:
+            found, lost = self.found, self.lost
+            self.found, self.lost = [], False
         return found, lost
 
     def hear(self) -> None:
         """Reads what was mapped until now; ``wait`` returns it the next time."""
-        with self._lock:
+        with self.lock:
             found: list[Mapped] = []
             execs: list[tuple[int, int]] = []
             missed: list[tuple[int, int]] = []
-            for ring in self._rings:
+            for ring in self.rings:
                 for record in ring.take():
                     kind, misc = struct.unpack_from("<IH", record)
                     now = _time_of(record)
@@ -193,19 +193,19 @@ class MmapEvents:
                     elif kind == _RECORD_COMM and misc & _BY_EXEC:
                         execs.append((struct.unpack_from("<I", record, 8)[0], now))
                     ring.newest_ns = now
-            self._found += found
-            self._lost |= bool(missed) or len(self._found) > MOST_FOUND
-            del self._found[MOST_FOUND:]
+            self.found += found
+            self.lost |= bool(missed) or len(self.found) > MOST_FOUND
+            del self.found[MOST_FOUND:]
             if found or execs:
-                self._hears.heard(found, execs)
+                self.hears.heard(found, execs)
             for since_ns, until_ns in missed:
-                self._hears.missed(since_ns, until_ns)
+                self.hears.missed(since_ns, until_ns)
 
     def close(self) -> None:
         """Ends it; what was mapped until now is heard."""
         self.hear()
-        with self._lock:
-            rings, self._rings = self._rings, []
+        with self.lock:
+            rings, self.rings = self.rings, []
         for ring in rings:
             ring.close()
 

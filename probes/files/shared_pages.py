@@ -77,11 +77,11 @@ class SharedPages:
             return None
         others = [one for one in alike if one.file.identity[0] != device]
         others.sort(key=lambda one: (one.file.identity[1] ^ inode) & _NUMBER != 0)
-        frame, digest = self._look(file) if others else (0, None)
+        frame, digest = self.look(file) if others else (0, None)
         for one in others[:MOST_LOOKED_AT] if frame else ():
             if one.digest is None:
-                one.digest = self._look(one.file)[1]
-            if one.digest == digest and self._look(one.file)[0] == frame:
+                one.digest = self.look(one.file)[1]
+            if one.digest == digest and self.look(one.file)[0] == frame:
                 return one.file.identity
         with contextlib.suppress(OSError):  # out of descriptors: then it may be probed twice
             alike.append(_Seen(file.again(), digest))
@@ -105,7 +105,7 @@ class SharedPages:
         if own is not None:
             own.close()
 
-    def _look(self, file: File) -> tuple[int, int | None]:
+    def look(self, file: File) -> tuple[int, int | None]:
         """Number of the page frame of a file's beginning, 0 where it is not reported; what it holds."""
         with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
             if (asked := file_reader.current()) is not None:

@@ -15,41 +15,41 @@ class Turns(Generic[_T]):
     """Queues by user. For one thread."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, deque[_T]] = {}
-        self._had_s: dict[
+        self.waiting: dict[int, deque[_T]] = {}
+        self.had_s: dict[
             int, float
         ] = {}  # of users who wait; who comes has had as much as the least of these
         self._least_s = 0.0
-        self._overrun: set[int] = set()
+        self.overrun: set[int] = set()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return sum(map(len, self.waiting.values()))
 
     def put(self, user: int, work: _T) -> None:
         """Something to do for a user."""
-        if user not in self._waiting and len(self._waiting) >= _MOST_USERS:
+        if user not in self.waiting and len(self.waiting) >= _MOST_USERS:
             user = _OTHERS
-        queue = self._waiting.setdefault(user, deque())
-        self._had_s.setdefault(user, self._least_s)
+        queue = self.waiting.setdefault(user, deque())
+        self.had_s.setdefault(user, self._least_s)
         if len(queue) >= MOST_WAITING:
-            self._overrun.add(user)
+            self.overrun.add(user)
         else:
             queue.append(work)
 
     def take(self) -> tuple[int, _T] | None:
         """What is to be done now, and for whom; None: nothing."""
-        if not self._waiting:
+        if not self.waiting:
             return None
-        user = min(self._waiting, key=self._had_s.__getitem__)
-        self._least_s = self._had_s[user]
-        return user, self._waiting[user].popleft()
+        user = min(self.waiting, key=self.had_s.__getitem__)
+        self._least_s = self.had_s[user]
+        return user, self.waiting[user].popleft()
 
     def charge(self, user: int, seconds: float) -> bool:
         """What was taken last took so long; True: some of this user's was lost, and nothing is left to do."""
-        self._had_s[user] += seconds
-        if self._waiting[user]:
+        self.had_s[user] += seconds
+        if self.waiting[user]:
             return False
-        del self._waiting[user], self._had_s[user]
-        lost = user in self._overrun
-        self._overrun.discard(user)
+        del self.waiting[user], self.had_s[user]
+        lost = user in self.overrun
+        self.overrun.discard(user)
         return lost

@@ -141,7 +141,7 @@ class LiveSource:
             self._pending.extend(self._scope.begin(self._plan.pids or (), descendants))
             # from here on records may come: with perf events seconds pass until the last library is attached
             self._started_ns = time.monotonic_ns()
-            self._attach_libraries(pages)
+            self.attach_libraries(pages)
             if plan.inside is not None:
                 self._hearing = Hearing(programs, self._attachments, plan.inside)
             if self._lines is not None and early is not None:
@@ -211,7 +211,7 @@ class LiveSource:
         except OSError as error:
             raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
 
-    def _wanted(self, pid: int) -> bool:
+    def wanted(self, pid: int) -> bool:
         """Whether a process's libraries count; the kernel knows children before their records are read."""
         if self._plan.pids is None:
             return pid != os.getpid()
@@ -220,15 +220,15 @@ class LiveSource:
         except OSError:
             return False
 
-    def _attach_libraries(self, pages: SharedPages) -> None:
+    def attach_libraries(self, pages: SharedPages) -> None:
         plan, tell = self._plan, self._pending.append
         if plan.lines != "off":
             pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
-            self._lines = Lines(self._attachments, self._programs, self._wanted, tell, pythons)
+            self._lines = Lines(self._attachments, self._programs, self.wanted, tell, pythons)
         self._scanner = Scanner(
             self._attachments,
             self._lines,
-            self._wanted,
+            self.wanted,
             self._roster.alive,
             tell,
             everyone=plan.pids is None,

@@ -84,17 +84,17 @@ class Scanner:
         everyone: bool,
         pages: SharedPages | None = None,
     ) -> None:
-        self._attachments = attachments
+        self.attachments = attachments
         self._lines = lines
         self._wanted = wanted
         self._watched = watched
         self._everyone = everyone
-        self._tell = tell
-        self._events: MmapEvents | None = None
-        self._identities: set[Identity] = set()
+        self.tell = tell
+        self.events: MmapEvents | None = None
+        self.identities: set[Identity] = set()
         self._gone: set[Identity] = set()  # files that were not there any more when they were opened
-        self._pages = pages or SharedPages()
-        self._quota = Quota(
+        self.pages = pages or SharedPages()
+        self.quota = Quota(
             "libraries",
             MOST_OF_ONE_USER,
             MOST_OF_ROOT,
@@ -107,9 +107,9 @@ class Scanner:
         self._mapped_as: dict[Identity, set[Identity]] = {}
         self._pinned: set[Identity] = set()  # what is installed: programs to come map it
         # files that are others under a device of their own, and those
-        self._aliases: dict[Identity, Identity] = {}
+        self.aliases: dict[Identity, Identity] = {}
         self._programs: dict[Identity, Runtime] = {}  # files of programs that were looked into
-        self._executables: dict[int, tuple[str, Target | None]] = {}
+        self.executables: dict[int, tuple[str, Target | None]] = {}
         self._blind: set[int] = set()
         self._scans = 0
         self._behind, self._next_scan = False, 0.0  # maps are to be read, but not all the time
@@ -119,10 +119,10 @@ class Scanner:
     def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
         """Attaches to what is there: libraries that will be found, then those that are mapped."""
         try:
-            self._events = self._listen(cpus)  # before the first look, so that nothing falls between
+            self.events = self._listen(cpus)  # before the first look, so that nothing falls between
         except OSError as error:
             text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
-            self._tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
+            self.tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
         first = sorted(installed, key=lambda target: libraries.calling_order(target.layer))
         self._pinned = {target.identity for target in first}
         self.attach(first)
@@ -142,17 +142,17 @@ class Scanner:
         realtime.hurry()
         while not stop.is_set():
             try:
-                self._turn(stop)
+                self.turn(stop)
             except Exception as error:  # a program that we have not thought of must not end the search
                 _LOG.exception("a program could not be inspected")
                 text = f"a program could not be inspected: {type(error).__name__}: {error}"
-                self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+                self.tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
                 stop.wait(POLL_S)
-        if self._events is not None:
-            self._events.close()
-        self._pages.close()
+        if self.events is not None:
+            self.events.close()
+        self.pages.close()
 
-    def _turn(self, stop: Latch) -> None:
+    def turn(self, stop: Latch) -> None:
         late = self._lines is not None and self._lines.turn(libraries.all_pids)
         self.work(_SLICE_S)
         if (now := time.monotonic()) >= self._sweep_at:
@@ -161,11 +161,11 @@ class Scanner:
             self._sweep_at = now + max(_SWEEP_S, (time.thread_time() - began_s) / _SWEEP_SHARE)
         asked = file_reader.current()
         self._behind |= asked is not None and asked.given_up.is_due()
-        if self._events is None:
+        if self.events is None:
             if not self._turns and not stop.wait(_WAIT_S if late else POLL_S):
                 self._poll()
             return
-        found, lost = self._events.wait(0.0 if self._turns else PAUSE_S if late else _WAIT_S)
+        found, lost = self.events.wait(0.0 if self._turns else PAUSE_S if late else _WAIT_S)
         if found:
             self.notice(found)
         self._behind |= lost
@@ -228,7 +228,7 @@ class Scanner:
                 return
 
     def _serve(self, user: int, work: _Work) -> None:
-        if self._quota.admits(user):
+        if self.quota.admits(user):
             self.attach(self._reached(work.found), user)
         if self._lines is not None:
             self._lines.notice(work.found)
@@ -269,7 +269,7 @@ class Scanner:
     # -- programs with the runtime inside ---------------------------------------------------
 
     def _look_at(self, pid: int, *, drives: bool) -> None:
-        target = self._executable(pid)
+        target = self.executable_of(pid)
         if target is None:
             return
         runtime = self._look_into(target, users.of(pid))
@@ -285,20 +285,20 @@ class Scanner:
                 f"runtime layer blind in process {pid} ({name}): the CUDA runtime is linked into "
                 f"{target.shown}, whose symbols are stripped; its calls are seen in the driver only"
             )
-            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+            self.tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
 
-    def _executable(self, pid: int) -> Target | None:
+    def executable_of(self, pid: int) -> Target | None:
         """A process's program; asked again only where the process runs another one."""
         try:
             shown = os.readlink(f"/proc/{pid}/exe")
         except OSError:
-            self._executables.pop(pid, None)
+            self.executables.pop(pid, None)
             return None
-        if self._executables.get(pid, ("", None))[0] != shown:
-            while len(self._executables) >= MOST_PROCESSES:  # those that ended long ago are the first
-                del self._executables[next(iter(self._executables))]
-            self._executables[pid] = shown, libraries.executable(pid)
-        return self._executables[pid][1]
+        if self.executables.get(pid, ("", None))[0] != shown:
+            while len(self.executables) >= MOST_PROCESSES:  # those that ended long ago are the first
+                del self.executables[next(iter(self.executables))]
+            self.executables[pid] = shown, libraries.executable(pid)
+        return self.executables[pid][1]
 
     def _look_into(self, target: Target, user: int) -> Runtime:
         if target.identity in self._programs:
@@ -317,26 +317,26 @@ class Scanner:
 
     def attach(self, targets: Iterable[Target], user: int = 0) -> None:
         """Attaches to files that a program of a user has mapped, or that are installed."""
-        known = len(self._attachments.refusals)
+        known = len(self.attachments.refusals)
         now = time.monotonic_ns()
-        fresh = self._attachments.attach(self._distinct(targets, user))
-        self._identities -= self._attachments.put_off
-        self._attachments.put_off.clear()
+        fresh = self.attachments.attach(self._distinct(targets, user))
+        self.identities -= self.attachments.put_off
+        self.attachments.put_off.clear()
         if fresh and self._lines is not None:
             self._lines.name_kernels()
         for entry in fresh:
             text = f"{entry.symbols} functions of {entry.target.shown} are traced"
             _LOG.info("%s", text)
-            self._tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
-        for text in self._attachments.refusals[known:]:
+            self.tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
+        for text in self.attachments.refusals[known:]:
             _LOG.warning("%s", text)
-            self._tell(Sample(PROBLEM, now, {"text": text}))
+            self.tell(Sample(PROBLEM, now, {"text": text}))
 
     def _distinct(self, targets: Iterable[Target], user: int) -> Iterator[Target]:
         """Each file once, also one that several containers show under devices of their own."""
         for target in targets:
             identity = target.identity
-            if identity in self._identities or not self._quota.admits(user, identity):
+            if identity in self.identities or not self.quota.admits(user, identity):
                 continue
             parsing.look_ahead_at(target)
             try:
@@ -349,17 +349,17 @@ class Scanner:
                 if error.errno in (errno.ENOENT, errno.ESTALE):
                     self._look_again(target)
                 elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):
-                    self._quota.take(user, identity)
+                    self.quota.take(user, identity)
                     yield target
                 continue
             with file:
-                if len(self._identities) >= MOST_FILES:
-                    self._identities.clear()
-                    self._aliases.clear()
-                self._identities.add(identity)
-                self._quota.take(user, identity)
-                if (original := self._pages.original(file)) is not None:
-                    self._aliases[identity] = original
+                if len(self.identities) >= MOST_FILES:
+                    self.identities.clear()
+                    self.aliases.clear()
+                self.identities.add(identity)
+                self.quota.take(user, identity)
+                if (original := self.pages.original(file)) is not None:
+                    self.aliases[identity] = original
                 else:
                     yield replace(target, path=file.path)
 
@@ -369,9 +369,9 @@ class Scanner:
         Held are those that are mapped, those that are installed, and the few that were mapped last. One
         that is mapped again is attached to again. Without the right to all mappings nothing is let go of.
         """
-        held = {target.identity: target for target, _file in self._attachments.files()}
+        held = {target.identity: target for target, _file in self.attachments.files()}
         lines = self._lines.probed() if self._lines is not None else []
-        if max(len(held) - len(self._pinned), len(self._aliases), len(lines)) <= unmapped.FEW:
+        if max(len(held) - len(self._pinned), len(self.aliases), len(lines)) <= unmapped.FEW:
             return
         if Capability.SYS_PTRACE not in privileges.held():
             return
@@ -381,12 +381,12 @@ class Scanner:
         mapped = list(libraries.mappings(libraries.all_pids(), also))
         files, paths = {one.file for one in mapped}, {one.path.removesuffix(_GONE) for one in mapped}
         used = {one for one, target in held.items() if self._is_mapped(one, files, target.shown, paths)}
-        ended = [alias for alias in self._aliases if not self._is_mapped(alias, files)]
-        used |= {original for alias, original in self._aliases.items() if alias not in ended}
+        ended = [alias for alias in self.aliases if not self._is_mapped(alias, files)]
+        used |= {original for alias, original in self.aliases.items() if alias not in ended}
         unused = self._unmapped.of(held.keys() - self._pinned, used, now)
         self._release([held[identity] for identity in unused])
         for identity in ended:
-            del self._aliases[identity]
+            del self.aliases[identity]
             self._forget(identity)
         if self._lines is not None:
             self._lines.sweep(files)
@@ -400,16 +400,16 @@ class Scanner:
         return identity in files or shown.removesuffix(_GONE) in paths
 
     def _release(self, targets: list[Target]) -> None:
-        self._attachments.release(target.identity for target in targets)
+        self.attachments.release(target.identity for target in targets)
         for target in targets:
             _LOG.info("no process maps %s: it is not traced any more", target.shown)
-            self._pages.forget(target.identity)
+            self.pages.forget(target.identity)
             self._programs.pop(target.identity, None)
             self._forget(target.identity)
 
     def _forget(self, identity: Identity) -> None:
-        self._behind |= self._quota.give_back(identity)  # there is room for one that was left out
-        self._identities.discard(identity)
+        self._behind |= self.quota.give_back(identity)  # there is room for one that was left out
+        self.identities.discard(identity)
         self._mapped_as.pop(identity, None)
         libraries.forget(identity)
 

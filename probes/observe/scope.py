@@ -37,9 +37,9 @@ class Scope:
     def __init__(self, attachments: Attachments, *, sessions: bool) -> None:
         self._attachments = attachments
         self._sessions = sessions
-        self._with_cuda: set[int] = set()  # at the beginning
-        self._doubtful: dict[int, int] = {}  # forked by one with CUDA open -> when; most never call
-        self._waiting = False  # links that are no longer heard wait for the ends of calls
+        self.with_cuda: set[int] = set()  # at the beginning
+        self.doubtful: dict[int, int] = {}  # forked by one with CUDA open -> when; most never call
+        self.waiting = False  # links that are no longer heard wait for the ends of calls
         self.seen_from_ns = 0.0
 
     def begin(self, chosen: Collection[int], descendants: Collection[int]) -> Iterator[Sample]:
@@ -51,8 +51,8 @@ class Scope:
         pids = {*chosen, *descendants}
         if not self._sessions or not 0 < len(pids) <= MOST_OWN:
             return
-        self._with_cuda = {*filter(has_cuda, pids)}
-        if not self._with_cuda >= {*chosen}:
+        self.with_cuda = {*filter(has_cuda, pids)}
+        if not self.with_cuda >= {*chosen}:
             return
         self._attachments.narrow(tuple(sorted(pids)))
         self.seen_from_ns = math.inf
@@ -65,7 +65,7 @@ class Scope:
         Raises:
             OSError: The kernel refuses.
         """
-        if not self.seen_from_ns or not (self._waiting or math.isinf(self.seen_from_ns)):
+        if not self.seen_from_ns or not (self.waiting or math.isinf(self.seen_from_ns)):
             return
         if not (records["kind"] >= _RARE).any():
             return
@@ -84,12 +84,12 @@ class Scope:
             pid, then, maker = int(row["pid"]), int(row["t_end"]), int(row["next_pid"])
             if then >= self.seen_from_ns:
                 continue
-            if row["kind"] == Kind.FORK and maker in self._with_cuda:
-                while len(self._doubtful) >= MOST_DOUBTFUL:  # most have ended, or never call
-                    del self._doubtful[next(iter(self._doubtful))]
-                self._doubtful[pid] = then
+            if row["kind"] == Kind.FORK and maker in self.with_cuda:
+                while len(self.doubtful) >= MOST_DOUBTFUL:  # most have ended, or never call
+                    del self.doubtful[next(iter(self.doubtful))]
+                self.doubtful[pid] = then
                 continue
-            self._doubtful.pop(pid, None)
+            self.doubtful.pop(pid, None)
             yield self._missing(pid, then)
 
     def _missing(self, pid: int, then: int) -> Sample:
@@ -102,7 +102,7 @@ class Scope:
     def _widen(self, causes: npt.NDArray[np.void]) -> Iterator[Sample]:
         lost = self._attachments.widen()
         now = time.monotonic_ns()
-        self.seen_from_ns, self._waiting = now, True
+        self.seen_from_ns, self.waiting = now, True
         what = "began" if causes["kind"][0] != Kind.EXIT else "goes on without its first thread"
         text = (
             f"process {causes['pid'][0]} {what}: from here on every program's calls are probed, "
@@ -117,15 +117,15 @@ class Scope:
 
         And tells of a child that calls CUDA although its parent had it open: it may not have used it yet.
         """
-        if self._doubtful:
-            for pid in {*states["pid"][states["called"] != 0].tolist()} & {*self._doubtful}:
-                yield self._missing(pid, self._doubtful.pop(pid))
-        if not self._waiting:
+        if self.doubtful:
+            for pid in {*states["pid"][states["called"] != 0].tolist()} & {*self.doubtful}:
+                yield self._missing(pid, self.doubtful.pop(pid))
+        if not self.waiting:
             return
         older = (states["depth"] > 0) & (states["calls"]["start"][:, 0] < self.seen_from_ns)
         if not older.any():
             self._attachments.part()
-            self._waiting = False
+            self.waiting = False
 
 
 def has_cuda(pid: int) -> bool:

@@ -49,7 +49,7 @@ class Roster:
         self.ended: set[int] = set()
         self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
-        self._names: dict[int, str] = {}  # tid -> name
+        self.names: dict[int, str] = {}  # tid -> name
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0
         self._added: list[int] = []
@@ -90,7 +90,7 @@ class Roster:
         for row in rows[[*_COLUMNS]].tolist():
             kind, pid, tid, now, flags, code, maker, comm = row
             if kind == _EXITED:
-                self._names.pop(tid, None)
+                self.names.pop(tid, None)
                 if flags & _CALLED:
                     self._callers.add(pid)
                 if flags & _GROUP_DEAD:
@@ -171,13 +171,13 @@ class Roster:
         self._devices.forget(pid)
 
     def _name(self, pid: int, tid: int, name: str) -> None:
-        if self._names.get(tid) != name:
+        if self.names.get(tid) != name:
             if (
-                len(self._names) >= MOST_NAMES
+                len(self.names) >= MOST_NAMES
             ):  # also those of processes that are not watched: none ends for us
-                for old in list(self._names)[: MOST_NAMES // 2]:
-                    del self._names[old]
-            self._names[tid] = name
+                for old in list(self.names)[: MOST_NAMES // 2]:
+                    del self.names[old]
+            self.names[tid] = name
             self._fresh_names[tid] = (pid, name)
 
     def facts(self, states: npt.NDArray[np.void], mark_ns: int) -> Iterator[Sample]:

@@ -33,12 +33,12 @@ class DeviceCalls:
         self._complete = complete
         self._devices: dict[int, set[int]] = {}
         # by pid: processes with a context, whose device has been told
-        self._used: npt.NDArray[np.bool_] = table(np.bool_)
+        self.used: npt.NDArray[np.bool_] = table(np.bool_)
         self._open: set[int] = set()  # processes that live and have not used a context
 
     def expect(self, pid: int) -> None:
         """A process lives; while all of them have told their device, records are only searched for names."""
-        if not self._used[pid % PIDS]:
+        if not self.used[pid % PIDS]:
             self._open.add(pid)
 
     def notice(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -47,12 +47,12 @@ class DeviceCalls:
         if naming.any():
             yield from self._named(select(records, naming))
         if self._open:
-            used = self._used.take(records["pid"], mode="clip")
+            used = self.used.take(records["pid"], mode="clip")
             if not used.all():
                 yield from self._implied(select(records, ~used))
 
     def _told(self, pid: int) -> None:
-        self._used[pid % PIDS] = True
+        self.used[pid % PIDS] = True
         self._open.discard(pid)
 
     def _named(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -62,7 +62,7 @@ class DeviceCalls:
             known = self._devices.setdefault(pid, set())
             if ordinal not in known:
                 known.add(ordinal)
-                late = {} if self._used[pid % PIDS] or self._complete(pid) else {"cuda_devices_missed": True}
+                late = {} if self.used[pid % PIDS] or self._complete(pid) else {"cuda_devices_missed": True}
                 self._told(pid)
                 yield pid, {"cuda_devices": sorted(known), **late}
 
@@ -72,7 +72,7 @@ class DeviceCalls:
         calls = calls[_NEEDS_CONTEXT[calls["op"]]]
         through_runtime = set(calls["pid"][_IS_RUNTIME[calls["op"]]].tolist())
         for pid in distinct(calls["pid"]).tolist():
-            if self._used[pid % PIDS]:
+            if self.used[pid % PIDS]:
                 continue
             self._told(pid)
             if not self._complete(pid):
@@ -86,6 +86,6 @@ class DeviceCalls:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
         self._open.discard(pid)
-        told = bool(self._used[pid % PIDS])
-        self._used[pid % PIDS] = False
+        told = bool(self.used[pid % PIDS])
+        self.used[pid % PIDS] = False
         return told

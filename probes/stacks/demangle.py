@@ -32,7 +32,7 @@ class DemanglerChild:
     """The process; started when the first name comes, and anew when one was too much for it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._failed = 0
 
@@ -42,7 +42,7 @@ class DemanglerChild:
             if self._failed >= _MOST_FAILED and len(_REFERENCE.findall(name)) > _MANY_REFERENCES:
                 return None
             try:
-                if self._process is None:
+                if self.process is None:
                     self._start()
                 said = self._tell(name.encode(errors="replace"), _PATIENCE_S)
             except (OSError, subprocess.SubprocessError):
@@ -54,7 +54,7 @@ class DemanglerChild:
             return said.decode(errors="replace")
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SCRIPT), str(_PACKAGES), str(MOST_CHARACTERS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -67,7 +67,7 @@ class DemanglerChild:
 
     def _tell(self, name: bytes | None, patience_s: float) -> bytes | None:
         """Its next line; None where it does not come. Raises OSError."""
-        process = self._process
+        process = self.process
         if process is None or process.stdin is None or process.stdout is None:
             return None
         if name is not None:
@@ -86,7 +86,7 @@ class DemanglerChild:
         return answer[:-1]
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is None:
             return
         process.kill()

@@ -104,17 +104,17 @@ class Lines(Hears):
         self._wanted = wanted
         self._tell = tell
         self._pythons = pythons
-        self._programs: LinePrograms | None = None
-        self._inbox: Inbox | None = None
+        self.programs: LinePrograms | None = None
+        self.inbox: Inbox | None = None
         self._begun = False
-        self._rows: list[Interpreter] = []
+        self.rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
         self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
         self._told: set[tuple[int, str]] = set()
         self._mappings = Mappings(self._state)
-        self._resolver = Resolver(self._rows, self._mappings)
+        self.resolver = Resolver(self.rows, self._mappings)
         self._samples = Samples()
-        natives = self._resolver.natives
+        natives = self.resolver.natives
         files = file_finder(self._mappings, self._state)
         self.kernels = Kernels(finder(natives, self._state), natives.wait, files)
         self._naming = NamingProbes(attachments)
@@ -127,7 +127,7 @@ class Lines(Hears):
         self._hear: Callable[[], None] = lambda: None
         self._swept_ns = 0
         self._gone: set[int] = set()
-        self._ready = Latch()
+        self.ready = Latch()
         self._places: list[bytes] = []  # lines of threads' code, as stacks
 
     def load(self, loaded: LinePrograms | None = None) -> None:
@@ -142,32 +142,32 @@ class Lines(Hears):
             programs.join(self._others, loaded)
             if loaded.timer is not None:
                 self._attachments.start_timers(loaded.timer, programs.TIMER_HZ, max_cpus())
-            self._inbox = Inbox(StackRing(loaded.maps["stacks"], programs.STACK_BYTES), self._aside)
+            self.inbox = Inbox(StackRing(loaded.maps["stacks"], programs.STACK_BYTES), self.aside)
         except (ProbeError, OSError) as error:
             text = f"lines of Python are unknown: {error}"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
-            self._ready.set()
+            self.ready.set()
             return
-        self._programs = loaded
+        self.programs = loaded
         self.name_kernels()
 
     def name_kernels(self) -> None:
         """Probes what tells names of kernels in the drivers that are traced by now."""
-        if self._programs is not None:
-            self._naming.attach(self._programs.uprobes)
+        if self.programs is not None:
+            self._naming.attach(self.programs.uprobes)
 
     def resume(self) -> None:
         """Looks for lines again after ``programs.part``; for any thread. Raises OSError."""
-        if self._programs is not None:
-            programs.join(self._others, self._programs)
+        if self.programs is not None:
+            programs.join(self._others, self.programs)
 
     def wait(self) -> None:
         """Returns when the lines of programs that start from now on are known, or never will be."""
-        self._ready.wait(LOAD_S)
+        self.ready.wait(LOAD_S)
 
     def stop(self) -> None:
         """Nothing will be known any more: ends ``wait``."""
-        self._ready.set()
+        self.ready.set()
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
         """Keeps what was mapped; for any thread."""
@@ -195,8 +195,8 @@ class Lines(Hears):
         Once the programs are there, interpreters that will be used are probed, and the processes of
         ``pids`` are looked at, then those again whose interpreter was not ready.
         """
-        if self._programs is None:
-            return not self._ready.is_set()
+        if self.programs is None:
+            return not self.ready.is_set()
         if not self._begun:
             self._begun = True
             self._loaders.notice(maps.executable(os.getpid()))
@@ -208,13 +208,13 @@ class Lines(Hears):
             self._waiting |= dict.fromkeys(filter(self._wanted, pids()), (until, ""))
         for pid in list(self._waiting):
             self.look_at(pid)
-        self._ready.set()
+        self.ready.set()
         return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
         """Looks at loaders, and at who has just mapped an interpreter or CUDA: the program may be one."""
         mappings = list(mappings)
-        if self._programs is not None:
+        if self.programs is not None:
             self._loaders.notice(mapping for mapping in mappings if self._wanted(mapping.pid))
         for mapping in mappings:
             name = libraries.file_name(mapping.path)
@@ -223,12 +223,12 @@ class Lines(Hears):
 
     def look_at(self, pid: int) -> None:
         """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
-        if self._programs is None:
+        if self.programs is None:
             return
         self._loaders.notice(maps.executable(pid))
         now = time.monotonic()
         until, before = self._waiting.pop(pid, (now + _PATIENCE_S, ""))
-        if bpfcall.contains(self._programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
+        if bpfcall.contains(self.programs.maps["pythons"], struct.pack("<I", pid), PROCESS_DTYPE.itemsize):
             return
         why, again = self._find(pid)
         if again and now < until:
@@ -250,7 +250,7 @@ class Lines(Hears):
             if row is None or not self._holds(row, mapping):
                 continue
             try:
-                self._configure(pid, row, parsing.threads_of(pid, self._rows[row], mapping))
+                self._configure(pid, row, parsing.threads_of(pid, self.rows[row], mapping))
             except NotYetError:
                 return "its start-up does not end", True
             except NoSlotError:
@@ -284,19 +284,19 @@ class Lines(Hears):
         self._attachments.detach(links)
 
     def _probe_loader(self, file: untrusted_files.File, offset: int) -> int | None:
-        assert self._programs is not None
-        return self._attachments.attach_one(self._programs.uprobes["on_loader"], file, offset, 0)
+        assert self.programs is not None
+        return self._attachments.attach_one(self.programs.uprobes["on_loader"], file, offset, 0)
 
     def _state(self, pid: int) -> State | None:
-        assert self._programs is not None
+        assert self.programs is not None
         content = bpfcall.element(
-            self._programs.maps["natives"], struct.pack("<I", pid), NATIVE_DTYPE.itemsize
+            self.programs.maps["natives"], struct.pack("<I", pid), NATIVE_DTYPE.itemsize
         )
         return struct.unpack("<QQ", content) if content is not None else None
 
     def _holds(self, row: int, mapping: Mapped) -> bool:
         """Whether this mapping of the file is the one with the code."""
-        place = self._rows[row].free_offset
+        place = self.rows[row].free_offset
         return mapping.offset <= place < mapping.offset + mapping.span[1] - mapping.span[0]
 
     def _too_many(self, text: str) -> None:
@@ -342,8 +342,8 @@ class Lines(Hears):
 
     def _probe(self, file: untrusted_files.File, found: Interpreter) -> int | str:
         rested = bool(self._resting) and self._resting[0][0] < time.monotonic() - ROW_RESTS_S
-        row = self._resting[0][1] if rested else len(self._rows)
-        if row >= MAX_INTERPRETERS or found.layout is None or self._programs is None:
+        row = self._resting[0][1] if rested else len(self.rows)
+        if row >= MAX_INTERPRETERS or found.layout is None or self.programs is None:
             return f"more than {MAX_INTERPRETERS} interpreters"
         content = row_bytes(
             found.layout,
@@ -354,13 +354,13 @@ class Lines(Hears):
             state_module=found.state_module,
             state_offset=found.state_offset,
         )
-        bpfcall.update(self._programs.maps["interpreters"], struct.pack("<I", row), content)
+        bpfcall.update(self.programs.maps["interpreters"], struct.pack("<I", row), content)
         if rested:
             self._resting.popleft()
-            self._rows[row] = found
+            self.rows[row] = found
         else:
-            self._rows.append(found)
-        uprobes = self._programs.uprobes
+            self.rows.append(found)
+        uprobes = self.programs.uprobes
         # what frees code first: a line must never be that of code which had the address before
         links: list[int | None] = []
         try:
@@ -377,12 +377,12 @@ class Lines(Hears):
         return row
 
     def _configure(self, pid: int, row: int, place: InterpreterPlace) -> None:
-        assert self._programs is not None
+        assert self.programs is not None
         content = np.zeros(1, PROCESS_DTYPE)
         content["serial"] = time.monotonic_ns() ^ pid << 32
         content["slot"], content["inner"], content["module"] = place.slot, place.inner, place.module
         content["code_type"], content["row"] = place.code_type, row
-        pythons = self._programs.maps["pythons"]
+        pythons = self.programs.maps["pythons"]
         with contextlib.suppress(OSError):  # the kernel was faster, or there is no room
             bpfcall.update(pythons, struct.pack("<I", pid), content.tobytes(), flags=_EXISTS)
             programs.forget_places(self._others, pid)
@@ -403,11 +403,11 @@ class Lines(Hears):
 
     def drain(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
         """The stacks that came since the last time; at the end those that wait for symbols, too."""
-        if self._inbox is None:
+        if self.inbox is None:
             return
         until = time.monotonic() + LAST_S if last else None
         batch: list[Stack] = []
-        for stack in self._stacks(self._inbox, until):
+        for stack in self._stacks(self.inbox, until):
             if stack.sampled and not self._samples.is_new(stack.id, stack.pid, stack.frames):
                 continue
             batch.append(stack)
@@ -433,8 +433,8 @@ class Lines(Hears):
 
     def relieve(self) -> None:
         """Makes room for more stacks between two marks."""
-        if self._inbox is not None:
-            self._inbox.relieve()
+        if self.inbox is not None:
+            self.inbox.relieve()
 
     def _stacks(self, inbox: Inbox, until: float | None) -> Iterator[Stack]:
         """``until``: at the end files may be read so long, s of the monotonic clock."""
@@ -442,17 +442,17 @@ class Lines(Hears):
         inbox.take(last=last)
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = Turn(LAST_TURN_S if last else _TURN_S)
-        yield from self._resolver.take(turn.of(inbox.unread))
+        yield from self.resolver.take(turn.of(inbox.unread))
         inbox.looked_at()
-        yield from self._resolver.complete(turn.lasts)
-        while until is not None and self._resolver.waits and turn.lasts() and time.monotonic() < until:
-            self._resolver.natives.wait(until - time.monotonic())
-            yield from self._resolver.complete(turn.lasts)
-        if last and (rest := len(inbox.unread) + self._resolver.waits):
+        yield from self.resolver.complete(turn.lasts)
+        while until is not None and self.resolver.waits and turn.lasts() and time.monotonic() < until:
+            self.resolver.natives.wait(until - time.monotonic())
+            yield from self.resolver.complete(turn.lasts)
+        if last and (rest := len(inbox.unread) + self.resolver.waits):
             text = f"the last {rest} stacks were not resolved in time: their lines are unknown"
             self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
-    def _aside(self, record: bytes) -> bool:
+    def aside(self, record: bytes) -> bool:
         """Takes what is no stack, nor any part of one."""
         if (kind := int.from_bytes(record[:4], "little")) == LINE_RECORD:
             self._places.append(record)
@@ -462,9 +462,9 @@ class Lines(Hears):
 
     def _sweep(self) -> None:
         """Makes room in the kernel: code of processes that had ended at the last time already."""
-        assert self._programs is not None
-        seen = self._programs.maps["seen"]
-        known = {*self._resolver.processes, *self._mappings.processes}
+        assert self.programs is not None
+        seen = self.programs.maps["seen"]
+        known = {*self.resolver.processes, *self._mappings.processes}
         known |= {*self._samples.processes, *self.kernels.processes}
         gone = {pid for pid in known if not os.path.exists(f"/proc/{pid}")}
         if ended := gone & self._gone:
@@ -472,16 +472,16 @@ class Lines(Hears):
         for pid in ended:
             self._mappings.forget(pid)
             self._samples.forget(pid)
-            for serial, code in self._resolver.forget(pid):
+            for serial, code in self.resolver.forget(pid):
                 with contextlib.suppress(OSError):  # freed by the process itself
                     bpfcall.delete(seen, struct.pack("<QQ", serial, code))
         self._gone = gone
 
     def close(self) -> None:
         """Unmaps the ring."""
-        self._resolver.natives.close()
-        if self._inbox is not None:
-            self._inbox.close()
+        self.resolver.natives.close()
+        if self.inbox is not None:
+            self.inbox.close()
 
 
 def _identity(path: Path) -> Identity:

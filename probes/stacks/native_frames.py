@@ -107,7 +107,7 @@ class Samples:
     Only so many are known at a time; what comes later keeps its own number.
     """
 
-    _MOST = 1 << 16
+    MOST = 1 << 16
 
     def __init__(self) -> None:
         self._first: dict[int, dict[tuple[Frame, ...], int]] = {}  # by process
@@ -121,14 +121,14 @@ class Samples:
 
     def is_new(self, number: int, pid: int, frames: tuple[Frame, ...]) -> bool:
         """Whether these frames are to be told."""
-        if self._count >= self._MOST:
+        if self._count >= self.MOST:
             return True
         first = self._first.setdefault(pid, {}).setdefault(frames, number)
         return self._numbered(pid, number, first) == number
 
     def number(self, number: int, pid: int) -> int:
         """The number under which a sample is told."""
-        if self._count >= self._MOST:
+        if self._count >= self.MOST:
             return self._number.get(pid, {}).get(number, number)
         return self._numbered(pid, number, number)  # told so before its frames are known: it stays so
 

@@ -86,7 +86,7 @@ class Resolver:
         self._codes: dict[tuple[int, int], dict[int, _Code]] = {}
         self._pending: dict[_Made, list[_Begun]] = {}  # stacks, by the code object that they wait for
         self._waiting = 0  # of them, how many
-        self._nameless: list[_Begun] = []  # stacks that wait for the symbols of a file
+        self.nameless: list[_Begun] = []  # stacks that wait for the symbols of a file
         self._owned: dict[int, set[tuple[int, int]]] = {}  # pid -> keys of codes
 
     @property
@@ -122,10 +122,10 @@ class Resolver:
         For code, which another thread met first and sends, or for the symbols of a file.
         """
         try:
-            stack = self._stack(begun)
+            stack = self.stack_of(begun)
         except NotYet:
-            if len(self._nameless) < MOST_PENDING:
-                self._nameless.append(begun)
+            if len(self.nameless) < MOST_PENDING:
+                self.nameless.append(begun)
             return
         if isinstance(stack, Stack):
             yield stack
@@ -138,14 +138,14 @@ class Resolver:
     @property
     def waits(self) -> int:
         """How many stacks wait for symbols."""
-        return len(self._nameless)
+        return len(self.nameless)
 
     def complete(self, goes_on: Callable[[], bool]) -> Iterator[Stack]:
         """Those of them whose symbols have been read by now; who is not reached goes first the next time."""
-        waiting, self._nameless = self._nameless, []
+        waiting, self.nameless = self.nameless, []
         for place, begun in enumerate(waiting):
             if not goes_on():
-                self._nameless = waiting[place:] + self._nameless
+                self.nameless = waiting[place:] + self.nameless
                 return
             yield from self._told(begun)
 
@@ -189,7 +189,7 @@ class Resolver:
     def _layout(self, row: int) -> Layout | None:
         return self._interpreters[row].layout if row < len(self._interpreters) else None
 
-    def _stack(self, begun: _Begun) -> Stack | _Made:
+    def stack_of(self, begun: _Begun) -> Stack | _Made:
         """The stack, or the code object of it that has not come. Raises NotYet for symbols."""
         head, rows = begun.head, begun.rows
         row = int(head["row"])

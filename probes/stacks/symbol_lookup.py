@@ -78,8 +78,8 @@ class Lookups:
 
     def __init__(self) -> None:
         self._files: dict[Identity, _Kept] = {}  # the least recently used one first
-        self._asked: dict[tuple[Identity, str, Place], _Question] = {}
-        self._slow: set[Identity] = set()
+        self.asked: dict[tuple[Identity, str, Place], _Question] = {}
+        self.slow: set[Identity] = set()
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._second, self._waited = 0.0, 0.0
@@ -93,7 +93,7 @@ class Lookups:
         """
         key = mapping.file, mapping.path, place
         now = time.monotonic()
-        if (waiting := self._asked.get(key)) is None:
+        if (waiting := self.asked.get(key)) is None:
             kept = self._files.get(mapping.file)
             if kept is not None and (now < kept.again if kept.dead else now < kept.checked + FRESH_S):
                 if kept.dead:
@@ -101,36 +101,36 @@ class Lookups:
                 known = kept.known.get((mapping.path, place), _NOTHING)
                 if known is not _NOTHING:
                     return known  # type: ignore[return-value]
-            if len(self._asked) >= MOST_ASKED:
+            if len(self.asked) >= MOST_ASKED:
                 self._forget_answered()
-                if len(self._asked) >= MOST_ASKED:
+                if len(self.asked) >= MOST_ASKED:
                     raise NotYet
-            waiting = self._asked[key] = _Question(mapping, place)
+            waiting = self.asked[key] = _Question(mapping, place)
             self._begin()
             self._questions.put(waiting)
         if not waiting.done.wait(self._patience(mapping.file, now)):
             self._waited += time.monotonic() - now
-            self._slow.add(mapping.file)
+            self.slow.add(mapping.file)
             raise NotYet
         self._waited += time.monotonic() - now
-        self._slow.discard(mapping.file)
-        del self._asked[key]
+        self.slow.discard(mapping.file)
+        del self.asked[key]
         return waiting.answer
 
     def _forget_answered(self) -> None:
         """Drops answers that nobody came back for, as of processes that ended."""
-        self._asked = {key: one for key, one in self._asked.items() if not one.done.is_set()}
-        self._slow.intersection_update(key[0] for key in self._asked)
+        self.asked = {key: one for key, one in self.asked.items() if not one.done.is_set()}
+        self.slow.intersection_update(key[0] for key in self.asked)
 
     def _patience(self, file: Identity, now: float) -> float:
         if now >= self._second + 1.0:
             self._second, self._waited = now, 0.0
-        return 0.0 if file in self._slow else max(min(AT_ONCE_S, _WAITED_S - self._waited), 0.0)
+        return 0.0 if file in self.slow else max(min(AT_ONCE_S, _WAITED_S - self._waited), 0.0)
 
     def wait(self, seconds: float) -> None:
         """Until what was asked has its answers; not for ever."""
         deadline = time.monotonic() + seconds
-        for question in list(self._asked.values()):
+        for question in list(self.asked.values()):
             question.done.wait(max(deadline - time.monotonic(), 0))
 
     def close(self) -> None:

@@ -71,8 +71,8 @@ class HistoryReader(ItemReader):
         part = self._oldest()
         return part is None or int(self._table.offset[row]) < part.base
 
-    def _rows(self, rows: Iterable[int]) -> Iterator[Item]:
-        return super()._rows(row for row in rows if not self._gone(row))
+    def rows_of(self, rows: Iterable[int]) -> Iterator[Item]:
+        return super().rows_of(row for row in rows if not self._gone(row))
 
     def close(self) -> None:
         """Let go of the files; iterators end."""

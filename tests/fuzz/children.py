@@ -94,7 +94,7 @@ class _Silent:
 
 
 @contextmanager
-def _saying(data: bytes) -> Iterator[Any]:
+def saying(data: bytes) -> Iterator[Any]:
     """A child that has said this and ended."""
     reads, writes = os.pipe()
     os.write(writes, data[:60_000])
@@ -105,8 +105,8 @@ def _saying(data: bytes) -> Iterator[Any]:
 
 def _answer(data: bytes) -> None:
     helper = demangle.DemanglerChild()
-    with _saying(data) as process:
-        helper._process = process
+    with saying(data) as process:
+        helper.process = process
         said = helper.ask("_ZN4some4partEi")
         if said is not None and ("\n" in said or len(said) > 4096):
             raise AssertionError("an answer that is no name")

@@ -196,7 +196,7 @@ def _functions(path: Path) -> None:
 
 
 def _each(functions: Functions) -> None:
-    for address in functions._begin[:_PLACES].tolist():
+    for address in functions.begins[:_PLACES].tolist():
         with contextlib.suppress(elf.ElfError):
             found = functions.function(int(address))
             if found is not None and len(found[0]) > elf.LONGEST_NAME:

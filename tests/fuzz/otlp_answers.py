@@ -74,7 +74,7 @@ def _run(data: bytes, _folder: Path) -> None:
     otlp: Any = needed("gputop.serve.metrics.otlp")
     connection = _Connection(data[1:], 1 + 16 * data[0] if data else 1)
     really, post.connected_to = post.connected_to, lambda *_: connection  # type: ignore[assignment, return-value]
-    session = otlp._Session()
+    session = otlp.LocalSession()
     try:
         with contextlib.suppress(OSError):
             answer = session.request(url="http://127.0.0.1/v1/metrics", headers={}, data=b"x", timeout=60.0)

@@ -110,7 +110,7 @@ async def _hear(texts: list[str]) -> None:
             raise AssertionError("a size out of bounds")
 
     browser: Any = _Browser(texts)
-    await web_server.WebServer((), _GUARD)._hear(browser, type_it, resize)
+    await web_server.WebServer((), _GUARD).hear(browser, type_it, resize)
     first, a_second = web_server.TYPED[1], web_server.TYPED[0]
     if typed > 6 * (
         first + a_second * (web_server.MOST_OWED_S + 1)

@@ -95,9 +95,9 @@ class _Lines(Lines):
 
 def _lines(machine: Machine, tell: Any) -> Lines:
     made = _Lines(SimpleNamespace(), SimpleNamespace(), lambda _pid: True, tell, ())  # type: ignore[arg-type]
-    made._inbox = Inbox(machine.stacks, made._aside)  # type: ignore[arg-type]
-    made._programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
-    made._rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
+    made.inbox = Inbox(machine.stacks, made.aside)  # type: ignore[arg-type]
+    made.programs = SimpleNamespace(maps={"seen": -1})  # type: ignore[assignment]
+    made.rows.append(Interpreter("python", (3, 12), layout=LAYOUTS[12]))
     return made
 
 
@@ -119,8 +119,8 @@ class Stop(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         """Lets so much time go by at once; True when all of it is over."""
         assert self.feed is not None
-        explainer = self.feed._explainer
-        while len(explainer._items) > _WAITING and not explainer.failure:
+        explainer = self.feed.explainer
+        while len(explainer.waiting_items) > _WAITING and not explainer.failure:
             time.sleep(0.001)
         if self._machine.clock.now_ns >= self._caught_up_ns + _CAUGHT_UP_NS:
             self._caught_up_ns = self._machine.clock.now_ns
@@ -163,9 +163,9 @@ def _use(feed: LiveFeed) -> dict[str, float]:
         "descriptors": len(os.listdir("/proc/self/fd")),
         "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
         "threads": len(os.listdir("/proc/self/task")),
-        "taking_in_s": _cpu_s(feed._explainer._thread),
-        "explaining_s": _cpu_s(feed._explainer._second),
-        "reader_s": _cpu_s(feed._thread),
+        "taking_in_s": _cpu_s(feed.explainer.thread),
+        "explaining_s": _cpu_s(feed.explainer.explaining_thread),
+        "reader_s": _cpu_s(feed.thread),
     }
 
 
@@ -191,8 +191,8 @@ def main(hours: float) -> None:
     source = Source(machine, stop)
     history = History(source.header, clock=machine.clock.monotonic_ns)
     feed = stop.feed = LiveFeed(source, recorder=Recorder(history))
-    explainer = feed._explainer
-    tell, take, at_mark = explainer._told, explainer.feed, explainer._at_mark
+    explainer = feed.explainer
+    tell, take, at_mark = explainer.on_verdict, explainer.feed, explainer.at_mark
 
     def told(verdict: Verdict) -> None:
         stop.explained += 1
@@ -206,13 +206,13 @@ def main(hours: float) -> None:
         at_mark()
         stop.marks_taken += 1
 
-    explainer._told, explainer.feed, explainer._at_mark = told, given, taken  # type: ignore[method-assign]
+    explainer.on_verdict, explainer.feed, explainer.at_mark = told, given, taken  # type: ignore[method-assign]
     begun = time.monotonic()
     feed.start()
-    feed._thread.join()
+    feed.thread.join()
     failure, frame = feed.failure() or explainer.failure, feed.latest()
     feed.close()
-    report = explainer._window.verdict().report  # of all that it has taken in, whenever the last one was made
+    report = explainer.window.verdict().report  # of all that it has taken in, whenever the last one was made
     outcome = {
         "samples": stop.samples,
         "forked": machine.forked,

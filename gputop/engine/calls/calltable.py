@@ -86,7 +86,7 @@ class CallTable:
         self.listed = np.zeros(1, np.bool_)  # which rows have a key
         self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
-        self._process_of = table(np.int32)  # pid -> slot, 0 none
+        self.process_of = table(np.int32)  # pid -> slot, 0 none
         self._far: dict[int, int] = {}  # the same of other machines in a merged recording, beyond the limit
         self._slots = 1
         self._free_slots: list[int] = []
@@ -125,17 +125,17 @@ class CallTable:
     def _slots_of(self, pids: Ints) -> npt.NDArray[np.int32]:
         """The slot of each process, 0 where it has none."""
         if not len(pids) or int(pids.max()) < PIDS:
-            return self._process_of.take(pids)
+            return self.process_of.take(pids)
         known, where = np.unique(pids, return_inverse=True)
         slots = np.array([self._slot(pid) for pid in known.tolist()], np.int32)
         return slots[where.reshape(-1)]
 
     def _slot(self, pid: int) -> int:
-        return int(self._process_of[pid]) if pid < PIDS else self._far.get(pid, 0)
+        return int(self.process_of[pid]) if pid < PIDS else self._far.get(pid, 0)
 
     def _give_slot(self, pid: int, slot: int) -> None:
         if pid < PIDS:
-            self._process_of[pid] = slot
+            self.process_of[pid] = slot
         elif slot:
             self._far[pid] = slot
         else:
@@ -368,24 +368,24 @@ class CallWindow(Part):
     def __init__(self) -> None:
         self.table = CallTable()
         self._ticks: deque[_Tick] = deque()
-        self._now = _Tick(RowSums.zeros(0))
+        self.now = _Tick(RowSums.zeros(0))
         self._sums = RowSums.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
         self._totals: RowSums | None = None  # the same with the longest of these, made at its first use
 
     def add_calls(self, calls: Records) -> None:
         """Adds CALL records to the tick that is open."""
-        self._now.counted.append((self.table.add(calls, self._now.totals), _ONE))
+        self.now.counted.append((self.table.add(calls, self.now.totals), _ONE))
 
     def merge(self, data: Mapping[str, Any]) -> None:
         """Adds the sums of calls whose records were not kept to the tick that is open."""
-        self._now.counted.append(self.table.merge(data, self._now.totals))
+        self.now.counted.append(self.table.merge(data, self.now.totals))
 
     def close_tick(self, keep: int) -> None:
         """Closes the open tick and drops all but the newest ``keep`` ticks."""
         self._sums.grow(self.table.rows)
-        self._sums.add(self._now.totals)
-        self._ticks.append(self._now)
-        self._now, self._totals = _Tick(RowSums.zeros(0)), None
+        self._sums.add(self.now.totals)
+        self._ticks.append(self.now)
+        self.now, self._totals = _Tick(RowSums.zeros(0)), None
         while len(self._ticks) > keep:
             old = self._ticks.popleft()
             self._sums.subtract(old.totals)
@@ -472,7 +472,7 @@ class Callers(Part):
     """
 
     def __init__(self) -> None:
-        self._known = table(np.bool_)
+        self.known = table(np.bool_)
         self._tids: list[int] = []
         self._far: set[int] = set()
 
@@ -487,14 +487,14 @@ class Callers(Part):
         self._add(np.array([tid for (tid,) in unpacked(data, "callers", 1)], np.int64))
 
     def _add(self, tids: npt.NDArray[np.integer]) -> None:
-        if len(tids) and int(tids.max()) >= len(self._known):
-            far = tids >= len(self._known)
+        if len(tids) and int(tids.max()) >= len(self.known):
+            far = tids >= len(self.known)
             self._far.update(distinct(tids[far]).tolist())
             tids = tids[~far]
-        known = self._known.take(tids)
+        known = self.known.take(tids)
         if not known.all():
             fresh = distinct(tids[~known])
-            self._known[fresh] = True
+            self.known[fresh] = True
             self._tids += fresh.tolist()
 
     @property
@@ -504,5 +504,5 @@ class Callers(Part):
 
     def clear(self) -> None:
         """Starts afresh."""
-        self._known[self._tids] = False
+        self.known[self._tids] = False
         self._tids, self._far = [], set()

@@ -93,7 +93,7 @@ class Stacks:
     def __init__(self) -> None:
         self.names_kernels = False
         self._frames: dict[int, tuple[Line, ...]] = {}
-        self._known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
+        self.known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
         self._of: dict[int, set[int]] = {}  # of each process that is not over
         self._frameworks: dict[int, frozenset[Framework]] = {}
         self._over: deque[tuple[int, set[int]]] = deque()
@@ -119,9 +119,9 @@ class Stacks:
             self._frameworks.pop(pid, None)
             for stack in stacks - self._of.get(pid, frozenset()):  # another process may have the number now
                 self._frames.pop(stack, None)
-            if len(self._known) > 2 * MANY_STACKS:
+            if len(self.known) > 2 * MANY_STACKS:
                 held = list(self._frames.values())
-                self._known = {line: line for frames in held for line in frames}
+                self.known = {line: line for frames in held for line in frames}
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
         """What the process has loaded, by the files of all of its stacks."""
@@ -130,7 +130,7 @@ class Stacks:
     def _line(self, frame: Iterable[Any]) -> Line:
         file, line, function = frame
         found = Line(str(file), int(line), str(function))
-        return self._known.setdefault(found, found)
+        return self.known.setdefault(found, found)
 
     def frames(self, stack: int) -> tuple[Line, ...]:
         """The frames of a stack from the innermost on; none when it is not known."""

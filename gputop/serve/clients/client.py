@@ -156,14 +156,14 @@ class RemoteSource:
         """
         try:
             for message in self._messages:
-                yield from self._items(message)
+                yield from self.items_of(message)
         except ProbeError:
             if not self._closed:
                 raise
         if not self._closed:
             raise ProbeError("the daemon has ended; its data stays here until you quit")
 
-    def _items(self, message: dict[str, Any]) -> Iterator[Item]:
+    def items_of(self, message: dict[str, Any]) -> Iterator[Item]:
         if message.get("k") == "dropped":
             text = f"{message.get('ticks')} ticks were skipped: this gputop read them too slowly"
             yield Sample(PROBLEM, time.monotonic_ns(), {"text": text, "about": "slow client"})

@@ -84,16 +84,16 @@ class Hub:
             asks: What else may be asked; each answer is given in a thread of its own.
             sees_all: The user who is shown all that is observed, beside root.
         """
-        self._listener, self._status, self._asks = listener, status, asks
+        self._listener, self._status, self.asks = listener, status, asks
         self._sees_all = sees_all
-        self._clients: dict[int, Client] = {}  # by descriptor
+        self.clients: dict[int, Client] = {}  # by descriptor
         self._lock = threading.RLock()
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._closed = False
-        self._answering: dict[threading.Thread, Answering] = {}
+        self.answering: dict[threading.Thread, Answering] = {}
         self._subordinates = Subordinates()
         self._comers = RateLimiter(*COMERS)
         self._owing: dict[int, RateLimiter] = {}  # what answers to a user have cost
@@ -109,28 +109,28 @@ class Hub:
     def followers(self) -> dict[int, int]:
         """The users who are shown what is observed, or want to be, each with its account."""
         with self._lock:
-            return {one.uid: one.account for one in self._clients.values() if one.follows}
+            return {one.uid: one.account for one in self.clients.values() if one.follows}
 
     def is_joined(self) -> bool:
         """Whether somebody has to be told what is known, and can be."""
         with self._lock:
-            return any(client.joining and not client.waiting_bytes for client in self._clients.values())
+            return any(client.joining and not client.waiting_bytes for client in self.clients.values())
 
     def joining(self, uid: int) -> bool:
         """The same of a user's clients."""
         with self._lock:
-            clients = [one for one in self._clients.values() if one.uid == uid]
+            clients = [one for one in self.clients.values() if one.uid == uid]
             return any(client.joining and not client.waiting_bytes for client in clients)
 
     def count(self) -> int:
         """How many clients there are."""
-        return len(self._clients)
+        return len(self.clients)
 
     @property
     def spent_s(self) -> float:
         """CPU time that clients have cost until now, in the threads that are for them alone."""
         with self._lock:
-            return thread_cpu_s(self._thread) + self._answers_s + sum(map(thread_cpu_s, self._answering))
+            return thread_cpu_s(self._thread) + self._answers_s + sum(map(thread_cpu_s, self.answering))
 
     def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
         """Hands a tick to a user's clients.
@@ -142,7 +142,7 @@ class Hub:
         """
         size = sum(map(len, messages))
         with self._lock:
-            clients = [one for one in self._clients.values() if one.follows and one.uid == uid]
+            clients = [one for one in self.clients.values() if one.follows and one.uid == uid]
             for client in clients:
                 if client.joining and client.waiting_bytes == 0 and first:
                     if client.left_out:
@@ -161,7 +161,7 @@ class Hub:
     def leave_out(self, uid: int) -> None:
         """A tick is not shown to a user: each client is told anew what is known, and how many it missed."""
         with self._lock:
-            for client in self._clients.values():
+            for client in self.clients.values():
                 if client.follows and client.uid == uid:
                     client.left_out += client.left_out > 0 or not client.joining
                     client.joining = True
@@ -169,7 +169,7 @@ class Hub:
     def _make_room(self) -> None:
         """However many clients read slowly, what waits for all of them is bounded."""
         slow = sorted(
-            (client for client in self._clients.values() if client.uid != ROOT),
+            (client for client in self.clients.values() if client.uid != ROOT),
             key=lambda client: client.waiting_bytes,
         )
         most = sum(client.waiting_bytes for client in slow)
@@ -195,7 +195,7 @@ class Hub:
     def close(self, why: str) -> None:
         """Tells everybody that it is over, for a moment only, and lets go of them."""
         with self._lock:
-            for client in self._clients.values():
+            for client in self.clients.values():
                 self._put(client, wire.packed({"k": "end", "text": why}))
                 client.ending = True
         self._closed = True
@@ -210,12 +210,12 @@ class Hub:
         while not self._closed:
             self._turns(1.0)
         ends = time.monotonic() + LAST_WORDS_S
-        while self._clients and time.monotonic() < ends:
+        while self.clients and time.monotonic() < ends:
             self._turns(0.05)
-        for client in list(self._clients.values()):
+        for client in list(self.clients.values()):
             self._drop(client)
         with self._lock:
-            answering = dict(self._answering)
+            answering = dict(self.answering)
         for thread, answer in answering.items():
             thread.join(1.0)
             answer.give_way()
@@ -238,7 +238,7 @@ class Hub:
 
     def _arm(self) -> None:
         with self._lock:
-            for descriptor, client in self._clients.items():
+            for descriptor, client in self.clients.items():
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.waiting else 0)
                 if self._selector.get_key(descriptor).events != events:
                     self._selector.modify(descriptor, events)
@@ -260,9 +260,9 @@ class Hub:
         uid = ROOT if uid == self._sees_all else uid
         account = self._subordinates.owner(uid)
         with self._lock:
-            same = sum(client.account == account for client in self._clients.values())
+            same = sum(client.account == account for client in self.clients.values())
             most = MOST_CLIENTS if uid == ROOT else MOST_CLIENTS - ROOTS
-            full = len(self._clients) >= most or (uid != ROOT and same >= MOST_OF_ONE)
+            full = len(self.clients) >= most or (uid != ROOT and same >= MOST_OF_ONE)
             client = Client(connection, uid, account, pid, time.monotonic())
             if full:
                 text = "the daemon has its maximum number of clients: close some of them"
@@ -270,11 +270,11 @@ class Hub:
                     connection.send(wire.packed({"k": "error", "text": text}))
                 connection.close()
                 return
-            self._clients[connection.fileno()] = client
+            self.clients[connection.fileno()] = client
             self._selector.register(connection, selectors.EVENT_READ)
 
     def _turn(self, descriptor: int, events: int) -> None:
-        client = self._clients.get(descriptor)
+        client = self.clients.get(descriptor)
         if client is None:
             return
         try:
@@ -313,7 +313,7 @@ class Hub:
                 client.follows = client.joining = True
         elif ask == "status":
             self._tell_status(client)
-        elif isinstance(ask, str) and ask in self._asks:
+        elif isinstance(ask, str) and ask in self.asks:
             return self._hand_over(client, ask, message)
         else:
             self._refuse(client, "the daemon does not know this request: use the same version of gputop")
@@ -340,8 +340,8 @@ class Hub:
         )
         with self._lock:
             self._selector.unregister(client.connection)
-            del self._clients[client.connection.fileno()]
-            self._answering[thread] = answering
+            del self.clients[client.connection.fileno()]
+            self.answering[thread] = answering
             thread.start()
         return False
 
@@ -365,7 +365,7 @@ class Hub:
         if refusal := self._owed(client):
             return refusal
         with self._lock:
-            others = [one for one in self._answering.values() if one.account != ROOT]
+            others = [one for one in self.answering.values() if one.account != ROOT]
         if any(one.account == client.account for one in others):
             return "the daemon is busy with a request of this user: try again later"
         if len(others) >= ANSWERS:
@@ -377,7 +377,7 @@ class Hub:
 
     def _answer(self, client: Client, answering: Answering, ask: str, message: dict[str, Any]) -> None:
         try:
-            self._asks[ask](answering, client.uid, message)
+            self.asks[ask](answering, client.uid, message)
         except OSError:
             pass  # it has gone, or takes nothing
         except Exception:
@@ -389,7 +389,7 @@ class Hub:
         finally:
             client.connection.close()
             with self._lock:
-                del self._answering[threading.current_thread()]
+                del self.answering[threading.current_thread()]
                 cost_s = time.thread_time()
                 self._answers_s += cost_s
                 self._spend(client.account, cost_s)
@@ -416,7 +416,7 @@ class Hub:
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
-        for client in list(self._clients.values()):
+        for client in list(self.clients.values()):
             asked = client.follows or client.ending
             if (not asked and now - client.since > SILENT_S) or (
                 client.waiting and now - client.since > STUCK_S
@@ -426,6 +426,6 @@ class Hub:
 
     def _drop(self, client: Client) -> None:
         with self._lock:
-            if self._clients.pop(client.connection.fileno(), None) is not None:
+            if self.clients.pop(client.connection.fileno(), None) is not None:
                 self._selector.unregister(client.connection)
                 client.connection.close()

@@ -112,11 +112,11 @@ class Showing:
             clock: Seconds that only grow.
         """
         self._header, self._hub = dict(header), followers
-        self._owners = Owners()  # as they were when a tick ended, however long ago that is
+        self.owners = Owners()  # as they were when a tick ended, however long ago that is
         self._shown: dict[int, Shown] = {}
         self._costs: dict[int, float] = {}  # of those who answer for users, lately
         self._pace = RateLimiter(*FOLLOWING, clock)
-        self._ticks: deque[ShownTick] = deque()
+        self.ticks: deque[ShownTick] = deque()
         self._dropped = self._forgot = False
         self._come = threading.Condition()
         self._closed = False
@@ -129,10 +129,10 @@ class Showing:
     def put(self, tick: ShownTick) -> None:
         """Hands a tick over; returns at once."""
         with self._come:
-            if len(self._ticks) >= MOST_BEHIND:
-                self._ticks.popleft()
+            if len(self.ticks) >= MOST_BEHIND:
+                self.ticks.popleft()
                 self._dropped = True
-            self._ticks.append(tick)
+            self.ticks.append(tick)
             self._come.notify()
 
     def close(self) -> None:
@@ -151,15 +151,15 @@ class Showing:
     def _run(self) -> None:
         while True:
             with self._come:
-                while not self._ticks and not self._closed:
+                while not self.ticks and not self._closed:
                     self._come.wait()
                 if self._closed:
                     return
-                ticks, dropped = list(self._ticks), self._dropped
-                self._ticks.clear()
+                ticks, dropped = list(self.ticks), self._dropped
+                self.ticks.clear()
                 self._dropped = False
             if dropped:  # whose a process is may have changed; what is known at a mark says it anew
-                self._owners, self._shown, self._forgot = Owners(), {}, True
+                self.owners, self._shown, self._forgot = Owners(), {}, True
             for place, tick in enumerate(ticks):
                 try:
                     self.show(tick, late=len(ticks) - place > BEHIND)
@@ -175,7 +175,7 @@ class Showing:
         """
         known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
         for item in (*tick.items, *(known if self._forgot else ())):
-            self._owners.take(item)
+            self.owners.take(item)
         self._forgot = self._forgot and not known
         followers = self._hub.followers()
         for uid in list(self._shown):
@@ -189,19 +189,19 @@ class Showing:
                 self._hub.leave_out(uid)
                 continue
             begun_s = time.thread_time()
-            self._show_to(uid, tick, known)
+            self.show_to(uid, tick, known)
             if uid != ROOT:
                 cost_s = time.thread_time() - begun_s
                 self._costs[followers[uid]] = self._costs.get(followers[uid], 0.0) + cost_s
                 self._pace.spend(cost_s)
-        self._owners.bury()
+        self.owners.bury()
 
-    def _show_to(self, uid: int, tick: ShownTick, known: list[Sample]) -> None:
+    def show_to(self, uid: int, tick: ShownTick, known: list[Sample]) -> None:
         items: list[Item] = []
         if uid in self._shown:
             # the mark closes the tick: what others did stands before it
             items = [*tick.items[:-1], *self._others(uid, tick.sums), tick.items[-1]]
-        shown = self._shown.setdefault(uid, Shown(uid, self._owners))
+        shown = self._shown.setdefault(uid, Shown(uid, self.owners))
         messages = shown.messages(items)
         joins = tick.known is not None and self._hub.joining(uid)
         self._hub.publish(uid, messages, self._first(uid, tick, known) if joins else [])
@@ -209,7 +209,7 @@ class Showing:
     def _others(self, uid: int, sums: Sample) -> list[Sample]:
         """What is told of processes that are not the user's."""
         pids = sums.data["pid"]
-        rows = [row for row, pid in enumerate(pids) if uid != ROOT and self._owners.of(pid) != uid]
+        rows = [row for row, pid in enumerate(pids) if uid != ROOT and self.owners.of(pid) != uid]
         if not rows:
             return []
         data = {key: [values[row] for row in rows] for key, values in sums.data.items()}
@@ -218,7 +218,7 @@ class Showing:
     def _first(self, uid: int, tick: ShownTick, known: list[Sample]) -> list[bytes]:
         """What a client is told before its first tick: the header, and what is known."""
         assert tick.known is not None
-        shown, now = Shown(uid, self._owners), tick.end_ns
+        shown, now = Shown(uid, self.owners), tick.end_ns
         header = shown.view.header(cut_header(self._header, now, tick.known.lost))
         shapes = [] if uid == ROOT else [self._shown[uid].view.known_shapes(now)]
         return [wire.packed({"k": "header", "data": header}), *shown.messages(known, shapes)]

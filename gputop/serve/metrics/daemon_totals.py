@@ -99,7 +99,7 @@ class DaemonTotals(Part):
                 return self._close(item.time_ns)
         return None
 
-    def _of(self, pid: int) -> Process:
+    def process_totals(self, pid: int) -> Process:
         found = self.processes.get(pid)
         if found is None:
             # sums of those that have no row of their own only grow: a process stays where it was put
@@ -108,7 +108,7 @@ class DaemonTotals(Part):
         return found
 
     def _calls_of(self, pid: int, op: int) -> FunctionCalls:
-        rows = self._of(pid).calls
+        rows = self.process_totals(pid).calls
         if op not in rows:
             if self.rows >= self._most_rows:
                 rows = self.processes.setdefault(OTHER, Process()).calls
@@ -138,21 +138,21 @@ class DaemonTotals(Part):
             ways = np.minimum(calls["flags"][moved].astype(np.int64) >> COPY_SHIFT, len(DIRECTIONS) - 1)
             keys = calls["pid"][moved].astype(np.int64) << 16 | ways
             for key, _count, _zero, size in _summed(keys, np.zeros(len(keys), np.bool_), sizes[moved]):
-                copied, way = self._of(key >> 16).copied, DIRECTIONS[key & 0xFFFF]
+                copied, way = self.process_totals(key >> 16).copied, DIRECTIONS[key & 0xFFFF]
                 copied[way] = copied.get(way, 0) + size
         got = _IS_ALLOC[ops] & (sizes > 0) & ~errors
         if got.any():
             for key, _count, _zero, size in _summed(
                 calls["pid"][got].astype(np.int64), np.zeros(int(got.sum()), np.bool_), sizes[got]
             ):
-                self._of(key).allocated += size
+                self.process_totals(key).allocated += size
 
     def _histograms(self, pids: Ints, classes: Ints, exponents: Ints, lengths: Ints) -> None:
         keys, where = np.unique(pids << 8 | classes, return_inverse=True)
         size = histogram.EXPONENTS
         counts = np.bincount(where * size + exponents, minlength=len(keys) * size).reshape(-1, size)
         for key, row, ns in zip(keys.tolist(), counts, _sums(where, lengths, len(keys)), strict=True):
-            found, name = self._of(key >> 8).lengths, _CLASS_NAMES[key & 0xFF]
+            found, name = self.process_totals(key >> 8).lengths, _CLASS_NAMES[key & 0xFF]
             self.rows += name not in found
             before, sum_ns = found.get(name, (np.zeros(size, np.int64), 0))
             found[name] = before + row, sum_ns + ns
@@ -165,7 +165,7 @@ class DaemonTotals(Part):
         self._alive = frozenset(self._open.tid)
         self._begin(mark_ns)
         for pid, thread in sums.items():
-            self._of(pid).threads.add(thread)
+            self.process_totals(pid).threads.add(thread)
         calls, self._calls_now = self._calls_now, {}
         self._forget(mark_ns)
         return _told(mark_ns, sums, calls)

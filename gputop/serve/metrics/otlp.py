@@ -53,7 +53,7 @@ _SUM_SUFFIX, _COUNT_SUFFIX, _BUCKET_SUFFIX = "_sum", "_count", "_bucket"
 Labels = tuple[tuple[str, str], ...]
 
 
-class _Session(requests.Session):
+class LocalSession(requests.Session):
     """What the exporter sends by: an exchange of ours. Remembers why the last one was in vain, which the
     exporter only logs.
 
@@ -107,7 +107,7 @@ class Destination:
 
     name: str
     exporter: OTLPMetricExporter
-    session: _Session
+    session: LocalSession
     every_s: float
 
 
@@ -137,7 +137,7 @@ def destination(endpoint: str, every_s: float | None = None) -> Destination:
         )
     for logger in ("opentelemetry", "urllib3"):  # their lines would go to standard error; a sentence is ours
         logging.getLogger(logger).addHandler(logging.NullHandler())
-    session = _Session()
+    session = LocalSession()
     try:
         every = float(os.environ.get(_EVERY) or 1e3 * _EVERY_S) / 1e3 if every_s is None else every_s
         exporter = OTLPMetricExporter(endpoint=parts._replace(path=path).geturl(), session=session)

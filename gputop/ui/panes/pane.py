@@ -126,7 +126,7 @@ class Pane(ScrollView, can_focus=True):
         """
         super().__init__(id=id, classes=classes)
         self.view = view
-        self._shown: list[Line] = []
+        self.shown_lines: list[Line] = []
         self._told: Line = ()
         self._headed: object = None
         self._kept: tuple[Region, list[Strip]] | None = None
@@ -176,7 +176,7 @@ class Pane(ScrollView, can_focus=True):
         lines = list(self.lines(width, height))
         if self.view.glyphs.ascii:
             lines = [ascii_line(line) for line in lines]
-        old, self._shown = self._shown, lines
+        old, self.shown_lines = self.shown_lines, lines
         longest = max(len(old), len(lines))
         changed = [y for y in range(longest) if y >= len(old) or y >= len(lines) or old[y] != lines[y]]
         if changed:
@@ -237,10 +237,10 @@ class Pane(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width, palette = self.size.width, self.app.palette
-        if y >= len(self._shown):
+        if y >= len(self.shown_lines):
             return Strip.blank(width, palette.style(""))
         # the lines are escaped where they are made; what was forgotten there does not reach the terminal
-        strip = Strip([Segment(_safe(text), palette.style(token)) for text, token in self._shown[y]])
+        strip = Strip([Segment(_safe(text), palette.style(token)) for text, token in self.shown_lines[y]])
         # between a resize and the next look the lines have the old width
         strip = strip.adjust_cell_length(width, palette.style(""))
         selection = self.text_selection
@@ -273,7 +273,7 @@ class Pane(ScrollView, can_focus=True):
         """A click: on a key that is written there, on the title, or on a line."""
         at = event.get_content_offset(self)
         if at is not None:
-            key = key_at(plain(self._shown[at.y]), at.x) if at.y < len(self._shown) else ""
+            key = key_at(plain(self.shown_lines[at.y]), at.x) if at.y < len(self.shown_lines) else ""
         else:
             key = key_at(plain(self._told), event.x - (2 if self.styles.border_left[0] else 0))
         if key:
@@ -284,7 +284,7 @@ class Pane(ScrollView, can_focus=True):
     # -- text that is marked with the mouse ---------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        return selection.extract("\n".join(plain(line).rstrip() for line in self._shown)), "\n"
+        return selection.extract("\n".join(plain(line).rstrip() for line in self.shown_lines)), "\n"
 
     def changed(self) -> None:
         """Something was chosen here: the whole screen looks at the view again."""

@@ -59,7 +59,7 @@ class Runs:
     """Adds up what frames and explanations say of each process."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, Run] = {}
+        self.runs: dict[int, Run] = {}
         self._time_ns = 0
         self._end_ns = 0
 
@@ -75,9 +75,9 @@ class Runs:
     def _frame(self, frame: Frame) -> None:
         passed_ns, self._time_ns = frame.time_ns - self._time_ns, frame.time_ns
         for row in frame.processes:
-            if row.pid not in self._runs and (not row.calls or not self._room()):
+            if row.pid not in self.runs and (not row.calls or not self._room()):
                 continue
-            run = self._runs.setdefault(row.pid, Run(row))
+            run = self.runs.setdefault(row.pid, Run(row))
             run.row = row
             if run.watts is not None and row.watts is not None and passed_ns <= _HOLE_NS:
                 run.joules = (run.joules or 0.0) + (run.watts + row.watts) / 2 * passed_ns / NS_PER_S
@@ -85,17 +85,17 @@ class Runs:
 
     def _room(self) -> bool:
         """Whether another process has room: those that ended first give theirs."""
-        gone = [run for run in self._runs.values() if run.row.exited_ns is not None]
-        if len(self._runs) >= MOST_RUNS and gone:
-            del self._runs[min(gone, key=lambda run: run.row.exited_ns or 0).row.pid]
-        return len(self._runs) < MOST_RUNS
+        gone = [run for run in self.runs.values() if run.row.exited_ns is not None]
+        if len(self.runs) >= MOST_RUNS and gone:
+            del self.runs[min(gone, key=lambda run: run.row.exited_ns or 0).row.pid]
+        return len(self.runs) < MOST_RUNS
 
     def _explained(self, report: Report, explained: Explained) -> None:
         new_ns = explained.end_ns - max(self._end_ns, explained.end_ns - report.duration_ns)
         self._end_ns = explained.end_ns
         share = new_ns / max(report.duration_ns, 1)
         for step in explained.steps:
-            run = self._runs.get(step.pid)
+            run = self.runs.get(step.pid)
             if run is not None:
                 fresh = step.spans[step.spans[:, 0] >= run.steps_until]
                 run.steps += len(fresh)
@@ -104,7 +104,7 @@ class Runs:
         ends = [
             _ends(gpu.account.proved_ns, gpu.account.bounds.upper, gpu.idle.estimate) for gpu in report.gpus
         ]
-        for run in self._runs.values():
+        for run in self.runs.values():
             if run.row.exited_ns is not None and run.row.exited_ns < explained.end_ns - report.duration_ns:
                 continue
             places = [
@@ -119,7 +119,7 @@ class Runs:
                 high + share * sum(ends[place][1] for place in places),
             )
         for finding in report.findings:
-            if (run := self._runs.get(finding.pid)) is not None:
+            if (run := self.runs.get(finding.pid)) is not None:
                 line = finding.line.brief if finding.line is not None else ""
                 loss = run.losses.setdefault((finding.cause, line), Loss(finding))
                 low, high = _ends(finding.loss.lower, finding.loss.upper, finding.loss.estimate)
@@ -127,13 +127,13 @@ class Runs:
                 loss.low, loss.high = loss.low + share * low, loss.high + share * high
 
     def of(self, pid: int) -> Run | None:
-        return self._runs.get(pid)
+        return self.runs.get(pid)
 
     def last_ended(self) -> Run | None:
         """The process with CUDA calls that ended last; None where none did, or one goes on."""
-        if not self._runs or any(run.row.exited_ns is None for run in self._runs.values()):
+        if not self.runs or any(run.row.exited_ns is None for run in self.runs.values()):
             return None
-        return max(self._runs.values(), key=lambda run: run.row.exited_ns or 0)
+        return max(self.runs.values(), key=lambda run: run.row.exited_ns or 0)
 
 
 def _ends(lower: int, upper: int, estimate: int | None) -> tuple[float, float]:

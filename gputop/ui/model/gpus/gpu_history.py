@@ -64,7 +64,7 @@ class GpuHistory:
     """The figures of each GPU over the last ten minutes."""
 
     def __init__(self) -> None:
-        self._rings: dict[int, HistoryRing] = {}
+        self.rings: dict[int, HistoryRing] = {}
         self._taken = SeenFrames()
 
     def take(self, frame: Frame, *, present: bool = False) -> None:
@@ -81,20 +81,20 @@ class GpuHistory:
         step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S
         hold_ns = int(_HOLD * step_ns)
         for gpu in frame.gpus[:MOST_GPUS]:
-            ring = self._rings.setdefault(gpu.index, HistoryRing(len(SERIES), KEPT_NS // BIN_NS))
+            ring = self.rings.setdefault(gpu.index, HistoryRing(len(SERIES), KEPT_NS // BIN_NS))
             if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 
     def known_ns(self, index: int, end_ns: int) -> int:
         """How long before a moment a GPU was seen first."""
-        ring = self._rings.get(index)
+        ring = self.rings.get(index)
         return end_ns - ring.oldest_ns if ring is not None and ring.oldest_ns is not None else 0
 
     def values(self, index: int, end_ns: int, columns: int) -> Floats:
         """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
         count = PER_COLUMN * columns
-        ring = self._rings.get(index)
+        ring = self.rings.get(index)
         if ring is None:
             return np.full((len(SERIES), count), np.nan)
         return ring.cells(end_ns, count, _dot_ns(columns, self.known_ns(index, end_ns)))
