@@ -29,7 +29,6 @@ class Known:
     """
 
     def __init__(self) -> None:
-        """Start without facts."""
         self.processes: dict[int, ProcessData] = {}
         self.clients: dict[int, Sample] = {}
         self.names: dict[int, tuple[int, str]] = {}

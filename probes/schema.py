@@ -301,7 +301,6 @@ def c_header() -> str:
 
 
 def empty(count: int = 0) -> Records:
-    """``count`` zeroed records."""
     return np.zeros(count, dtype=RECORD)
 
 

@@ -30,12 +30,10 @@ class Shape(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads of the whole grid."""
         return self.blocks * self.block[0] * self.block[1] * self.block[2]
 
     @property
     def blocks(self) -> int:
-        """Blocks of the whole grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
@@ -92,7 +90,6 @@ class Shapes:
     """What the numbers stand for."""
 
     def __init__(self) -> None:
-        """Nothing is told."""
         self._known: dict[int, Shape] = {}
 
     def take(self, data: ShapesData | Mapping[str, Any]) -> None:

@@ -80,9 +80,7 @@ class Observer(Source, Protocol):
     """A source that observes this machine now."""
 
     @property
-    def alive(self) -> list[int]:
-        """Watched processes that have not exited."""
-        ...
+    def alive(self) -> list[int]: ...
 
     @property
     def probed(self) -> int:

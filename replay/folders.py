@@ -13,10 +13,6 @@ from probes.process.openat2 import HERE, NO_MAGIC_LINKS, openat2
 def opened(path: str, *, follow: bool = True) -> int:
     """A descriptor of a regular file, for reading.
 
-    Args:
-        path: Where it is.
-        follow: Whether it may be a link.
-
     Raises:
         OSError: It cannot be opened, or is no regular file.
     """

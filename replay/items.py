@@ -61,7 +61,6 @@ class ChunkTable:
 
     @property
     def marks(self) -> Ints:
-        """Times of the marks."""
         marks: Ints = self.last[self.mark_rows]
         return marks
 
@@ -79,11 +78,6 @@ class ItemReader:
     marks: Ints
 
     def __init__(self, file: ScannedFile) -> None:
-        """Start without a table.
-
-        Args:
-            file: what the chunks are read from.
-        """
         self.problems: list[str] = []
         self._file = file
         self._closed = False
@@ -177,11 +171,7 @@ class ItemReader:
         return found[0] if found else None
 
     def ticks_with(self, kind: str) -> list[tuple[int, int]]:
-        """The time between marks in which there is a sample of a kind: disjoint intervals, in order.
-
-        Args:
-            kind: Of the sample; it is not read.
-        """
+        """The time between marks in which there is a sample of a kind: disjoint intervals, in order."""
         table = self._table
         rows = np.flatnonzero(np.isin(table.kind, _numbers(table.kinds, kind)))
         ticks = distinct(np.searchsorted(table.mark_rows, rows))
@@ -316,9 +306,6 @@ def _numbers(kinds: Sequence[str], *wanted: str) -> list[int]:
 
 def samples_of(parts: Sequence[Item | None]) -> list[Sample]:
     """What a snapshot says.
-
-    Args:
-        parts: Its chunks, in order.
 
     Raises:
         ValueError: One is missing or damaged, or they are no snapshot.

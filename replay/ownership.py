@@ -53,7 +53,6 @@ class Output:
                 os.unlink(self.name, dir_fd=self.folder)
 
     def close(self) -> None:
-        """Let go of file and folder."""
         os.close(self.descriptor)
         os.close(self.folder)
 

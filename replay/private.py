@@ -135,9 +135,6 @@ class Disguise:
     def records(self, records: Records) -> Records:
         """The batch with other names in NAME records of processes that are not watched.
 
-        Args:
-            records: dtype RECORD; not changed.
-
         Returns:
             ``records`` itself when nothing had to be replaced, else a copy.
         """

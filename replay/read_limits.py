@@ -50,7 +50,6 @@ class Outlay:
     """What a writer has told, and in how many bytes: so that a reader allows all of it."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._records = self._unpacked = self._bytes = 0
 
     def allows(self, size: int, *, records: int = 0, unpacked: int = 0) -> bool:

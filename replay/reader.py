@@ -31,10 +31,6 @@ class SessionReader(ItemReader):
     def __init__(self, path: str | os.PathLike[str], *, follow: bool = True) -> None:
         """Open a file, read its header and find its chunks.
 
-        Args:
-            path: Where it is.
-            follow: Whether it may be a link.
-
         Raises:
             SessionError: it is no session file, was made by a newer major version, or cannot be read.
         """
@@ -54,7 +50,6 @@ class SessionReader(ItemReader):
             raise
 
     def close(self) -> None:
-        """Give the file back; iterators end."""
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)

@@ -49,12 +49,7 @@ class ScannedFile:
 
 
 def index_of(file: ScannedFile, start: int) -> Entries | None:
-    """The index that was written on close; None when there is none to rely on.
-
-    Args:
-        file: the session file.
-        start: offset of the first byte after the header.
-    """
+    """The index that was written on close; None when there is none to rely on."""
     offset = parse_trailer(file.read(max(0, file.size - TRAILER_BYTES), TRAILER_BYTES))
     if offset is None or not start <= offset < file.size:
         return None
@@ -76,10 +71,6 @@ def index_of(file: ScannedFile, start: int) -> Entries | None:
 def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
     """What the newest intact piece of the index and those before it tell of a file without an end.
 
-    Args:
-        file: the session file.
-        start: offset of the first byte after the header.
-
     Returns:
         The chunks up to that piece, and the offset of the first byte after it; none and ``start`` where
         there is no piece to rely on.
@@ -90,13 +81,7 @@ def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
 
 
 def pieces_from(file: ScannedFile, start: int, newest: int) -> Entries | None:
-    """What a piece of the index and those before it tell; None where one of them is missing or damaged.
-
-    Args:
-        file: the session file.
-        start: offset of the first byte after the header.
-        newest: offset of the piece.
-    """
+    """What a piece of the index and those before it tell; None where one of them is missing or damaged."""
     found: list[Entries] = []
     piece = _piece_at(file, newest)
     while piece is not None:

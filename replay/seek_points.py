@@ -40,11 +40,6 @@ class SnapshotSchedule:
     """Follows the facts that are written, and says when what is known is to be written anew."""
 
     def __init__(self, every: int) -> None:
-        """Start without facts.
-
-        Args:
-            every: As ``Spacing.facts``.
-        """
         self._book: FactBook | None = FactBook()
         self._every = every
         self._count = self._bytes = 0

@@ -99,7 +99,6 @@ class SegmentWriter:
 
     @property
     def events(self) -> int:
-        """Records taken so far."""
         return self._before_events + self._writer.events
 
     def write(self, item: Item) -> None:
@@ -212,7 +211,6 @@ class SegmentsReader(SessionReader):
             raise
 
     def close(self) -> None:
-        """Give the files back; iterators end."""
         self._closed = True
         for segment in self.readers:
             segment.close()

@@ -54,9 +54,6 @@ class Census:
 def census(path: str) -> Census:
     """Counts the chunks of a session; only their beginnings are read where a file has its index.
 
-    Args:
-        path: Of a file, or of a folder of segments.
-
     Raises:
         OSError: It cannot be read.
         SessionError: The folder cannot be listed.

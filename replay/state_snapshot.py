@@ -22,7 +22,6 @@ class FactBook:
     """Takes facts in; ``samples`` are as few as say the same."""
 
     def __init__(self) -> None:
-        """Start without facts."""
         self._known = Known()
         self._files: dict[tuple[int, int], str] = {}
         self._stacks: dict[int, dict[int, Any]] = {}  # of each process, by number
@@ -102,11 +101,7 @@ class FactBook:
         self._shapes.absorb(later._shapes)
 
     def samples(self, time_ns: int) -> list[Sample]:
-        """The facts.
-
-        Args:
-            time_ns: The moment that they are told at.
-        """
+        """The facts."""
         # each as it was merged, which is never changed: whoever keeps it sees whether it is still the same
         rows = [
             Sample(PROCESS, time_ns, cast(dict[str, Any], data)) for data in self._known.processes.values()

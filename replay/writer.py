@@ -114,7 +114,6 @@ class SessionWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the file so far."""
         return self._size
 
     @property

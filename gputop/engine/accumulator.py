@@ -115,7 +115,6 @@ class Accumulator:
             part.add_sample(sample)
 
     def told(self) -> dict[str, Any]:
-        """The sums of all parts as plain data."""
         data: dict[str, Any] = {"events": self.events}
         for part in self._parts:
             data |= part.told()

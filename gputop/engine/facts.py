@@ -85,12 +85,7 @@ class Facts:
         return self._apis[op] if 0 <= op < len(self._apis) else (f"function {op}", "unknown")
 
     def thread_name(self, tid: int, pid: int = 0) -> str:
-        """The thread's name, else that of its process, else its number; the idle task is "idle".
-
-        Args:
-            tid: The thread.
-            pid: Its process; 0 where that is not known.
-        """
+        """The thread's name, else that of its process, else its number; the idle task is "idle"."""
         if tid == 0:
             return "idle"
         known = self._known.names.get(tid)

@@ -339,11 +339,9 @@ class Frame:
     @property
     @marked(Mark())
     def schema(self) -> Literal["gputop.frame/1"]:
-        """What the document is."""
         return SCHEMA
 
     @property
     @marked(Mark())
     def percentiles(self) -> str:
-        """How they are estimated."""
         return METHOD

@@ -57,7 +57,6 @@ class HostWindow:
     """Takes the samples of a machine and of its processes' memory in."""
 
     def __init__(self, name: str = "", cpu_model: str = "") -> None:
-        """Start with nothing known but the machine's name and its CPUs'."""
         self._names = name, cpu_model
         self._host: Sample | None = None
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn

@@ -91,11 +91,9 @@ class FrameWindow:
         return summed_pairs(tick.faults for tick in self.ticks)
 
     def lines(self) -> Sums:
-        """Calls by line."""
         return summed_pairs(tick.lines.lines for tick in self.ticks)
 
     def line_waits(self) -> Sums:
-        """Waits by line."""
         return summed_pairs(tick.lines.waits for tick in self.ticks)
 
     def samples(self) -> Samples:
@@ -106,14 +104,12 @@ class FrameWindow:
         return sums
 
     def kernels(self) -> Launched:
-        """Launches by kernel."""
         sums = Launched()
         for tick in self.ticks:
             sums.add(tick.kernels)
         return sums
 
     def callers(self) -> frozenset[int]:
-        """The threads that made a call."""
         return frozenset().union(*(tick.callers for tick in self.ticks))
 
     def waits(self) -> dict[int, Waits]:

@@ -102,18 +102,15 @@ class Stats:
     @property
     @marked(Mark())
     def schema(self) -> Literal["gputop.stats/1"]:
-        """What the document is."""
         return SCHEMA
 
     @property
     @marked(Mark())
     def percentiles(self) -> str:
-        """How they are estimated."""
         return METHOD
 
 
 def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
-    """Adds up a whole recording."""
     return finish(header, tally(items))
 
 

@@ -74,7 +74,6 @@ class Tally(Accumulator):
         self._counted: dict[int, ThreadTick] = {}
 
     def take(self, item: Item) -> None:
-        """Takes one item in."""
         if not isinstance(item, Sample):
             self.add(item)
             self.settle()
@@ -143,7 +142,6 @@ class Tally(Accumulator):
 
 
 def tally(items: Iterable[Item]) -> Tally:
-    """The sums of some items."""
     made = Tally()
     for item in items:
         made.take(item)

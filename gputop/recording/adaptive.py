@@ -67,19 +67,16 @@ class SumsOnly:
         self._items: list[Item] = []
 
     def take(self, item: Item) -> Iterator[Item]:
-        """See ``Detail``."""
         self._items.append(item if isinstance(item, Sample) else copied(item))
         if isinstance(item, Sample) and item.kind == MARK:
             items, self._items = self._items, []
             yield from self._reducer.reduced(items)
 
     def finish(self) -> Iterator[Item]:
-        """See ``Detail``: what came after the last mark."""
         if self._items:
             yield from self._reducer.reduced(self._items)
 
     def told(self) -> str:
-        """See ``Detail``."""
         return "sums and histograms only"
 
 
@@ -111,7 +108,6 @@ class Adaptive:
         self._kept_ns = self._whole_ns = 0
 
     def take(self, item: Item) -> Iterator[Item]:
-        """See ``Detail``."""
         if not isinstance(item, Sample):
             item = copied(item)
             self._now.size += item.nbytes
@@ -137,7 +133,6 @@ class Adaptive:
             yield from self._emit(self._ring.popleft())
 
     def told(self) -> str:
-        """See ``Detail``."""
         if self._kept_ns == self._whole_ns:
             return ""
         why = ", ".join(f"{reason} ({count})" for reason, count in self.reasons.most_common())

@@ -83,12 +83,6 @@ class Keeper:
     ) -> None:
         """Make the folder.
 
-        Args:
-            daemon: What is observed.
-            folder: Where files lie; it is made for root alone to write in.
-            limits: What may be kept.
-            clock: Seconds that only grow.
-
         Raises:
             OSError: The folder cannot be made, or others may write there.
         """
@@ -111,7 +105,6 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="gputop-keep", daemon=True)
 
     def start(self) -> None:
-        """Begins to write what is due."""
         self._thread.start()
 
     def ask(self, trigger: Trigger) -> None:
@@ -241,7 +234,6 @@ def _check(folder: str) -> None:
 
 
 def _owner(uid: int) -> tuple[int, int]:
-    """User and group of a file."""
     try:
         return uid, pwd.getpwuid(uid).pw_gid
     except KeyError:

@@ -48,7 +48,6 @@ class Notifier:
     """Says ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing without a listener."""
 
     def __init__(self) -> None:
-        """Take what systemd said in the environment."""
         path = os.environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + path[1:] if path.startswith("@") else path
         self._socket = (
@@ -160,7 +159,6 @@ class Service:
         self._sender = self._sender_to(settings.otlp) if settings.otlp is not None else None
 
     def start(self) -> None:
-        """Starts its threads."""
         self._explainer.start()
         self.hub.start()
         self.showing.start()

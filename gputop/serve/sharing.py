@@ -17,19 +17,12 @@ class Sharing:
     """Takes items in; who follows at the socket is shown all of them, as root is by the daemon."""
 
     def __init__(self, header: Mapping[str, Any], listener: socket.socket) -> None:
-        """Start nothing yet.
-
-        Args:
-            header: Of the source.
-            listener: A socket that only this user can reach.
-        """
         self._hub = Hub(listener, lambda _uid: {}, {}, sees_all=os.geteuid())
         self._showing = Showing(header, self._hub)
         self._facts = FactBook()
         self._tick: list[Item] = []
 
     def start(self) -> None:
-        """Take clients from now on."""
         self._hub.start()
         self._showing.start()
 

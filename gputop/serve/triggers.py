@@ -56,7 +56,6 @@ class StepTimes:
     """The steps of one process, each looked at once."""
 
     def __init__(self) -> None:
-        """Start without steps."""
         self._lengths: deque[int] = deque(maxlen=MOST_STEPS)
         self._until = 0
 

@@ -210,7 +210,6 @@ class Image:
         return sum(section[5] for section in self.sections if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM))
 
     def soname(self) -> str:
-        """DT_SONAME, or empty."""
         tags: dict[int, int] = {}
         for kind, _flags, offset, _address, _physical, size, _memory, _align in self.segments:
             if kind == _PT_DYNAMIC:

@@ -100,10 +100,6 @@ def target(path: Path, shown: str | None = None) -> Target | None:
 def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
     """What to probe in a library. Symbols at one address (aliases) are probed once.
 
-    Args:
-        library: What it is.
-        file: Itself, open.
-
     Raises:
         elf.ElfError, OSError: The file cannot be read or is no library.
     """
@@ -302,7 +298,6 @@ def runtime_in(file: File) -> Runtime:
 
 
 def all_pids() -> list[int]:
-    """Every process that /proc shows."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 

@@ -133,5 +133,4 @@ class Functions:
         return caller_at(self._image, address, function, interrupted=interrupted)
 
     def close(self) -> None:
-        """Lets go of the file."""
         self._file.close()

@@ -54,11 +54,6 @@ _MOST_OFFSET = 1 << 31  # of a variable in its block
 def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> InterpreterPlace:
     """Where its threads' states are, checked against all of them, or as many as are read in 50 ms.
 
-    Args:
-        memory: Descriptor of the process's memory.
-        interpreter: What its file tells.
-        mapping: Of the file in that process, with its code.
-
     Raises:
         NotYetError: It is being initialised.
         NoSlotError: It cannot be found.

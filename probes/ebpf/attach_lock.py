@@ -36,9 +36,6 @@ def opened(folder: Path | None = None) -> tuple[int, int]:
     locked. Where there can be no such files, they are two that only this process knows: then nobody takes
     turns, and who starts gputop again waits for the probes of the one before.
 
-    Args:
-        folder: Where the files are; None for ours.
-
     Raises:
         OSError: EMFILE, there is no descriptor left.
     """
@@ -90,9 +87,6 @@ def turn(folder: Path | None = None) -> Iterator[None]:
     Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
     second: without turns, whoever starts gputop again would wait until the last probe is gone. Who does not
     get the turn within 10 s goes on without it, which is slow and does no harm.
-
-    Args:
-        folder: Where the locks are; None for ours.
     """
     held, queue = opened(folder)
     os.close(queue)

@@ -177,7 +177,6 @@ class Detacher:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def keep(self, links: list[int]) -> None:

@@ -385,7 +385,6 @@ class Attachments:
         return link
 
     def detach(self, links: Iterable[int]) -> None:
-        """Closes links that ``attach_one`` made."""
         with self._attaching:
             self._close([*links])
 
@@ -449,7 +448,6 @@ class Attachments:
 
 
 def _places(probes: list[libraries.Probe]) -> tuple[list[int], list[int]]:
-    """Offsets and cookies."""
     return [probe.offset for probe in probes], [probe.cookie for probe in probes]
 
 

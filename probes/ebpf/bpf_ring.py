@@ -25,12 +25,7 @@ CHUNK_RECORDS = 4096
 
 
 class Ring:
-    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` whose records are all ``probes.schema.RECORD``.
-
-    Args:
-        map_fd: The map.
-        size_bytes: Its size, a power of two of pages.
-    """
+    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` whose records are all ``probes.schema.RECORD``."""
 
     def __init__(self, map_fd: int, size_bytes: int) -> None:
         page = os.sysconf("SC_PAGE_SIZE")
@@ -74,7 +69,6 @@ class Ring:
         return records
 
     def close(self) -> None:
-        """Unmaps the buffer."""
         del self._consumer, self._producer
         self._consumer_map.close()
         self._data_map.close()

@@ -61,13 +61,7 @@ _MISSING = {
 
 
 def within(probes: list[Probe], layer: str, reach: Reach) -> list[Probe]:
-    """The functions of a library that are traced.
-
-    Args:
-        probes: All that could be.
-        layer: Of the library: runtime, driver, nccl.
-        reach: How much.
-    """
+    """The functions of a library that are traced."""
     if reach >= Reach.NOTHING or (reach >= Reach.NO_DRIVER and layer == "driver"):
         return []
     chosen: Iterable[Probe] = selection(probes) if reach >= Reach.FEW else probes

@@ -40,11 +40,7 @@ ATTACH_VARIABLE = "GPUTOP_ATTACH"
 
 
 class ProbeError(Exception):
-    """Live tracing cannot start; the message says why and what to do.
-
-    Attributes:
-        log: What the compiler or the kernel's verifier said.
-    """
+    """Live tracing cannot start; the message says why and what to do."""
 
     def __init__(self, message: str, log: Sequence[str] = ()) -> None:
         super().__init__(message)

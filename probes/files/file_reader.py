@@ -131,7 +131,6 @@ class Reader:
 
     @property
     def pid(self) -> int:
-        """The child's number."""
         return self._pid
 
     def ask(
@@ -321,9 +320,6 @@ class Reader:
 class Talk:
     """A process that has read a file and answers about it, one question after the other, by one thread.
 
-    Attributes:
-        first: What it said of the file.
-
     Raises:
         UnreadableError, OSError: As ``Reader.ask``.
     """
@@ -371,7 +367,6 @@ class Talk:
         return found_in(answer, self._shown)
 
     def close(self) -> None:
-        """Ends the process."""
         self._channel.close()
 
 

@@ -14,10 +14,6 @@ def doubt(path: Path, identity: tuple[int, int]) -> str:
 
     The file and every folder on the way to it must belong to root or to this user, and nobody else may write
     them. In a folder with the sticky bit others may make files, but not replace these.
-
-    Args:
-        path: Where it was found.
-        identity: Device and inode of what was opened there.
     """
     if PurePath("/proc") in PurePath(path).parents:
         return "it is a container's file, or has been removed since it was mapped"

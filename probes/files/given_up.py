@@ -57,12 +57,6 @@ class GivenUp:
     """
 
     def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing.
-
-        Args:
-            tell: Takes a sentence.
-            clock: Seconds that only grow.
-        """
         self._tell, self.clock = tell, clock
         self.files: _Kept[Key] = _Kept()
         self._owners: _Kept[tuple[int, int]] = _Kept()

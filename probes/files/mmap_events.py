@@ -140,10 +140,6 @@ def _ring_of(cpu: int) -> _CpuRing | None:
 class MmapEvents:
     """All CPUs' executable mappings from its creation on. CPUs that come online later are not heard.
 
-    Args:
-        cpus: One more than the highest CPU number.
-        hears: Whom to tell.
-
     Raises:
         OSError: The kernel allows no perf events of other processes.
     """

@@ -38,7 +38,6 @@ class OwnPages:
         self.memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Lets go of them."""
         os.close(self.pagemap)
         os.close(self.memory)
 
@@ -96,7 +95,6 @@ class SharedPages:
         self._seen = {size: alike for size, alike in self._seen.items() if alike}
 
     def close(self) -> None:
-        """Forgets all."""
         seen, self._seen = self._seen, {}
         for alike in seen.values():
             for one in alike:

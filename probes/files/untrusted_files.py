@@ -98,7 +98,6 @@ class File:
             offset += max(len(data) - overlap, 1)
 
     def close(self) -> None:
-        """Lets go of it."""
         os.close(self.descriptor)
 
     def __enter__(self) -> File:

@@ -71,11 +71,9 @@ class AnnotationSocket:
         self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
 
     def start(self) -> None:
-        """Reads from now on."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread."""
         self._closed = True
         if self._thread.ident is not None:
             self._thread.join()

@@ -85,7 +85,6 @@ class Annotations:
         self._rows = (0, 0)  # since the mark before: how many, the first one's begin
 
     def take(self, datagram: Datagram) -> None:
-        """Takes a datagram in."""
         lines = datagram.message.splitlines()
         pid, uid, now = datagram.pid, datagram.uid, datagram.time_ns
         with self._lock:

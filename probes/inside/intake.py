@@ -111,11 +111,7 @@ class _Process:
 
 
 class Inside:
-    """Takes messages and calls in; tells activities, and how it stands with each process.
-
-    Args:
-        tell: Takes samples that are told at the next mark.
-    """
+    """Takes messages and calls in; tells activities, and how it stands with each process."""
 
     def __init__(self, tell: Callable[[Sample], object]) -> None:
         self._tell = tell
@@ -263,13 +259,7 @@ class Inside:
     # -- telling ----------------------------------------------------------------------------------
 
     def at_mark(self, mark_ns: int, gpus: Sample | None, *, last: bool = False) -> Iterator[Sample]:
-        """What came since the mark before, as samples.
-
-        Args:
-            mark_ns: When.
-            gpus: What NVML tells.
-            last: Nothing more comes: also what is not joined.
-        """
+        """What came since the mark before, as samples."""
         self._know(gpus)
         count, lost, since = 0, 0, mark_ns
         for pid, process in list(self._processes.items()):

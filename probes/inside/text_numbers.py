@@ -101,6 +101,5 @@ class HandedTexts:
         return self._texts.get(pid, {})
 
     def drop(self, pid: int) -> None:
-        """A program has ended."""
         self._count -= len(self._texts.pop(pid, ()))
         self._total -= self._bytes.pop(pid, 0)

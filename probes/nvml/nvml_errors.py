@@ -31,11 +31,7 @@ REFUSALS = (pynvml.NVMLError, RefusalError, AttributeError, UnicodeDecodeError)
 
 
 def reason_of(error: Exception) -> str:
-    """Why a figure is not to be had.
-
-    Args:
-        error: What a question raised.
-    """
+    """Why a figure is not to be had."""
     if isinstance(error, pynvml.NVMLError):
         code: Any = getattr(error, "value", None)
         return _REASONS.get(code) or _told(error)

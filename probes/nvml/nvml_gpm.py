@@ -43,9 +43,6 @@ class GpmMeter:
     def read(self, gpu: Any) -> dict[str, float | None]:
         """Values by key since the last call; None for a metric that this GPU does not have.
 
-        Args:
-            gpu: NVML's handle of the whole GPU.
-
         Raises:
             RefusalError: The GPU is too old, or there is no sample to compare with yet.
             pynvml.NVMLError: NVML refuses.
@@ -76,7 +73,6 @@ class GpmMeter:
             raise RefusalError(TOO_OLD)
 
     def close(self) -> None:
-        """Gives the samples back."""
         for sample in (self._last, self._spare):
             if sample is not None:
                 pynvml.nvmlGpmSampleFree(sample)

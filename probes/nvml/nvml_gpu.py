@@ -23,7 +23,6 @@ class IdleSince:
     """Remembers when each process was seen at work last; before the first look nothing is known."""
 
     def __init__(self) -> None:
-        """Nobody has been seen."""
         self._since: dict[int, int] = {}
 
     def take(self, pids: Iterable[int], use: Mapping[int, Use] | None, now_ns: int) -> dict[int, int]:
@@ -95,11 +94,7 @@ class NvmlQuery:
 
 
 class GpuReader:
-    """Asks NVML about one GPU. What is refused is None, with its reason in ``unavailable``.
-
-    Args:
-        index: NVML's number of the GPU.
-    """
+    """Asks NVML about one GPU. What is refused is None, with its reason in ``unavailable``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -132,11 +127,7 @@ class GpuReader:
                 self._ask(place)
 
     def due(self, now_s: float) -> list[tuple[float, int]]:
-        """The other questions whose answers are too old: (how late in their own periods, place).
-
-        Args:
-            now_s: time.monotonic().
-        """
+        """The other questions whose answers are too old: (how late in their own periods, place)."""
         if self.lost:
             return []
         late = []
@@ -149,11 +140,7 @@ class GpuReader:
         return late
 
     def ask(self, place: int) -> None:
-        """Asks one question that is due.
-
-        Args:
-            place: As ``due`` gives it.
-        """
+        """Asks one question that is due."""
         if not self.lost:
             self._ask(place)
 

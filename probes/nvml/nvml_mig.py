@@ -20,9 +20,6 @@ class MigReader:
     def read(self, gpu: Any) -> tuple[bool, list[dict[str, Any]]]:
         """Whether MIG is on, and the instances.
 
-        Args:
-            gpu: NVML's handle of the whole GPU.
-
         Raises:
             pynvml.NVMLError: NVML does not say whether MIG is on.
         """

@@ -17,9 +17,6 @@ USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
 def held(gpu: Any) -> list[dict[str, Any]]:
     """Every process with a context on the GPU, by its number.
 
-    Args:
-        gpu: NVML's handle.
-
     Returns:
         ``pid``, ``type`` (C: computes, G: draws), ``memory_bytes`` (None when NVML does not tell),
         ``gpu_instance`` (None on a GPU that is not cut).
@@ -60,16 +57,11 @@ class ProcessUse:
     """
 
     def __init__(self) -> None:
-        """Nothing is known of how often NVML samples."""
         self._newest_us = 0
         self._apart_us = 0  # the shortest time seen between two samples
 
     def read(self, gpu: Any) -> dict[int, dict[str, int | None]]:
-        """As of each process's newest sample; who did nothing is not listed.
-
-        Args:
-            gpu: NVML's handle.
-        """
+        """As of each process's newest sample; who did nothing is not listed."""
         back_us = min(max(_LOOK_BACK_US, self._apart_us * 3 // 2), _LONGEST_US)
         now_us = time.time_ns() // 1000
         try:

@@ -244,7 +244,6 @@ class LiveSource:
 
     @property
     def alive(self) -> list[int]:
-        """Watched processes that have not exited."""
         return self._roster.alive()
 
     @property

@@ -156,7 +156,6 @@ class ProcfsSource:
 
     @property
     def alive(self) -> list[int]:
-        """Watched processes that have not exited."""
         return list(self._watched)
 
     def items(self) -> Iterator[Item]:
@@ -184,14 +183,12 @@ class ProcfsSource:
 
     @property
     def probed(self) -> int:
-        """None: there are no probes."""
         return 0
 
     def ready(self) -> None:
         """Nothing is loaded in the background."""
 
     def abandon(self) -> None:
-        """Ends without a last mark."""
         self._stop.set()
         if self._sampler is not None:
             self._sampler.close()

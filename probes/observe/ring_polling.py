@@ -25,7 +25,6 @@ class PollInterval:
     """
 
     def __init__(self, poll_s: float) -> None:
-        """Reads after each ``poll_s``, in seconds, but for calm and crowds."""
         self._poll_s = poll_s
         self._births: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 

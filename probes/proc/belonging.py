@@ -25,9 +25,6 @@ _KINDS = (
 def container_of(cgroups: bytes) -> str:
     """The container that a list of control groups (/proc/PID/cgroup) names; "" when it names none.
 
-    Args:
-        cgroups: The text of that file.
-
     Returns:
         Kind and id (``docker 3f2a9c0d1e4b``), or ``lxc NAME``.
     """
@@ -77,11 +74,6 @@ class Pods:
     """The kubelet's log folders, listed when a pod is asked for that is not known."""
 
     def __init__(self, root: str = "/var/log") -> None:
-        """Read nothing yet.
-
-        Args:
-            root: Where ``containers`` and ``pods`` lie.
-        """
         self._root = root
         self._read = -KNOWN_S
         self._containers: dict[str, tuple[str, str, str]] = {}  # id -> pod, namespace, container

@@ -35,13 +35,7 @@ class GpuClients:
         self._own_numbers = in_initial_namespace()
 
     def tell(self, gpus: Sample | None, watched: Container[int], now_ns: int) -> Iterator[Sample]:
-        """Samples of those that are new.
-
-        Args:
-            gpus: NVML's newest sample.
-            watched: Processes of which everything is told elsewhere.
-            now_ns: The mark.
-        """
+        """Samples of those that are new."""
         rows = gpus.data["gpus"] if gpus is not None else []
         users = {int(client["pid"]) for row in rows for client in row["clients"] or ()}
         for pid in self._told.keys() - users:

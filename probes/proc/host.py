@@ -25,13 +25,7 @@ Sums = dict[str, int]
 
 
 class HostFigures:
-    """Counts from now on.
-
-    Args:
-        now_ns: Of the first look.
-        proc: Where procfs is.
-        sys: Where sysfs is.
-    """
+    """Counts from now on."""
 
     def __init__(self, now_ns: int, proc: Path = Path("/proc"), sys: Path = _SYS) -> None:
         self._proc, self._sys = proc, sys
@@ -43,11 +37,7 @@ class HostFigures:
         self._sums = self._read_sums()
 
     def tell(self, now_ns: int) -> Iterator[Sample]:
-        """The figures, once a second.
-
-        Args:
-            now_ns: Of the mark.
-        """
+        """The figures, once a second."""
         if now_ns < self._due_ns or now_ns <= self._at_ns:
             return
         cores, sums = self._read_cores(), self._read_sums()

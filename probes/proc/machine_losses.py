@@ -19,11 +19,7 @@ _STEAL = 8  # the column of /proc/stat
 
 
 class MachineEvents:
-    """Counts from now on.
-
-    Args:
-        proc: Where procfs is.
-    """
+    """Counts from now on."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -35,10 +31,6 @@ class MachineEvents:
         """What was added since it was told before; the first time also where nothing was.
 
         What this kernel does not count has no key.
-
-        Args:
-            now_ns: Of the mark.
-            last: The session ends here.
         """
         if now_ns < self._due_ns and not last:
             return

@@ -259,7 +259,6 @@ def threads(pid: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The process's parent; 0 where it has ended."""
     try:
         stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
@@ -356,7 +355,6 @@ class OwnUse:
     """CPU time and memory of gputop itself."""
 
     def __init__(self) -> None:
-        """Counts from now on."""
         self._percent = 0.0
         self._wall_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()

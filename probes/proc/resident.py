@@ -17,7 +17,6 @@ class ResidentMemory:
     """Asks ``/proc`` at marks."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._due_ns = 0
         self._turn = 0
         self._known: dict[int, int] = {}

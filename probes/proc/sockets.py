@@ -22,11 +22,7 @@ _ORDER = -1 if sys.byteorder == "little" else 1
 
 
 class Sockets:
-    """The sockets of all networks at one moment: the tables of each are read once, for they may be long.
-
-    Args:
-        proc: Where /proc is.
-    """
+    """The sockets of all networks at one moment: the tables of each are read once, for they may be long."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc

@@ -20,11 +20,6 @@ class Subordinates:
     """Reads the file again when it has changed."""
 
     def __init__(self, path: str = SUBUID) -> None:
-        """Read nothing yet.
-
-        Args:
-            path: The file; root's.
-        """
         self._path = path
         self._read: tuple[int, int, int] | None = None  # what it was like
         self._firsts: list[int] = []

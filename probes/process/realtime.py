@@ -30,7 +30,6 @@ class Latch:
     """
 
     def __init__(self) -> None:
-        """Not set."""
         self._is_set = False
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -45,7 +44,6 @@ class Latch:
         os.eventfd_write(self._event, 1)
 
     def is_set(self) -> bool:
-        """Whether it is set."""
         return self._is_set
 
     def wait(self, timeout_s: float) -> bool:

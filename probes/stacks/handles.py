@@ -82,7 +82,6 @@ class Handles:
     """What handles stand for, by process."""
 
     def __init__(self) -> None:
-        """Nobody has asked for a kernel."""
         self._known: dict[tuple[int, int], KernelHandle] = {}
 
     def hear(self, record: bytes) -> tuple[int, int] | None:
@@ -110,7 +109,6 @@ class Handles:
 
     @property
     def processes(self) -> set[int]:
-        """Processes of which something is kept."""
         return {pid for pid, _ in self._known}
 
     def forget(self, pids: Collection[int]) -> None:

@@ -170,7 +170,6 @@ class Kernels:
 
     @property
     def processes(self) -> set[int]:
-        """Processes of which something is kept."""
         return {pid for pid, _ in self._known} | self._handles.processes
 
     def forget(self, pids: Collection[int]) -> None:

@@ -478,7 +478,6 @@ class Lines(Hears):
         self._gone = gone
 
     def close(self) -> None:
-        """Unmaps the ring."""
         self.resolver.natives.close()
         if self.inbox is not None:
             self.inbox.close()

@@ -74,7 +74,6 @@ class Mappings:
 
     @property
     def processes(self) -> list[int]:
-        """Processes of which something is kept."""
         return list(self._processes)
 
     def heard(
@@ -152,7 +151,6 @@ class Mappings:
             process.parent = parent, time_ns
 
     def forget(self, pid: int) -> None:
-        """Drops what is kept of a process."""
         with self._lock:
             self._processes.pop(pid, None)
 

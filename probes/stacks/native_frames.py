@@ -25,11 +25,7 @@ _END = 1 << 63  # of a file
 
 
 class NativeFrames:
-    """Finds functions, by what their files tell.
-
-    Args:
-        mappings: What is mapped where.
-    """
+    """Finds functions, by what their files tell."""
 
     def __init__(self, mappings: Mappings) -> None:
         self._mappings = mappings
@@ -87,7 +83,6 @@ class NativeFrames:
         self._lookups.wait(seconds)
 
     def close(self) -> None:
-        """Lets go of all files."""
         self._lookups.close()
 
 

@@ -72,12 +72,7 @@ class _Begun:
 
 
 class Resolver:
-    """Keeps code objects, and makes stacks of them as they come.
-
-    Args:
-        interpreters: By the row that records name.
-        mappings: Where native code comes from.
-    """
+    """Keeps code objects, and makes stacks of them as they come."""
 
     def __init__(self, interpreters: Sequence[Interpreter], mappings: Mappings) -> None:
         self._interpreters = interpreters
@@ -91,7 +86,6 @@ class Resolver:
 
     @property
     def processes(self) -> list[int]:
-        """Processes of which code objects are kept."""
         return list(self._owned)
 
     def forget(self, pid: int) -> set[tuple[int, int]]:

@@ -19,12 +19,7 @@ _FULL, _MOST = 0.5, 4.0  # of a ring: what is relieved, and how much memory may 
 
 
 class StackRing:
-    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` (its layout: probes/ebpf/bpf_ring.py).
-
-    Args:
-        map_fd: The map.
-        size_bytes: Its size, a power of two of pages.
-    """
+    """Reader of a ``BPF_MAP_TYPE_RINGBUF`` (its layout: probes/ebpf/bpf_ring.py)."""
 
     def __init__(self, map_fd: int, size_bytes: int) -> None:
         self._map, self._size, self._page = map_fd, size_bytes, os.sysconf("SC_PAGE_SIZE")
@@ -70,7 +65,6 @@ class StackRing:
                     yield record
 
     def close(self) -> None:
-        """Unmaps the buffer."""
         del self._consumer, self._producer
         self._consumer_map.close()
         self._producer_map.close()
@@ -81,10 +75,6 @@ class Inbox:
 
     Code that runs for the first time can fill the ring between two marks, so it is emptied meanwhile, too.
     Where more comes than can be looked at, the ring keeps what it has room for: the kernel drops the rest.
-
-    Args:
-        ring: Closed with it.
-        aside: Takes what is no stack, and says whether it did.
     """
 
     def __init__(self, ring: StackRing, aside: Callable[[bytes], bool]) -> None:
@@ -109,7 +99,6 @@ class Inbox:
         self._taken = _MOST if self.unread else 0.0
 
     def close(self) -> None:
-        """Closes the ring."""
         self._ring.close()
 
 

@@ -60,7 +60,6 @@ class Chunker:
             self._records(item)
 
     def flush(self) -> None:
-        """Emit the records gathered so far."""
         if not self._filled:
             return
         records = self.emitted = self._buffer[: self._filled]

@@ -23,11 +23,7 @@ _WORTH: Final = 24  # fewer bytes than this are never shorter with zlib's frame
 
 
 def shortest(values: Numbers) -> Node:
-    """The node of fewest bytes, of those that are tried.
-
-    Args:
-        values: One number at least.
-    """
+    """The node of fewest bytes, of those that are tried."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         return ["const", low]

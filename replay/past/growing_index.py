@@ -51,12 +51,7 @@ class GrowingIndex:
         return chunk
 
     def whole(self, descriptor: int, start: int) -> Entries | None:
-        """All chunks; None when the pieces in the file are no longer as they were written.
-
-        Args:
-            descriptor: The file, to be read.
-            start: Offset of the first byte after its header.
-        """
+        """All chunks; None when the pieces in the file are no longer as they were written."""
         if not self._piece:
             return self._rows
         earlier = pieces_from(ScannedFile(descriptor), start, self._piece)

@@ -127,7 +127,6 @@ class History:
                 self._turn_over(item.time_ns)
 
     def flush(self) -> None:
-        """Write the records gathered so far."""
         self._chunker.flush()
 
     def _emit(self, kind: str, first: int, last: int, count: int, chunk: bytes) -> None:
@@ -213,7 +212,6 @@ class History:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on the disk."""
         return sum(part.size for part in self.parts)
 
     @property
@@ -224,12 +222,10 @@ class History:
 
     @property
     def end_ns(self) -> int:
-        """The newest mark."""
         return self._since_ns
 
     @property
     def span_ns(self) -> int:
-        """The time it holds."""
         return max(self.end_ns - self.start_ns, 0)
 
     def facts(self, *, now: bool) -> FactBook:
@@ -258,7 +254,6 @@ class History:
         return self._sink_failure
 
     def close(self) -> None:
-        """Give everything back."""
         with self.lock:
             self._stop()
 

@@ -23,11 +23,6 @@ class HistoryReader(ItemReader):
     """
 
     def __init__(self, history: History) -> None:
-        """Open it.
-
-        Args:
-            history: may go on being written by another thread.
-        """
         self._parts: list[HistoryFile] = []
         super().__init__(_Joined(self._parts))
         self._history = history
@@ -75,7 +70,6 @@ class HistoryReader(ItemReader):
         return super().rows_of(row for row in rows if not self._gone(row))
 
     def close(self) -> None:
-        """Let go of the files; iterators end."""
         self._closed = True
 
 

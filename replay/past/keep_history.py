@@ -24,20 +24,17 @@ class Disguised:
     """Gives a private writer items: it has to look into chunks that were packed for the history."""
 
     def __init__(self, writer: SessionWriter) -> None:
-        """Remember the writer."""
         self._writer = writer
 
     def append(
         self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
     ) -> None:
-        """See ``SessionWriter.append``."""
         found = parse_prefix(chunk, 0)
         if found is None:
             raise SessionError("the live history is damaged: record again")
         self._writer.write(unpack_item(kind, first_ns, count, chunk[found.prefix_bytes :]))
 
     def append_block(self, rows: Iterable[Row], block: bytes) -> None:
-        """See ``SessionWriter.append_block``."""
         for kind, first_ns, last_ns, place in rows:
             found = parse_prefix(block[place : place + MAX_PREFIX_BYTES], 0)
             if found is not None:
@@ -48,12 +45,6 @@ class HistoryCopy:
     """Copies the history into a session file, which then goes on as a recording beside it."""
 
     def __init__(self, history: History, *, whole: bool) -> None:
-        """Look what there is to copy.
-
-        Args:
-            history: goes on being written by another thread.
-            whole: everything it holds; else only what came after its newest mark.
-        """
         self._history = history
         with history.lock:
             part = history.parts[0] if whole and history.parts else None

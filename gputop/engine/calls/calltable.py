@@ -342,7 +342,6 @@ class CallCounts(Part):
         return self._packed.size_bytes
 
     def told(self) -> dict[str, Any]:
-        """``calls``, ``buckets`` and ``counts``."""
         whole = apart(self._packed)
         whole.absorb(self.table, self.totals)
         return whole.told()
@@ -373,7 +372,6 @@ class CallWindow(Part):
         self._totals: RowSums | None = None  # the same with the longest of these, made at its first use
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records to the tick that is open."""
         self.now.counted.append((self.table.add(calls, self.now.totals), _ONE))
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -480,7 +478,6 @@ class Callers(Part):
         self._add(calls["tid"])
 
     def told(self) -> dict[str, Any]:
-        """``callers``."""
         return {"callers": packed([(tid,) for tid in sorted({*self._tids, *self._far})])}
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -499,10 +496,8 @@ class Callers(Part):
 
     @property
     def tids(self) -> frozenset[int]:
-        """The threads."""
         return frozenset(self._tids) | self._far
 
     def clear(self) -> None:
-        """Starts afresh."""
         self.known[self._tids] = False
         self._tids, self._far = [], set()

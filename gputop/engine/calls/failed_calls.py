@@ -95,7 +95,6 @@ class FailedCalls(Part):
 
     @property
     def any(self) -> bool:
-        """Whether a call failed."""
         return bool(self._sums)
 
     def add_calls(self, calls: Records) -> None:
@@ -132,7 +131,6 @@ class FailedCalls(Part):
     # -- as plain data ------------------------------------------------------------------------
 
     def told(self) -> dict[str, Any]:
-        """``failed``."""
         pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
         recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
         sums = {

@@ -103,7 +103,6 @@ class KernelRow:
     @property
     @marked(Mark())
     def per_second(self) -> float:
-        """Launches a second."""
         return round(_rate(self, self.over_ns), 3)
 
     @property
@@ -163,7 +162,6 @@ class KernelCounts(Part):
         self.sums.add(found)
 
     def told(self) -> dict[str, Any]:
-        """``kernels`` and ``shapes``."""
         counts, shapes = self.sums.counts.items(), self.sums.shapes.items()
         return {
             "kernels": packed([(pid, signed(handle), n) for (pid, handle), n in counts]),

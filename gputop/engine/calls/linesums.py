@@ -190,7 +190,6 @@ class LineSums(Part):
         add_pairs(self.waits, waits_of(stays))
 
     def told(self) -> dict[str, Any]:
-        """``lines`` and ``waits``."""
         return {
             name: packed([(pid, second, signed(stack), *one) for (pid, second, stack), one in sums.items()])
             for name, sums in (("lines", self.lines), ("waits", self.waits))

@@ -67,7 +67,6 @@ class Line:
         return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
 
     def to_json(self) -> LineJson:
-        """As in docs/json.md."""
         return {"file": self.file, "line": self.line, "function": self.function}
 
 
@@ -99,7 +98,6 @@ class Stacks:
         self._over: deque[tuple[int, set[int]]] = deque()
 
     def take(self, data: FramesData) -> None:
-        """Takes the data of a sample ``frames`` in."""
         pids = chain(data.get("pid", ()), repeat(0))  # a file may lack them
         for pid, number, frames in zip(pids, data.get("stack", ()), data.get("frames", ()), strict=False):
             if len(self._frames) >= MOST_STACKS:

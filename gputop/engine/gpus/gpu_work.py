@@ -72,7 +72,6 @@ class WorkSums(Part):
         known[2] = max(known[2], most)
 
     def told(self) -> dict[str, Any]:
-        """``gpu_work``."""
         return {"gpu_work": [[*key, *sums] for key, sums in self._sums.items()]}
 
     def merge(self, data: Mapping[str, Any]) -> None:

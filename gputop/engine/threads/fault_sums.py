@@ -38,7 +38,6 @@ class FaultSums(Part):
             self._add(map(int, row) for row in zip(*columns, strict=False))
 
     def told(self) -> dict[str, Any]:
-        """``faults``."""
         return {"faults": packed([(*key, *counts) for key, counts in self.sums.items()])}
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -72,7 +71,6 @@ class MachineSums(Part):
             self._add(data)
 
     def told(self) -> dict[str, Any]:
-        """``machine``."""
         return {"machine": dict(self.sums)}
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -86,7 +84,6 @@ class MachineSums(Part):
 
 
 def machine_json(sums: Mapping[str, int]) -> MachineJson:
-    """As JSON (docs/json.md)."""
     return {
         "steal_ns": sums.get("steal_ns"),
         "memory_some_ns": sums.get("memory_some_ns"),

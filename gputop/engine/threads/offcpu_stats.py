@@ -40,11 +40,9 @@ class Stays:
     @property
     @marked(Mark())
     def average_ns(self) -> int | None:
-        """None without any."""
         return self.sum_ns // self.count if self.count else None
 
     def plus(self, other: Stays) -> Stays:
-        """Both together."""
         added = {row.name: getattr(self, row.name) + getattr(other, row.name) for row in fields(self)}
         return Stays(**{**added, "worst_ns": max(self.worst_ns, other.worst_ns)})
 

@@ -77,7 +77,6 @@ class ThreadSums(Part):
                     self.sums[tid] = ThreadTick(pid)
 
     def told(self) -> dict[str, Any]:
-        """``threads``, ``born`` and ``died``."""
         return {
             "threads": packed([(tid, pid, *sums) for tid, (pid, _lived, *sums) in _rows(self.sums)]),
             "born": packed([*self.born.items()]),

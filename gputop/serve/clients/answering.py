@@ -24,12 +24,6 @@ class Answering:
     """
 
     def __init__(self, connection: socket.socket, account: int) -> None:
-        """Begin.
-
-        Args:
-            connection: Of who asked; is closed at the end.
-            account: Whose it counts as.
-        """
         self._connection, self.account = connection, account
         self._waited_s, self._waits_since = 0.0, 0.0
 

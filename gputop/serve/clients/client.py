@@ -137,12 +137,10 @@ class RemoteSource:
 
     @property
     def header(self) -> dict[str, Any]:
-        """Facts that hold for the whole session."""
         return self._header
 
     @property
     def alive(self) -> list[int]:
-        """Processes that are watched and have not exited."""
         return sorted(self._alive)
 
     def ready(self) -> None:
@@ -180,10 +178,8 @@ class RemoteSource:
             (self._alive.discard if data.get("exited_ns") is not None else self._alive.add)(data["pid"])
 
     def close(self) -> None:
-        """Ends ``items``."""
         self._closed = True
         self._connection.close()
 
     def abandon(self) -> None:
-        """The same: there is nothing to detach."""
         self.close()

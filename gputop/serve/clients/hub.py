@@ -101,7 +101,6 @@ class Hub:
         self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
 
     def start(self) -> None:
-        """Takes clients from now on."""
         self._thread.start()
 
     # -- who shows ticks, and who observes --------------------------------------------------------------
@@ -123,7 +122,6 @@ class Hub:
             return any(client.joining and not client.waiting_bytes for client in clients)
 
     def count(self) -> int:
-        """How many clients there are."""
         return len(self.clients)
 
     @property

@@ -26,7 +26,6 @@ class Owners:
     """
 
     def __init__(self) -> None:
-        """Start without knowing anybody."""
         # one more than the user's id, since a page of zeros takes no memory
         self.shapes = Shapes()
         self._user: npt.NDArray[np.int64] = table(np.int64)

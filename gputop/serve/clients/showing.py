@@ -76,7 +76,6 @@ class ShownTick:
 
     @property
     def end_ns(self) -> int:
-        """When its mark is."""
         return self.sums.time_ns
 
 
@@ -84,7 +83,6 @@ class Shown:
     """What one user is shown, packed once for all of the user's clients."""
 
     def __init__(self, uid: int, owners: Owners) -> None:
-        """Start at a mark."""
         self.view = UserView(uid, owners)
         self._chunks: list[bytes] = []
         self._chunker = Chunker(lambda kind, first, last, count, chunk: self._chunks.append(chunk))
@@ -123,7 +121,6 @@ class Showing:
         self._thread = threading.Thread(target=self._run, name="gputop-showing", daemon=True)
 
     def start(self) -> None:
-        """Shows from now on what comes."""
         self._thread.start()
 
     def put(self, tick: ShownTick) -> None:

@@ -64,19 +64,12 @@ class UserView:
     """A filter of items, tick by tick, for one user; what it leaves out is no gap in the records' numbers."""
 
     def __init__(self, uid: int, owners: Owners) -> None:
-        """Start at a mark.
-
-        Args:
-            uid: The user.
-            owners: Has taken in what is to be shown.
-        """
         self.uid = uid
         self._owners = owners
         self._left_out: dict[int, int] = {}  # records of each CPU that are not shown
         self._shapes: set[int] = set()  # told: those of the user's launches alone
 
     def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        """The session's header."""
         if self.uid == ROOT:
             return dict(header)
         return {key: value for key, value in header.items() if key not in _HEADER}

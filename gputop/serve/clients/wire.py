@@ -42,11 +42,6 @@ class Incoming:
     """Bytes in, messages out, of bounded size."""
 
     def __init__(self, most: int) -> None:
-        """Start with nothing.
-
-        Args:
-            most: Bytes of one message.
-        """
         self._most = most
         self._bytes = bytearray()
 

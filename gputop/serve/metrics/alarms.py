@@ -89,16 +89,6 @@ class Alarms:
         reduced: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is held yet.
-
-        Args:
-            rules: The rules.
-            told: Who hears of them.
-            totals: The counts.
-            host: The name of this machine.
-            reduced: The step of the budget.
-            clock: Seconds that only grow.
-        """
         self._alerts, self._told, self._totals = Alerts(rules), told, totals
         self._host, self._reduced, self._clock = host, reduced, clock
         self._verdict: Verdict | None = None
@@ -116,7 +106,6 @@ class Alarms:
         self._thread = threading.Thread(target=self._run, name="gputop-alarms", daemon=True)
 
     def start(self) -> None:
-        """Begins to tell."""
         self._thread.start()
 
     def close(self) -> None:
@@ -131,7 +120,6 @@ class Alarms:
     # -- figures ------------------------------------------------------------------------------------
 
     def take_verdict(self, verdict: Verdict) -> None:
-        """Takes an explanation."""
         self._verdict = verdict
 
     def take(self, item: Item) -> None:

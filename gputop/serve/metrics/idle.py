@@ -72,7 +72,6 @@ class Idle:
         self._end_ns = 0
 
     def take(self, verdict: Verdict) -> None:
-        """Takes an explanation in."""
         report = verdict.report
         begin_ns = verdict.end_ns - report.duration_ns
         if report.duration_ns <= 0 or verdict.end_ns <= max(self._end_ns, begin_ns):
@@ -94,7 +93,6 @@ class Idle:
                     self.causes[key] = self.causes.get(key, 0) + ns
 
     def take_step(self, pid: int, ns: int) -> None:
-        """Takes a step in."""
         with self.held:
             row = self.steps.setdefault(pid, StepHistogram())
             row.counts[np.searchsorted(STEP_BOUNDS, ns)] += 1

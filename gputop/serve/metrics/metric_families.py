@@ -85,7 +85,6 @@ class GputopCollector(Collector):
     """Makes the families anew for each scrape, from counts that others keep."""
 
     def __init__(self, totals: DaemonTotals, idle: Idle, now: Callable[[], CurrentFigures]) -> None:
-        """Remember where counts are."""
         self._totals, self._idle, self._now = totals, idle, now
 
     def describe(self) -> Iterable[Metric]:
@@ -93,7 +92,6 @@ class GputopCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
         now = self._now()
         with self._totals.held:
             yield from list(_of_calls(self._totals.processes))

@@ -62,11 +62,6 @@ class MetricsServer(ThreadingHTTPServer):
     def __init__(self, address: Address, registry: CollectorRegistry, healthy: Callable[[], bool]) -> None:
         """Listen; ``start`` answers.
 
-        Args:
-            address: Where.
-            registry: Of the metrics.
-            healthy: Whether the daemon observes.
-
         Raises:
             OSError: The port is taken, or the certificate cannot be read (``ssl.SSLError``).
         """
@@ -143,12 +138,10 @@ class MetricsServer(ThreadingHTTPServer):
         """Who goes away in the middle is no error of ours."""
 
     def start(self) -> None:
-        """Answers from now on."""
         self._accepting = threading.Thread(target=self.serve_forever, name="gputop-metrics", daemon=True)
         self._accepting.start()
 
     def stop(self) -> None:
-        """Ends."""
         self.shutdown()
         self.server_close()
 

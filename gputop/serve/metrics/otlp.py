@@ -88,7 +88,6 @@ class LocalSession(requests.Session):
 
 
 def _reason(error: OSError) -> str:
-    """What the system said."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     return error.strerror or str(error) or type(error).__name__
@@ -190,7 +189,6 @@ class Sender:
         self._in_vain = 0  # since the last success
 
     def start(self) -> None:
-        """Sends from now on."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -235,14 +233,7 @@ class Sender:
 
 
 def metrics_data(families: Iterable[Family], resource: Resource, start_ns: int, now_ns: int) -> MetricsData:
-    """Metric families as the SDK's exporter takes them.
-
-    Args:
-        families: Of /metrics.
-        resource: Who tells.
-        start_ns: Since when is counted, by the clock of the day.
-        now_ns: The time of the values.
-    """
+    """Metric families as the SDK's exporter takes them."""
     metrics = [_metric(family, start_ns, now_ns) for family in families if family.samples]
     scope = ScopeMetrics(InstrumentationScope("gputop"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])

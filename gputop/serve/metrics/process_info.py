@@ -18,7 +18,6 @@ class People:
     """
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self.known: dict[int, ProcessData] = {}
         self.uuids: dict[int, str] = {}
         self._next: dict[int, ProcessData] = {}
@@ -26,7 +25,6 @@ class People:
         self._host = HostWindow()
 
     def take(self, item: Item) -> None:
-        """Takes one item in."""
         if (gpus := told(item, GPUS)) is not None:
             assert isinstance(item, Sample)
             self._gpus = item
