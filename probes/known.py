@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
-from probes.samples import ProcessData, merged, process_data, text_of, told
+from probes.samples import ProcessData, merged, process_data, sample_data, text_of
 from probes.source import APIS, CLIENT, NAMES, NOTE, PROBLEM, Sample
 
 _NOTES: Final = 32  # readers show fewer
@@ -42,32 +42,32 @@ class Known:
         other.absorb(self)
         return other
 
-    def take(self, sample: Sample) -> None:
+    def consume(self, sample: Sample) -> None:
         """Take a sample in; kinds that are not held here are ignored, and so is what is damaged."""
         if (process := process_data(sample)) is not None:
-            self.take_process(process)
-        elif (client := told(sample, CLIENT)) is not None:
+            self.merge_process(process)
+        elif (client := sample_data(sample, CLIENT)) is not None:
             if isinstance(client.get("pid"), int):
                 self.clients[client["pid"]] = sample
                 shorten(self.clients)
-        elif (names := told(sample, NAMES)) is not None:
+        elif (names := sample_data(sample, NAMES)) is not None:
             rows = zip(names.get("tid", ()), names.get("pid", ()), names.get("name", ()), strict=False)
             for tid, pid, name in rows:
                 self.names[int(tid)] = (int(pid), str(name))
             shorten(self.names)
-        elif told(sample, APIS) is not None:
+        elif sample_data(sample, APIS) is not None:
             self.apis = sample
-        elif told(sample, NOTE) is not None:
+        elif sample_data(sample, NOTE) is not None:
             self.notes.append(sample)
-        elif told(sample, PROBLEM) is not None:
-            self._take_problem(sample)
+        elif sample_data(sample, PROBLEM) is not None:
+            self._consume_problem(sample)
 
-    def take_process(self, later: ProcessData) -> ProcessData:
+    def merge_process(self, later: ProcessData) -> ProcessData:
         """Take facts of a process in; returns all that is known of it now."""
         known = self.processes[later["pid"]] = merged(self.processes.get(later["pid"]), later)
         return known
 
-    def _take_problem(self, sample: Sample) -> None:
+    def _consume_problem(self, sample: Sample) -> None:
         about = str(sample.data.get("about", "") or text_of(sample))
         before = self.problems.get(about)
         if before is not None and not text_of(before):
@@ -82,12 +82,12 @@ class Known:
     def absorb(self, later: Known) -> None:
         """Take in what was told after these facts."""
         for data in later.processes.values():
-            self.take_process(data)
+            self.merge_process(data)
         self.clients.update(later.clients)
         self.names.update(later.names)
         shorten(self.names)
         for sample in later.problems.values():
-            self._take_problem(sample)
+            self._consume_problem(sample)
         self.notes.extend(later.notes)
         self.apis = later.apis or self.apis
 

@@ -17,7 +17,7 @@ Records = npt.NDArray[np.void]
 
 RING_HEADER_BYTES = 8
 # what a CALL record has in place of a stack
-NOT_ASKED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
+NOT_REQUESTED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
 
 
 class Kind(IntEnum):

@@ -92,7 +92,7 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[int, Shape] = {}
 
-    def take(self, data: ShapesData | Mapping[str, Any]) -> None:
+    def consume(self, data: ShapesData | Mapping[str, Any]) -> None:
         """Takes a sample of kind ``shapes`` in; what is damaged is left out."""
         for number, sizes in zip(data.get("shape", ()), data.get("sizes", ()), strict=False):
             shape = shape_of(sizes)

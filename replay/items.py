@@ -283,11 +283,11 @@ def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: All
     """
     if kind == RECORDS:
         if allowance is not None:
-            allowance.take_records(count)
+            allowance.consume_records(count)
         return decode_records(body, count)
     packed = fmt.inflate(body, fmt.MAX_SAMPLE_BYTES)
     if allowance is not None:
-        allowance.take_bytes(len(packed))
+        allowance.consume_bytes(len(packed))
     data = fmt.unpack(packed)
     if not isinstance(data, dict):
         raise ValueError("a sample that is no map")

@@ -25,7 +25,7 @@ class Allowance:
         self._records = _FREE_RECORDS + _RECORDS_PER_BYTE * size
         self._bytes = _FREE_BYTES + _BYTES_PER_BYTE * size
 
-    def take_records(self, count: int) -> None:
+    def consume_records(self, count: int) -> None:
         """So many records come.
 
         Raises:
@@ -35,7 +35,7 @@ class Allowance:
             raise ValueError("more records than a file of this size can hold")
         self._records -= count
 
-    def take_bytes(self, count: int) -> None:
+    def consume_bytes(self, count: int) -> None:
         """A sample that takes so many bytes unpacked has come.
 
         Raises:

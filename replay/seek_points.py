@@ -46,7 +46,7 @@ class SnapshotSchedule:
         self._last_bytes = 0  # of the last snapshot
         self._packed: dict[int, tuple[Mapping[str, Any], bytes]] = {}  # processes' facts as of the last one
 
-    def take(
+    def consume(
         self, kind: str, time_ns: int, count: int, chunk: bytes | memoryview, item: Item | None = None
     ) -> None:
         """Take a packed chunk; of kinds that are no facts nothing is taken.
@@ -66,7 +66,7 @@ class SnapshotSchedule:
                     raise ValueError("no chunk")
                 item = unpack_item(kind, time_ns, count, bytes(chunk[found.prefix_bytes : found.end]))
             if isinstance(item, Sample):
-                self._book.take(item)
+                self._book.consume(item)
         except (ValueError, TypeError, KeyError, AttributeError):
             self._book = None  # of facts in another shape no snapshot is made: readers take them all
 

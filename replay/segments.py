@@ -106,7 +106,7 @@ class SegmentWriter:
         self._check()
         self._fresh = False
         if isinstance(item, Sample):
-            self._book.take(item)
+            self._book.consume(item)
         self._writer.write(item)
         if isinstance(item, Sample) and item.kind == MARK:
             span = self._clock() - self._since_ns

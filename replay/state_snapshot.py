@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from probes.known import Known, shorten
-from probes.samples import process_data, text_of, told
+from probes.samples import process_data, sample_data, text_of
 from probes.shapes import Shapes
 from probes.source import FILES, FRAMES, NAMES, PROCESS, SHAPES, Sample
 
@@ -30,27 +30,27 @@ class FactBook:
         self._ended: dict[int, int] = {}  # processes and when they ended, in that order
         self._over: dict[int, None] = {}  # those of them whose stacks are still there
 
-    def take(self, sample: Sample) -> None:
+    def consume(self, sample: Sample) -> None:
         """Take a sample in; kinds that are no facts are ignored."""
         if (process := process_data(sample)) is not None:
-            self._known.take_process(process)
+            self._known.merge_process(process)
             self._note_end(process["pid"])
-        elif (files := told(sample, FILES)) is not None:
+        elif (files := sample_data(sample, FILES)) is not None:
             rows = zip(files.get("pid", ()), files.get("fd", ()), files.get("what", ()), strict=False)
             self._files.update(((pid, fd), what) for pid, fd, what in rows)
             shorten(self._files)
-        elif (told_frames := told(sample, FRAMES)) is not None:
+        elif (told_frames := sample_data(sample, FRAMES)) is not None:
             columns = (
                 told_frames.get("pid", ()),
                 told_frames.get("stack", ()),
                 told_frames.get("frames", ()),
             )
             for pid, stack, frames in zip(*columns, strict=False):
-                self._take_stack(pid, stack, frames)
-        elif (shapes := told(sample, SHAPES)) is not None:
-            self._shapes.take(shapes)
+                self._consume_stack(pid, stack, frames)
+        elif (shapes := sample_data(sample, SHAPES)) is not None:
+            self._shapes.consume(shapes)
         else:
-            self._known.take(sample)
+            self._known.consume(sample)
 
     def _note_end(self, pid: int) -> None:
         self._ended.pop(pid, None)
@@ -64,7 +64,7 @@ class FactBook:
             if len(self._ended) > 2 * MOST_ENDED:
                 self._forget()
 
-    def _take_stack(self, pid: int, stack: int, frames: Any) -> None:
+    def _consume_stack(self, pid: int, stack: int, frames: Any) -> None:
         if stack not in self._stacks.get(pid, ()):
             while self._count >= MOST_STACKS and self._over:
                 self._drop_stacks(next(iter(self._over)))
@@ -97,7 +97,7 @@ class FactBook:
         shorten(self._files)
         for pid, own in later._stacks.items():
             for stack, frames in own.items():
-                self._take_stack(pid, stack, frames)
+                self._consume_stack(pid, stack, frames)
         self._shapes.absorb(later._shapes)
 
     def samples(self, time_ns: int) -> list[Sample]:

@@ -39,10 +39,10 @@ class WriteError(SessionError):
 class Sums(Protocol):
     """Adds up what is recorded."""
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Take one item in."""
 
-    def told(self) -> dict[str, Any] | None:
+    def payload(self) -> dict[str, Any] | None:
         """The sums, as plain data; None when there are none."""
 
 
@@ -132,7 +132,7 @@ class SessionWriter:
         self._check()
         self._chunker.write(item)
         if self._sums is not None:
-            self._sums.take(item)
+            self._sums.consume(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self.flush()
 
@@ -168,7 +168,7 @@ class SessionWriter:
         at_mark = False
         for kind, first_ns, last_ns, place in rows:
             self._index.add(kind, first_ns, last_ns, base + place)
-            self._facts.take(kind, first_ns, 1, memoryview(block)[place:])
+            self._facts.consume(kind, first_ns, 1, memoryview(block)[place:])
             self._add_up(kind, first_ns, memoryview(block)[place:], None)
             at_mark = kind == MARK
             self._shown |= at_mark
@@ -188,7 +188,7 @@ class SessionWriter:
             except ValueError:
                 self._sums = None  # readers fall back to summing the records
                 return
-        self._sums.take(item)
+        self._sums.consume(item)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.
@@ -252,7 +252,7 @@ class SessionWriter:
         offset = self._size
         self._append(chunk)
         self._index.add(kind, first, last, offset)
-        self._facts.take(kind, first, count, chunk, item)
+        self._facts.consume(kind, first, count, chunk, item)
         if kind == MARK:
             self._shown = True
             self._set_waypoints(last)
@@ -278,7 +278,7 @@ class SessionWriter:
         self._size += len(data)
 
     def _write_totals(self) -> None:
-        told = self._sums.told() if self._sums is not None else None
+        told = self._sums.payload() if self._sums is not None else None
         body = packed(told) if told is not None else b""
         if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else readers fall back to summing the records
             at = self._index.newest_ns

@@ -25,7 +25,7 @@ from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained, Feed
 from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp
-from gputop.ui.model.config import Asked
+from gputop.ui.model.config import Startup
 from replay.reader import SessionReader
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,7 +159,7 @@ async def drawn(picture: Picture) -> str:
     feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()
     try:
-        app = GputopApp(feed, Asked("replay", title=f"{picture.of}.msgpack"))
+        app = GputopApp(feed, Startup("replay", title=f"{picture.of}.msgpack"))
         return await _drawn(app, feed, picture, f"gputop replay recordings/{picture.of}.msgpack")
     finally:
         feed.close()
@@ -173,7 +173,7 @@ async def moving() -> str:
         feed = ReplayFeed(reader, len(reader.marks) - WHY_FROM, playing=False)
         feed.start()
         try:
-            app = GputopApp(feed, Asked("replay", title=f"{name}.msgpack"))
+            app = GputopApp(feed, Startup("replay", title=f"{name}.msgpack"))
             async with app.run_test(size=WHY_SIZE) as pilot:
                 for step in steps:
                     await pilot.press(*step.keys)
@@ -205,7 +205,7 @@ async def _drawn(app: GputopApp, feed: Feed, picture: Picture, title: str) -> st
 async def _drawn_machine(picture: Picture, machine: Machine) -> str:
     feed = fake.FakeFeed(frame_of(machine, 0))
     chosen = frame_of(machine, 0).processes[0].pid if machine.explained else None
-    app = GputopApp(feed, Asked(rate_hz=0.001, selected_pid=chosen))
+    app = GputopApp(feed, Startup(rate_hz=0.001, selected_pid=chosen))
     async with app.run_test(size=picture.size) as pilot:
         for tick in range(1, TICKS):
             feed.newest = frame_of(machine, tick)

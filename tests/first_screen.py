@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputop.playback.player import ReplayFeed
 from gputop.ui.app import GputopApp
-from gputop.ui.model.config import Asked
+from gputop.ui.model.config import Startup
 from replay.reader import SessionReader
 from tests.screen_support import patient, text_of
 
@@ -75,7 +75,7 @@ async def _painted(recording: Path, size: tuple[int, int], mark: int) -> str:
     feed = ReplayFeed(SessionReader(recording), mark, playing=False)
     feed.start()
     try:
-        app = GputopApp(feed, Asked("replay", title=recording.name))
+        app = GputopApp(feed, Startup("replay", title=recording.name))
         async with patient(app, size) as pilot:
             deadline = asyncio.get_running_loop().time() + PATIENCE_S
             while feed.explained().report is None and asyncio.get_running_loop().time() < deadline:

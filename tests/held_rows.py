@@ -62,7 +62,7 @@ def report_of(*stream: Item, ticks: int = 8, detail: RecordingDetail | None = No
     ]
     observed = [item for _at, item in sorted(timed, key=lambda one: one[0])]
     if detail is not None:
-        observed = [*(one for item in observed for one in detail.take(item)), *detail.finish()]
+        observed = [*(one for item in observed for one in detail.consume(item)), *detail.finish()]
     for item in observed:
         gatherer.feed(item)
     return explain(assemble(gatherer))

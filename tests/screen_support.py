@@ -19,7 +19,7 @@ from textual.screen import ModalScreen
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
 from gputop.ui.app import GputopApp
-from gputop.ui.model.config import Asked, Preferences
+from gputop.ui.model.config import Preferences, Startup
 from gputop.ui.model.view import View
 from gputop.ui.panes.pane import Pane
 from tests import fake_frames as fake
@@ -118,7 +118,7 @@ async def running(
     feed = fake.FakeFeed(frame, fake.FakeTransport() if replay else None)
     mode = "replay" if replay else "live"
     preferences = preferences or Preferences()
-    app = GputopApp(feed, Asked(mode, 0.001, ascii=ascii, preferences=preferences, **options))
+    app = GputopApp(feed, Startup(mode, 0.001, ascii=ascii, preferences=preferences, **options))
     app.NOTIFICATION_TIMEOUT = 3600  # no message goes since the machine was busy
     async with patient(app, size, notifications=True) as pilot:
         yield app, feed, pilot

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gputop.serve.clients.client import asked
+from gputop.serve.clients.client import request_once
 from tests.ebpf.recording import TIMEOUT_S
 from tests.gputop_command import GPUTOP, GPUTOP_APART
 from tests.rootless_support import as_nobody, environment
@@ -52,7 +52,7 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """What it tells root of itself."""
-        told: dict[str, Any] = asked(self.socket, "status")["data"]
+        told: dict[str, Any] = request_once(self.socket, "status")["data"]
         return told
 
     def client(self, *words: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

@@ -78,7 +78,7 @@ def test_the_daemons_counts_are_those_counted_by_hand(recording: tuple[dict[str,
     header, stream = recording
     totals, counts = DaemonTotals(int(header["start_ns"])), Counter[tuple[Any, ...]]()
     for item in stream:
-        totals.take(item)
+        totals.consume(item)
     for pid, process in totals.processes.items():
         for op, call in process.calls.items():
             counts[pid, api.BY_OP[op].name] += call.count

@@ -20,7 +20,7 @@ from gputop.serve.metrics.alarms import (
     AN_HOUR,
     NOBODY,
     Alarms,
-    Told,
+    AlertTargets,
     command_words,
     webhook_address,
 )
@@ -50,15 +50,15 @@ def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(
 ) -> None:
     totals, steps = DaemonTotals(), [0]
     rules = [parse(text) for text in ("errors > 0.5", "mem > 90", "power > 100", "lost > 3", "reduced > 0")]
-    alarms = Alarms(rules, Told(), totals, reduced=lambda: steps[0])
-    alarms.take(mark(1))
+    alarms = Alarms(rules, AlertTargets(), totals, reduced=lambda: steps[0])
+    alarms.consume(mark(1))
     calls = totals.process_totals(42).calls.setdefault(0, FunctionCalls())
     for second in range(2, 12):
         calls.count, calls.errors = 10 * second, 2 * second if second > 5 else 0
         steps[0] = int(second > 8)
         used = 99 if second > 7 else 10
-        alarms.take(gpu(second, memory_used_bytes=used, memory_total_bytes=100, power_milliwatts=90_000))
-        alarms.take(mark(second, lost=4 if second > 6 else 0))
+        alarms.consume(gpu(second, memory_used_bytes=used, memory_total_bytes=100, power_milliwatts=90_000))
+        alarms.consume(mark(second, lost=4 if second > 6 else 0))
     name = api.BY_OP[0].name
     assert said_of(capsys) == [
         f"gputop: alert: errors > 0.5: process 42, {name} is at 12",
@@ -68,14 +68,14 @@ def test_figures_are_those_of_the_counts_and_a_line_goes_to_the_log(
     ]
 
 
-def told_of(tmp_path: Path, told: Told, texts: list[str], clock: Clock | None = None) -> Alarms:
+def told_of(tmp_path: Path, told: AlertTargets, texts: list[str], clock: Clock | None = None) -> Alarms:
     """Alarms whose rules fire in turn, with a GPU for each."""
     alarms = Alarms([parse("util > 0")], told, DaemonTotals(), host="n1", clock=clock or Clock())
     alarms.start()
     for place, _text in enumerate(texts):
         row = {"index": place, "utilization_percent": 63}
-        alarms.take(Sample(GPUS, (2 + place) * S, {"gpus": [row]}))
-        alarms.take(mark(2 + place))
+        alarms.consume(Sample(GPUS, (2 + place) * S, {"gpus": [row]}))
+        alarms.consume(mark(2 + place))
     return alarms
 
 
@@ -92,7 +92,7 @@ def test_a_command_gets_the_alert_as_json_as_nobody_and_no_shell_sees_it(tmp_pat
         out = place / "told; id"
         words = command_words(f"'{script}' '{out}'")
         assert words == (str(script), str(out))
-        alarms = told_of(tmp_path, Told(words), ["one"])
+        alarms = told_of(tmp_path, AlertTargets(words), ["one"])
         wait_until(out.exists, "the command")
         uid, *env, told = out.read_text().splitlines()
         alarms.close()
@@ -136,15 +136,15 @@ def test_a_webhook_is_told_each_once_and_not_more_often_than_its_bounds(
 ) -> None:
     address, came = receiver
     clock = Clock()
-    alarms = told_of(tmp_path, Told(webhook=address), ["x"] * (AN_HOUR + 9), clock)
+    alarms = told_of(tmp_path, AlertTargets(webhook=address), ["x"] * (AN_HOUR + 9), clock)
     wait_until(lambda: len(came) == AN_HOUR, "the webhook")
     assert {one["subject"] for one in came} == {f"GPU {place}" for place in range(AN_HOUR)}
     clock.now = 3601.0
 
     def fire(second: int) -> None:
         for at, used in ((second, 0), (second + 1, 63)):
-            alarms.take(gpu(at, utilization_percent=used))
-            alarms.take(mark(at))
+            alarms.consume(gpu(at, utilization_percent=used))
+            alarms.consume(mark(at))
 
     for round_ in range(3):
         fire(100 + 2 * round_)
@@ -160,7 +160,7 @@ def test_a_webhook_is_told_each_once_and_not_more_often_than_its_bounds(
 def test_who_does_not_answer_is_said_and_nothing_else_stops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alarms = told_of(tmp_path, Told(("/nonexistent/page",), "http://127.0.0.1:9/secret"), ["one"])
+    alarms = told_of(tmp_path, AlertTargets(("/nonexistent/page",), "http://127.0.0.1:9/secret"), ["one"])
     said: list[str] = []
 
     def both() -> bool:

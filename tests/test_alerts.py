@@ -55,7 +55,7 @@ def fired(rule: str, figures: dict[int, float], until_s: int) -> list[tuple[int,
     for second in range(until_s):
         now = figures.get(second, now)
         why_now = Explained() if now != now else explained(second * S, now)
-        told += [(second, one.subject) for one in alerts.take(frame(second), why_now)]
+        told += [(second, one.subject) for one in alerts.consume(frame(second), why_now)]
     return told
 
 
@@ -116,14 +116,14 @@ def test_failed_calls_of_one_function_fire_and_those_that_stopped_do_not() -> No
     told: list[Alert] = []
     for second in range(1200):
         rows = (failing,) if second < 900 and second % 2 else ()
-        told += alerts.take(frame(second, processes=rows), Explained())
+        told += alerts.consume(frame(second, processes=rows), Explained())
     assert [one.subject for one in told] == [f"process {failing.pid}, {call.api}"]
     assert 295 <= told[0].time_ns / S <= 320
     assert told[0].value == pytest.approx(1 / (window / S), rel=0.05)
     once = Alerts([NAMED["CudaErrors"]])
     for second in range(1200):
         rows = (failing,) if second == 3 else ()
-        assert not once.take(frame(second, processes=rows), Explained())
+        assert not once.consume(frame(second, processes=rows), Explained())
     assert not once.subjects, "what made no call and failed in none is forgotten"
 
 
@@ -132,7 +132,7 @@ def test_lost_events_count_by_their_increase() -> None:
         alerts, told = Alerts([NAMED["GputopLosesEvents"]]), 0
         for second in range(1300):
             lost = replace(BASE.lost, events=7 + (second >= lost_at) * second)
-            told += len(alerts.take(frame(second, lost=lost), Explained()))
+            told += len(alerts.consume(frame(second, lost=lost), Explained()))
         assert told == count
 
 
@@ -141,7 +141,7 @@ def test_steps_that_take_twice_those_of_half_an_hour_before_fire() -> None:
     alerts, told = Alerts([NAMED["StepsSlower"]]), []
     for second in range(0, 7200, 2):
         made = replace(step, median_ns=10 * MS if second < 3600 else 25 * MS)
-        told += alerts.take(frame(second), Explained(None, second * S, steps=(made,)))
+        told += alerts.consume(frame(second), Explained(None, second * S, steps=(made,)))
     assert len(told) == 1
     assert 3600 + 600 <= told[0].time_ns / S <= 3600 + 1300
     assert told[0].value == pytest.approx(2.5)
@@ -155,11 +155,11 @@ def test_subjects_are_bounded_and_figures_are_taken_once_a_second() -> None:
         )
         for place in range(MOST_SUBJECTS + 50)
     )
-    alerts.take(frame(1, processes=many), Explained())
+    alerts.consume(frame(1, processes=many), Explained())
     assert len(alerts.subjects) == MOST_SUBJECTS
     quick = Alerts([parse("util < 101")])
-    assert quick.take(frame(1), Explained())
-    assert not quick.take(replace(frame(1), time_ns=S + EVERY_NS - 1), Explained())
+    assert quick.consume(frame(1), Explained())
+    assert not quick.consume(replace(frame(1), time_ns=S + EVERY_NS - 1), Explained())
 
 
 def test_the_named_rules_are_those_of_prometheus() -> None:
@@ -186,7 +186,7 @@ def test_every_figure_is_read_from_a_frame_and_told_with_its_unit() -> None:
     for name, figure in FIGURES.items():
         rule = parse(f"{name} > 0")
         now = 100 * S
-        some = Alerts([rule]).take(frame(100), explained(now, 60))
+        some = Alerts([rule]).consume(frame(100), explained(now, 60))
         if name in ("idle", "util", "power", "temp", "mem"):
             assert some, name
             assert some[0].text().endswith(f" {figure.unit}")
@@ -227,7 +227,7 @@ async def test_an_alert_rings_says_marks_and_logs(replay: bool, caplog: pytest.L
                 "it goes into the recording"
             )
             timeline, look = app.view.timeline, Look(UNICODE, letters=False)
-            timeline.take(why.explained(end_ns=109 * S))
+            timeline.append(why.explained(end_ns=109 * S))
             for marked, shown in (((), False), ((106 * S,), True)):
                 timeline.marked_ns = marked
                 lanes = [plain(line) for line in timeline.picture(100, 8, (), 109 * S, look).lines]

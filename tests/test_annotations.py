@@ -60,7 +60,7 @@ def test_ranges_nest_on_threads_and_processes_and_marks_have_no_length() -> None
         (30, "end", "step", {"thread": thread}),
         (40, "end", "", {}),
     ):
-        named.take(Datagram(message(act, name, **more), ME, USER, at))
+        named.consume(Datagram(message(act, name, **more), ME, USER, at))
     samples = list(named.at_mark(50, {ME}))
     assert sorted(rows_of(samples), key=lambda row: row[4]) == [
         ("span", "epoch 1", ME, -1, 10, 40),
@@ -74,13 +74,13 @@ def test_ranges_nest_on_threads_and_processes_and_marks_have_no_length() -> None
 
 def test_several_lines_may_come_in_one_message() -> None:
     named = Annotations()
-    named.take(Datagram(message("begin", "a") + b"\n" + message("end", "a") + b"\n", ME, USER, 5))
+    named.consume(Datagram(message("begin", "a") + b"\n" + message("end", "a") + b"\n", ME, USER, 5))
     assert [row[1] for row in rows_of(list(named.at_mark(9, {ME})))] == ["a"]
 
 
 def test_what_is_open_at_the_end_ends_there() -> None:
     named = Annotations()
-    named.take(Datagram(message("begin", "epoch"), ME, USER, 5))
+    named.consume(Datagram(message("begin", "epoch"), ME, USER, 5))
     assert rows_of(list(named.at_mark(9, {ME}))) == []
     assert rows_of(list(named.at_mark(20, {ME}, last=True))) == [("span", "epoch", ME, -1, 5, 20)]
 
@@ -88,7 +88,7 @@ def test_what_is_open_at_the_end_ends_there() -> None:
 def test_a_range_of_an_ended_process_ends_with_it() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     named = Annotations()
-    named.take(Datagram(message("begin", "task"), child.pid, USER, 5))
+    named.consume(Datagram(message("begin", "task"), child.pid, USER, 5))
     assert rows_of(list(named.at_mark(9, {child.pid}))) == []
     child.communicate(b"\n")
     assert rows_of(list(named.at_mark(20, set()))) == [("span", "task", child.pid, -1, 5, 20)]
@@ -98,9 +98,9 @@ def test_a_range_of_a_process_that_is_not_watched_is_told_of_its_watched_descend
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         named = Annotations()
-        named.take(Datagram(message("begin", "job 7", pid=ME), ME, USER, 5))
+        named.consume(Datagram(message("begin", "job 7", pid=ME), ME, USER, 5))
         assert rows_of(list(named.at_mark(9, {child.pid, 1}))) == []
-        named.take(Datagram(message("end", "job 7", pid=ME), ME, USER, 30))
+        named.consume(Datagram(message("end", "job 7", pid=ME), ME, USER, 30))
         assert rows_of(list(named.at_mark(40, {1}))) == [("span", "job 7", child.pid, -1, 5, 30)]
     finally:
         child.communicate(b"\n")
@@ -130,7 +130,7 @@ def test_a_range_of_a_process_that_is_not_watched_is_told_of_its_watched_descend
 def test_what_is_no_annotation_is_refused_and_each_one_is_counted(said: bytes, why: str) -> None:
     named, counts = Annotations(), []
     for at in range(7):
-        named.take(Datagram(said, ME, USER or 1_000, at))
+        named.consume(Datagram(said, ME, USER or 1_000, at))
         texts = [text for text in problems(list(named.at_mark(at, {ME}, last=at == 6))) if why in text]
         counts += [int(text.rsplit(": ", 1)[1].split()[0]) for text in texts]
     assert counts == [1, 2, 4, 7], "a sentence where the count has doubled, and at the end"
@@ -138,17 +138,17 @@ def test_what_is_no_annotation_is_refused_and_each_one_is_counted(said: bytes, w
 
 def test_a_user_names_only_its_own_processes() -> None:
     named = Annotations()
-    named.take(Datagram(message("begin", "mine?", pid=1), ME, 4_242, 5))  # process 1 is root's
+    named.consume(Datagram(message("begin", "mine?", pid=1), ME, 4_242, 5))  # process 1 is root's
     assert rows_of(list(named.at_mark(9, {1}, last=True))) == []
-    named.take(Datagram(message("begin", "roots", pid=1), ME, 0, 5))
+    named.consume(Datagram(message("begin", "roots", pid=1), ME, 0, 5))
     assert [row[1] for row in rows_of(list(named.at_mark(9, {1}, last=True)))] == ["roots"]
 
 
 def test_a_flood_is_left_out_and_counted_and_others_go_on() -> None:
     named = Annotations()
     for _ in range(int(AT_ONCE) + 500):
-        named.take(Datagram(message("mark", "x"), ME, 1_000, 5))
-    named.take(Datagram(message("mark", "other"), ME, 1_001, 5))
+        named.consume(Datagram(message("mark", "x"), ME, 1_000, 5))
+    named.consume(Datagram(message("mark", "other"), ME, 1_001, 5))
     samples = list(named.at_mark(9, {ME}))
     names = [row[1] for row in rows_of(samples)]
     assert names.count("x") == AT_ONCE
@@ -156,14 +156,14 @@ def test_a_flood_is_left_out_and_counted_and_others_go_on() -> None:
     assert problems(samples) == [
         "user 1000 sends more than 1000 annotations a second: 500 annotations are left out"
     ]
-    named.take(Datagram(message("mark", "later"), ME, 1_000, 5 + SECOND))
+    named.consume(Datagram(message("mark", "later"), ME, 1_000, 5 + SECOND))
     assert [row[1] for row in rows_of(list(named.at_mark(9 + SECOND, {ME})))] == ["later"]
 
 
 def test_what_a_program_could_not_send_is_counted_by_what_it_says_of_it() -> None:
     named = Annotations()
     for at, unsent in enumerate((0, 3, 0, 4)):
-        named.take(Datagram(message("mark", "x", unsent=unsent), ME, USER, at))
+        named.consume(Datagram(message("mark", "x", unsent=unsent), ME, USER, at))
     samples = list(named.at_mark(9, {ME}))
     assert len(rows_of(samples)) == 4
     assert problems(samples) == [
@@ -174,7 +174,7 @@ def test_what_a_program_could_not_send_is_counted_by_what_it_says_of_it() -> Non
 def test_open_ranges_are_bounded() -> None:
     named = Annotations()
     for number in range(400):
-        named.take(Datagram(message("begin", f"r{number}"), ME, USER, number))
+        named.consume(Datagram(message("begin", f"r{number}"), ME, USER, number))
     samples = list(named.at_mark(9_999, {ME}, last=True))
     assert len(rows_of(samples)) == MOST_OPEN
     assert any("more ranges have begun" in text for text in problems(samples))
@@ -217,7 +217,7 @@ def test_in_a_container_the_range_is_of_the_process_that_runs_the_command() -> N
     named, taken = Annotations(), list[int]()
 
     def take(datagram: Datagram) -> None:
-        named.take(datagram)
+        named.consume(datagram)
         taken.append(datagram.pid)
 
     reader = AnnotationSocket(bound, take)

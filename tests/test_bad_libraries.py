@@ -58,7 +58,7 @@ def with_one_left_and_one_in_the_ring(
     ring: Any = Ring(newest)
     inbox = stackring.Inbox(ring, lambda _record: False)
     monkeypatch.setattr(subject, "inbox", inbox)
-    monkeypatch.setattr(subject.resolver, "take", take)
+    monkeypatch.setattr(subject.resolver, "consume", take)
     inbox.unread.append(left)
     inbox.looked_at()
     return subject, looked_at
@@ -129,7 +129,7 @@ class Flood:
     newest_ns = 0
     record = (10).to_bytes(4, "little") + bytes(60) + b"/lib/libcudart.so.12\0\0\0\0" + bytes(8)
 
-    def take(self) -> list[bytes]:
+    def drain(self) -> list[bytes]:
         return [self.record.ljust(104, b"\0")] * 40
 
 

@@ -82,7 +82,7 @@ def test_libraries_of_root_are_bounded_as_well() -> None:
     taken = 0
     for inode in range(5):
         if counted.admits(0):
-            counted.take(0, (1, inode))
+            counted.acquire(0, (1, inode))
             taken += 1
     assert taken == 3
     (one,) = told

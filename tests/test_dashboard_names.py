@@ -38,8 +38,8 @@ def _page() -> Iterator[int]:
     client = needed("prometheus_client")
     metrics = needed("gputop.serve.metrics.metric_families")
     totals = DaemonTotals(START, most_rows=2)
-    totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=7, tid=7))
-    totals.take(made.call(START, MS, "cudaMemcpyAsync", pid=8, tid=8))
+    totals.consume(made.call(START, MS, "cudaMemcpyAsync", pid=7, tid=7))
+    totals.consume(made.call(START, MS, "cudaMemcpyAsync", pid=8, tid=8))
     assert OTHER in totals.processes
     facts = {
         "pid": 7,

@@ -51,7 +51,7 @@ def long(name: str, seconds: int = 30) -> tuple[dict[str, Any], list[Item]]:
 def through(detail: RecordingDetail, told: Iterable[Item]) -> Iterator[Item]:
     """What is written of some items."""
     for item in told:
-        yield from detail.take(item)
+        yield from detail.consume(item)
     yield from detail.finish()
 
 
@@ -112,7 +112,7 @@ def test_totals_are_those_of_all_records(name: str, kind: str, tmp_path: Path, *
     with gputop.open_session(less) as session:
         left = sum(isinstance(item, Sample) and item.kind == SUMS for item in session.items())
     assert left > 20
-    assert detail.told()
+    assert detail.omission()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -239,7 +239,7 @@ def test_a_short_recording_is_kept_whole() -> None:
     assert len(kept) == len(told)
     for mine, theirs in zip(kept, told, strict=True):
         assert mine == theirs if isinstance(theirs, Sample) else np.array_equal(mine, theirs)  # type: ignore[arg-type]
-    assert detail.told() == ""
+    assert detail.omission() == ""
 
 
 @dataclass

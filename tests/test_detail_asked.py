@@ -35,7 +35,7 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     header, told = read(STORM)
     detail = SumsOnly(int(header["start_ns"]))
     writer = SessionWriter(tmp_path_factory.mktemp("sums") / "sums.msgpack", header)
-    for one in (*(one for item in told for one in detail.take(item)), *detail.finish()):
+    for one in (*(one for item in told for one in detail.consume(item)), *detail.finish()):
         writer.write(one)
     writer.close()
     return Path(writer.path)

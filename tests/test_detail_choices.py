@@ -35,13 +35,13 @@ def written(*rows: Item) -> list[tuple[int, int]]:
         if place % 3 == 2:
             told.append(items.mark(place, int(row["t_end"][0])))  # type: ignore[call-overload]
     told.append(items.mark(len(rows), START + 1000 * MS))
-    kept = [one for item in told for one in detail.take(item)] + [*detail.finish()]
+    kept = [one for item in told for one in detail.consume(item)] + [*detail.finish()]
     sums, whole = Tally(), Tally()
     for item in kept:
-        sums.take(item)
+        sums.consume(item)
     for item in told:
-        whole.take(item)
-    assert (sums.events, sums.told()["calls"]) == (whole.events, whole.told()["calls"])
+        whole.consume(item)
+    assert (sums.events, sums.payload()["calls"]) == (whole.events, whole.payload()["calls"])
     batches = [item for item in kept if not isinstance(item, Sample)]
     return [
         (int(row["t_end"] - START) // MS, int(row["aux"]))
@@ -111,7 +111,7 @@ def test_a_reset_behind_sums_gives_back_what_lies_on_its_gpu() -> None:
     first = [items.apis(), items.event(Kind.EXEC, START + MS), *rows, items.mark(1, START + 10 * MS)]
     reset = items.call(START + 20 * MS, 1000, "cudaDeviceReset")
     for item in [*first, reset, items.mark(2, START + 30 * MS)]:
-        for one in detail.take(item):
+        for one in detail.consume(item):
             gatherer.feed(one)
     for one in detail.finish():
         gatherer.feed(one)

@@ -215,7 +215,7 @@ def break_replay(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def break_live_explanation(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiveExplainer, "take", fail)
+    monkeypatch.setattr(LiveExplainer, "consume", fail)
     explainer = LiveExplainer(reader.header)
     explainer.start()
     explainer.wake.set()

@@ -91,11 +91,11 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
     for cut in range(len(recording())):
         stream, whole = recording(), Tally()
         for part in (stream[:cut], stream[cut:]):
-            whole.merge(tally(part).told())
+            whole.merge(tally(part).payload())
         for item in stream:
             if isinstance(item, Sample) and item.kind != MARK:
                 whole.know(item)
-        whole.take(stream[-1])
+        whole.consume(stream[-1])
         assert told(stats_to_json(finish(HEADER, whole))) == WAITS
 
 
@@ -112,7 +112,7 @@ def test_what_the_recorder_added_up_is_what_its_file_says(tmp_path: Path) -> Non
 
 def test_sums_in_place_of_records_tell_them_too_and_older_ones_make_them_unknown() -> None:
     stream = recording()
-    sums = tally(stream[2:5]).told()
+    sums = tally(stream[2:5]).payload()
     known = [*stream[:2], Sample(SUMS, START, sums), *stream[5:]]
     assert told(stats_to_json(collect(HEADER, known))) == WAITS
     older = {key: value for key, value in sums.items() if key not in ("disk", "files")}
@@ -121,11 +121,15 @@ def test_sums_in_place_of_records_tell_them_too_and_older_ones_make_them_unknown
 
 
 def test_totals_of_an_older_recorder_are_not_believed_where_the_records_tell_more() -> None:
-    older = {key: value for key, value in tally(recording()).told().items() if key not in ("disk", "files")}
+    older = {
+        key: value for key, value in tally(recording()).payload().items() if key not in ("disk", "files")
+    }
     with pytest.raises(ValueError, match="not told by the gputop that wrote"):
         Tally().merge(older)
     asleep = [*recording()[:2], wait(100, 30, flags=0), recording()[-1]]
-    Tally().merge({key: value for key, value in tally(asleep).told().items() if key not in ("disk", "files")})
+    Tally().merge(
+        {key: value for key, value in tally(asleep).payload().items() if key not in ("disk", "files")}
+    )
 
 
 @pytest.mark.slow

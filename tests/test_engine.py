@@ -250,4 +250,4 @@ def test_a_rate_that_no_recorder_has_is_not_believed(rate_hz: float) -> None:
         engine.feed(item)
     frame = engine.frame()
     assert frame.rate_hz == 0
-    GpuHistory().take(frame)  # divides by it
+    GpuHistory().append(frame)  # divides by it

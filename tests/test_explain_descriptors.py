@@ -110,10 +110,10 @@ def test_a_table_keeps_what_numbers_stand_for_when_a_descriptor_becomes_somethin
     table = Descriptors("x86_64")
     slices = reading().evidence().slices
     assert set(table.of(slices).tolist()) == {UNKNOWN}
-    table.take({"pid": [MAIN], "fd": [FILE], "what": [LOG]})
+    table.consume({"pid": [MAIN], "fd": [FILE], "what": [LOG]})
     before = table.of(slices)
     later = table.copy()
-    later.take({"pid": [MAIN], "fd": [FILE], "what": ["pipe"]})
+    later.consume({"pid": [MAIN], "fd": [FILE], "what": ["pipe"]})
     assert {table.names[one] for one in before.tolist()} == {LOG}
     assert {later.names[one] for one in later.of(slices).tolist()} == {"pipe"}
     assert {later.names[one] for one in before.tolist()} == {LOG}

@@ -71,7 +71,7 @@ def looked(
             assert verdict is not None
             yield seconds, verdict, window, fresh
         elif seconds >= whole_s:
-            fresh.take(explained(window))
+            fresh.consume(explained(window))
             begun = True
 
 

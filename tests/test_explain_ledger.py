@@ -85,7 +85,7 @@ def test_a_recording_is_explained_the_same_whole_in_parts_and_live(file: object)
         window.feed(item)
     with Session(file) as session:  # type: ignore[arg-type]
         evidence = evidence_of(session)
-    low, high = window.begin_ns, window.told_ns
+    low, high = window.begin_ns, window.explained_ns
     whole, live = explain(evidence, None, (low, high)), window.verdict().report
     parts = report_of(in_parts(evidence, 3, low, high))
     assert {gpu.label: gpu.account.bounds for gpu in parts.gpus} == {

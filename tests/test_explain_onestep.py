@@ -135,7 +135,7 @@ def test_a_look_at_newer_time_keeps_the_step_that_was_explained_last() -> None:
     window, fresh = Window(reader.header), Fresh()
     for item in reader.items_between(-1, last - 2):
         window.feed(item)
-    whole = fresh.take(explained(window))
+    whole = fresh.consume(explained(window))
     for item in reader.items_between(last - 2, last):
         window.feed(item)
     look = fresh.look(window)

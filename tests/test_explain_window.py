@@ -62,7 +62,7 @@ def test_a_window_that_holds_all_explains_as_the_command_does(name: str) -> None
     for item in found:
         window.feed(item)
         whole.feed(item)
-    until_the_end = window.begin_ns, window.told_ns  # of its programs
+    until_the_end = window.begin_ns, window.explained_ns  # of its programs
     assert window.verdict().report == explain(assemble(whole), None, until_the_end)
 
 

@@ -45,7 +45,7 @@ def of_loss(loss: Range, **changes: object) -> Report:
 
 def chain_page(report: Report) -> str:
     page = ChainPage()
-    page.take(Explained(report))
+    page.show(Explained(report))
     lines = page.lines(200, UNICODE, replay=False)
     return "\n".join("".join(text for text, _token in line) for line in lines)
 
@@ -132,7 +132,7 @@ def test_the_timeline_has_the_idle_range_of_the_why_panel(name: str) -> None:
         if verdict.report.span_ns < S:
             continue
         history = LaneHistory()
-        history.take(verdict.lanes)
+        history.append(verdict.lanes)
         frame = replace(fake_frames.frame(), time_ns=verdict.end_ns)
         why = why_of(Explained(verdict.report, verdict.end_ns, verdict.start_ns), frame)
         for place, (label, _index) in enumerate(history.gpus):
@@ -150,7 +150,7 @@ def test_where_the_timeline_shows_the_panels_window_it_has_its_very_figure(name:
     told = Explained(verdict.report, verdict.end_ns, verdict.start_ns, lanes=verdict.lanes)
     frame = replace(fake_frames.frame(), time_ns=verdict.end_ns)
     blocks = TimeBlocks()
-    blocks.take(told)
+    blocks.append(told)
     lines = blocks.picture(160, 8, (), verdict.end_ns, Look(UNICODE, letters=False)).lines
     (gpu,) = why_of(told, frame).gpus
     panel = f"idle {range_text(gpu.proved, gpu.high, UNICODE)}"

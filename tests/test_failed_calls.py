@@ -156,21 +156,21 @@ def test_sums_of_two_parts_are_those_of_the_whole() -> None:
         stream = mixed()
         whole = collect(HEADER, stream)
         first, second = tally(stream[:place]), tally(stream[place:])
-        first.merge(second.told())
+        first.merge(second.payload())
         for sample in stream[place:]:
             if isinstance(sample, Sample) and sample.kind == "mark":
-                first.take(sample)
+                first.consume(sample)
         joined = finish(HEADER, first)
         assert [one.failures for one in joined.processes] == [one.failures for one in whole.processes]
         assert any(failure.launches for one in whole.processes for failure in one.failures)
 
 
 def test_sums_of_a_gputop_that_did_not_know_of_failures_are_not_believed_where_calls_failed() -> None:
-    told = tally(mixed()).told()
+    told = tally(mixed()).payload()
     del told["failed"]
     with pytest.raises(ValueError, match="which calls failed"):
         tally([]).merge(told)
-    healthy = tally([items.call(START, 1000, LAUNCH)]).told()
+    healthy = tally([items.call(START, 1000, LAUNCH)]).payload()
     del healthy["failed"]
     tally([]).merge(healthy)
 

@@ -18,7 +18,7 @@ import pytest
 from gputop.checks.check_tracing import held_back
 from gputop.errors import OutputError
 from gputop.process import failures
-from gputop.process.say import put, say, silence
+from gputop.process.say import print_message, put, silence
 from probes.ebpf import attacher, loader
 from probes.observe import live_source
 from probes.source import PROBLEM, Sample
@@ -77,7 +77,7 @@ def test_who_cannot_be_heard_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Full())
     told: list[int] = []
     monkeypatch.setattr("gputop.process.say.silence", told.append)
-    say("a sentence")
+    print_message("a sentence")
     assert told == [2]
 
 

@@ -90,7 +90,7 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
         told = recording()
         whole = Tally()
         for part in (told[:cut], told[cut:]):
-            whole.merge(tally(part).told())
+            whole.merge(tally(part).payload())
         assert whole.faults.sums == tally(told).faults.sums
         assert whole.faults.sums[10, 0] == (760, 3)
 
@@ -114,8 +114,8 @@ def test_columns_of_different_lengths_are_cut_to_the_shortest() -> None:
 
 def test_a_user_is_told_of_own_processes_only() -> None:
     owners = Owners()
-    owners.take(items.process(10, uid=1000))
-    owners.take(items.process(11, uid=1001))
+    owners.consume(items.process(10, uid=1000))
+    owners.consume(items.process(11, uid=1001))
     (shown,) = UserView(1000, owners).sample(faults(START, (10, 0, 7, 1), (11, 0, 9, 2)))
     assert shown.data == {"pid": [10], "tid": [0], "minor": [7], "major": [1]}
 
@@ -131,12 +131,12 @@ def test_a_process_that_was_there_before_is_counted_from_the_first_look_on() -> 
     mine = os.getpid()
     watch = PageFaults()
     watch.add(mine)
-    (first,) = watch.tell([mine], START)
+    (first,) = watch.samples([mine], START)
     assert rows([first])[mine, 0][0] < 50, "what it had counted before is not told"
     memory = mmap.mmap(-1, 8 << 20)
     memory.write(bytes(8 << 20))
-    assert list(watch.tell([mine], START + LOOK_NS - 1)) == [], "nobody looks twice in a second"
-    (second,) = watch.tell([mine], START + LOOK_NS)
+    assert list(watch.samples([mine], START + LOOK_NS - 1)) == [], "nobody looks twice in a second"
+    (second,) = watch.samples([mine], START + LOOK_NS)
     assert rows([second])[mine, 0][0] >= 2, "huge pages or small ones"
     memory.close()
 
@@ -148,19 +148,19 @@ def test_an_end_tells_what_was_not_looked_at() -> None:
     watch.notice(items.event(Kind.FORK, START, pid=70, tid=71))
     watch.notice(items.event(Kind.EXIT, START, pid=70, tid=71, minor=40, major=4))
     watch.notice(items.event(Kind.EXIT, START, pid=70, tid=70, minor=100, major=1, flags=dead))
-    told = list(watch.tell([], START))
+    told = list(watch.samples([], START))
     assert rows(told) == {(70, 71): (40, 4), (70, 70): (100, 1), (70, 0): (140, 5)}
-    assert list(watch.tell([], END, last=True)) == []
+    assert list(watch.samples([], END, last=True)) == []
 
 
 def test_an_end_tells_the_rest_of_what_was_looked_at() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         pid, watch, dead = child.pid, PageFaults(), int(ExitFlag.GROUP_DEAD)
         watch.notice(items.event(Kind.FORK, START, pid=pid, tid=pid))
-        before = rows(list(watch.tell([pid], START)))[pid, 0]
+        before = rows(list(watch.samples([pid], START)))[pid, 0]
         last = items.event(Kind.EXIT, START, pid=pid, tid=pid, minor=1_000_000, major=9, flags=dead)
         watch.notice(last)
-        after = rows(list(watch.tell([], END)))[pid, 0]
+        after = rows(list(watch.samples([], END)))[pid, 0]
         child.communicate(b"\n")
     assert before[0] > 0
     assert (before[0] + after[0], before[1] + after[1]) == (1_000_000, 9)
@@ -171,7 +171,7 @@ def test_a_number_that_goes_to_a_new_process_begins_anew() -> None:
     for minor in (500, 20):
         watch.notice(items.event(Kind.FORK, START, pid=70, tid=70))
         watch.notice(items.event(Kind.EXIT, START, pid=70, tid=70, minor=minor, flags=dead))
-    assert rows(list(watch.tell([], START)))[70, 0] == (520, 0)
+    assert rows(list(watch.samples([], START)))[70, 0] == (520, 0)
 
 
 def test_without_ebpf_a_process_counts_from_its_birth_where_that_was_seen(tmp_path: Path) -> None:

@@ -109,12 +109,12 @@ def test_every_family_of_metrics_has_the_value_that_was_counted() -> None:
         made.off(START + 9 * MS, 4 * MS, MS, pid=7, tid=7),
         made.off(START + 19 * MS, 0, 2 * MS, pid=7, tid=7, involuntary=1),
     ]
-    totals.take(join([made.call(START, MS, pid=7, tid=7), *stays]))
-    totals.take(made.still_open(START + 20 * MS, [{"pid": 7, "tid": 7}]))
-    totals.take(made.mark(1, START + 20 * MS))
+    totals.consume(join([made.call(START, MS, pid=7, tid=7), *stays]))
+    totals.consume(made.still_open(START + 20 * MS, [{"pid": 7, "tid": 7}]))
+    totals.consume(made.mark(1, START + 20 * MS))
     idle.gpus["GPU 0"] = GpuIdleTime(10 * SECOND, 3 * SECOND, 4 * SECOND)
     idle.causes[7, "C12", "proved"] = 2 * SECOND
-    idle.take_step(7, 70 * MS)
+    idle.consume_step(7, 70 * MS)
     now = families.CurrentFigures(
         {"calls": 3}, 1.5, 1000, 77, kept=1, not_kept=2, clients=3, budget_step=4, uuids={0: "GPU-1"},
         processes={}, build={"version": "1"}, sent=(5, 6),

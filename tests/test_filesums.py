@@ -24,17 +24,17 @@ def test_the_sums_are_those_of_all_items_of_a_recording(file: Path) -> None:
     whole, sums, buffer = Tally(), FileSums(), empty(CHUNK)
     with closing(SessionReader(file)) as reader:
         for item in reader.items():
-            whole.take(item)
+            whole.consume(item)
             if isinstance(item, Sample):
-                sums.take(item)
+                sums.consume(item)
                 continue
             for start in range(0, len(item), CHUNK):
                 part = item[start : start + CHUNK]
                 buffer[: len(part)] = part
-                sums.take(buffer[: len(part)])
+                sums.consume(buffer[: len(part)])
                 buffer["pid"] = 0  # whoever gave it uses it again
     assert whole.events
-    told, again = sums.told(), Tally()
+    told, again = sums.payload(), Tally()
     assert told is not None
     again.merge(told)
     assert summed(again) == summed(whole)
@@ -55,16 +55,16 @@ def test_samples_that_change_what_is_told_are_added_up_between_the_records() -> 
     ]
     whole, sums = Tally(), FileSums()
     for item in stream:
-        whole.take(item)
-        sums.take(item)
-    assert sums.told() == whole.told()
+        whole.consume(item)
+        sums.consume(item)
+    assert sums.payload() == whole.payload()
     assert whole.faults.sums
     assert whole.machine.sums == {"steal_ns": 8, "tcp_retransmits": 2}
 
 
 def summed(tally: Tally) -> tuple[object, ...]:
     """What a tally adds up; neither threads nor lines have an order."""
-    threads, calls, told = tally.threads, tally.calls, tally.told()
+    threads, calls, payload = tally.threads, tally.calls, tally.payload()
     sums = {tid: (one.pid, one.runnable, one.blocked) for tid, one in threads.sums.items()}
     counted = {
         key: (calls.table.counts[row].tolist(), *(int(getattr(calls.totals, name)[row]) for name in TOTALS))
@@ -77,7 +77,7 @@ def summed(tally: Tally) -> tuple[object, ...]:
         tally.kernels.sums,
         tally.fill,
         tally.faults.sums,
-        told["failed"],
+        payload["failed"],
     )
     stays = {row[0]: row[1:] for row in tally.stays.rows()}
     return tally.events, sums, threads.born, threads.died, counted, stays, *others
@@ -85,5 +85,5 @@ def summed(tally: Tally) -> tuple[object, ...]:
 
 def test_records_of_which_none_came_add_up_to_nothing() -> None:
     sums = FileSums()
-    sums.take(empty(0))
-    assert sums.told() == FileSums().told()
+    sums.consume(empty(0))
+    assert sums.payload() == FileSums().payload()

@@ -13,7 +13,7 @@ import pytest
 from gputop.commands import cli
 from gputop.errors import GputopError
 from gputop.fleet.ingest import ingest
-from gputop.fleet.tool import asked_of
+from gputop.fleet.tool import lake_tool
 from gputop.query.catalogue import Catalogue
 from gputop.query.mcp_server import server_of
 from gputop.query.reply import BEGIN, END
@@ -43,7 +43,7 @@ def tell(lake: Path) -> Callable[..., Any]:
     """What the tool answers, read."""
 
     async def tell(**arguments: Any) -> Any:
-        server = server_of(Catalogue([], none=True), "test", fleet=asked_of(str(lake)))
+        server = server_of(Catalogue([], none=True), "test", fleet=lake_tool(str(lake)))
         async with asked(server) as client:
             return json.loads(await text_of(client, "query_fleet", arguments))
 
@@ -113,7 +113,7 @@ async def test_of_one_job_only_its_recordings_count(
 async def test_a_job_that_no_recording_is_of_is_said_to_be_none(lake: Path) -> None:
     for action in ("overview", "findings", "stragglers"):
         with pytest.raises(GputopError, match="no recording is of that job: action overview by job"):
-            asked_of(str(lake))(None, action, "cause", "no-such-job", None, 10, None)
+            lake_tool(str(lake))(None, action, "cause", "no-such-job", None, 10, None)
 
 
 async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
@@ -139,7 +139,7 @@ async def test_a_select_reads_the_tables_page_by_page_and_nothing_else(
 def test_all_else_is_refused(action: str, query: str | None, why: str, lake: Path) -> None:
     query = query.format(lake=lake) if query else None
     with pytest.raises(GputopError, match=why):
-        asked_of(str(lake))(None, action, "cause", None, query, 10, None)
+        lake_tool(str(lake))(None, action, "cause", None, query, 10, None)
 
 
 @pytest.mark.long
@@ -156,4 +156,4 @@ async def test_the_tool_is_there_with_a_lake_only_and_no_recording_is_needed_the
 def test_what_is_no_lake_is_refused_at_the_start(tmp_path: Path) -> None:
     needed("duckdb")
     with pytest.raises(GputopError, match="gputop fleet ingest"):
-        asked_of(str(tmp_path / "nowhere"))
+        lake_tool(str(tmp_path / "nowhere"))

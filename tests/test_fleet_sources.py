@@ -51,7 +51,7 @@ def summed(file: Path, path: Path) -> Path:
     """The same recording with sums only."""
     header, items = read(file)
     detail = SumsOnly(header)
-    return write(path, header, [*(one for item in items for one in detail.take(item)), *detail.finish()])
+    return write(path, header, [*(one for item in items for one in detail.consume(item)), *detail.finish()])
 
 
 def test_segments_are_one_session_and_tell_what_the_whole_recording_tells(

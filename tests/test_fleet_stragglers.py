@@ -217,7 +217,7 @@ def test_who_keeps_fewer_collectives_keeps_some_of_those_that_others_keep(step: 
 def told_by(*records: Any) -> list[tuple[int, int, str, int, int | None]]:
     """(process, handle, id, rank, ranks) of what these make."""
     gathered = Memberships()
-    gathered.take(items.joined(list(records)))
+    gathered.consume(items.joined(list(records)))
     return [(one.pid, one.handle, one.id, one.rank, one.ranks) for one in gathered.all()]
 
 
@@ -268,7 +268,7 @@ def test_a_handle_that_is_used_again_is_another_communicator() -> None:
     left = items.event(Kind.COMMUNICATOR, START + 20, op=Communicator.LEFT, aux=HANDLE)
     again = items.event(Kind.COMMUNICATOR, START + 30, duration=5, op=Communicator.JOINED, stream=2, **handle)
     gathered = Memberships()
-    gathered.take(items.joined([first, left, again]))
+    gathered.consume(items.joined([first, left, again]))
     spans = {one.id: (one.since_ns, one.until_ns) for one in gathered.all()}
     assert spans[f"{1:016x}"] == (START + 10, START + 20)
     assert spans[f"{2:016x}"][0] == START + 25

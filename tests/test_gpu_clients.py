@@ -28,7 +28,7 @@ def gpus(*pids: int) -> Sample:
 def told(
     clients: GpuClients, sample: Sample, now_ns: int, watched: tuple[int, ...] = ()
 ) -> list[dict[str, Any]]:
-    return [one.data for one in clients.tell(sample, watched, now_ns)]
+    return [one.data for one in clients.samples(sample, watched, now_ns)]
 
 
 def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

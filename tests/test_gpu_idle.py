@@ -44,26 +44,26 @@ sys.stdin.read()
 
 def test_a_process_is_idle_from_the_first_look_that_finds_it_so() -> None:
     since = IdleSince()
-    assert since.take([7, 8], {7: BUSY}, 1 * S) == {8: 1 * S}
-    assert since.take([7, 8], {}, 2 * S) == {7: 2 * S, 8: 1 * S}
-    assert since.take([7, 8], {8: NOTHING}, 3 * S) == {7: 2 * S, 8: 1 * S}
-    assert since.take([7, 8], {8: BUSY}, 4 * S) == {7: 2 * S}
-    assert since.take([7, 8], {}, 5 * S) == {7: 2 * S, 8: 5 * S}
+    assert since.consume([7, 8], {7: BUSY}, 1 * S) == {8: 1 * S}
+    assert since.consume([7, 8], {}, 2 * S) == {7: 2 * S, 8: 1 * S}
+    assert since.consume([7, 8], {8: NOTHING}, 3 * S) == {7: 2 * S, 8: 1 * S}
+    assert since.consume([7, 8], {8: BUSY}, 4 * S) == {7: 2 * S}
+    assert since.consume([7, 8], {}, 5 * S) == {7: 2 * S, 8: 5 * S}
 
 
 def test_who_has_left_the_gpu_begins_anew_and_what_is_not_told_is_not_idle() -> None:
     since = IdleSince()
-    since.take([7], {}, 1 * S)
-    since.take([], {}, 2 * S)
-    assert since.take([7], {}, 3 * S) == {7: 3 * S}
-    assert since.take([7], {7: {**NOTHING, "sm_percent": None}}, 4 * S) == {}
-    assert since.take([7], None, 5 * S) == {}
+    since.consume([7], {}, 1 * S)
+    since.consume([], {}, 2 * S)
+    assert since.consume([7], {}, 3 * S) == {7: 3 * S}
+    assert since.consume([7], {7: {**NOTHING, "sm_percent": None}}, 4 * S) == {}
+    assert since.consume([7], None, 5 * S) == {}
 
 
 def gpu(**client: Any) -> GpuRow:
     """One GPU at 200 s, with a notebook of bob's on it."""
     facts = Facts()
-    facts.take(Sample(CLIENT, 0, {"pid": 20, "name": "notebook", "user": "bob", "command": "notebook"}))
+    facts.consume(Sample(CLIENT, 0, {"pid": 20, "name": "notebook", "user": "bob", "command": "notebook"}))
     row = {"pid": 20, "type": "C", "gpu_instance": None, **client}
     data = {
         "index": 0,

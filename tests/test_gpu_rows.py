@@ -40,7 +40,7 @@ def row(*known: Sample, **figures: Any) -> GpuRow:
     """The row of one GPU of which NVML told these figures a millisecond ago."""
     facts = Facts()
     for sample in known:
-        facts.take(sample)
+        facts.consume(sample)
     sample = Sample(GPUS, 0, {"gpus": [{"index": 0, "name": "H100", "unavailable": {}, **figures}]})
     return gpu_rows(sample, {}, 1_000_000, facts)[0]
 

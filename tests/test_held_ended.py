@@ -20,7 +20,7 @@ def test_a_process_that_gets_the_number_of_one_that_ended_is_told_by_what_it_hol
     rows = (took(1, 0x1000, 4 * MIB), end, took(5, 0x1000, MIB, B), took(6, 0x2000, MIB, B))
     (one,) = memory(*rows).processes
     assert (one.held, one.peak) == (2 * MIB, 2 * MIB)
-    assert [(row.held, row.taken) for row in one.lines] == [(2 * MIB, 2 * MIB)]
+    assert [(row.held, row.allocated) for row in one.lines] == [(2 * MIB, 2 * MIB)]
 
 
 def test_of_processes_that_ended_the_oldest_are_forgotten_and_of_those_without_memory_nothing_is_kept(

@@ -239,7 +239,7 @@ def test_what_an_allocation_failed_for_is_told(
 ) -> None:
     found = short(took(1, 0x1000, 10 * GIB), took(2, 0x2000, GIB, B), asked=asked, room=room, holders=holders)
     assert found.blame == blame
-    assert (found.asked, found.held, found.pieces) == (asked, 11 * GIB, 2)
+    assert (found.requested, found.held, found.pieces) == (asked, 11 * GIB, 2)
     assert found.line is not None
     assert found.line.line == 30
     held = [(at.line.line, at.held) for at in found.lines if at.line]

@@ -209,7 +209,7 @@ def test_what_is_recorded_beside_the_history_ends_with_its_totals(
     assert told is not None
     found, read = Tally(), tally(reader.items())
     found.merge(told[0])
-    assert found.told() == read.told()
+    assert found.payload() == read.payload()
     assert stats_to_json(gputop.stats(tmp_path / "kept")) == stats_to_json(
         collect(reader.header, reader.items())
     )
@@ -258,13 +258,13 @@ def test_facts_told_again_are_the_same_facts() -> None:
     ]
     halves = FactBook(), FactBook()
     for place, sample in enumerate(told):
-        halves[place >= 6].take(sample)
+        halves[place >= 6].consume(sample)
     halves[0].absorb(halves[1])
     first, second = Facts(), Facts()
     for sample in told:
-        first.take(sample)
+        first.consume(sample)
     for sample in halves[0].samples(made.START):
-        second.take(sample)
+        second.consume(sample)
     assert second.processes == first.processes
     assert second.problems(None) == first.problems(None) == ("no lines",)
     assert second.notes() == first.notes()

@@ -65,8 +65,8 @@ def procfs(folder: Path, second: int) -> Path:
 def told(folder: Path) -> dict[str, object]:
     seen = HostFigures(START, procfs(folder, 1), folder)
     procfs(folder, 2)
-    (sample,) = seen.tell(START + S)
-    assert list(seen.tell(START + S + LOOK_NS - 1)) == []
+    (sample,) = seen.samples(START + S)
+    assert list(seen.samples(START + S + LOOK_NS - 1)) == []
     return sample.data
 
 
@@ -99,7 +99,7 @@ def test_figures_of_the_machine_are_of_the_second_before(tmp_path: Path) -> None
 
 def test_what_a_kernel_does_not_report_has_no_key_and_is_null(tmp_path: Path) -> None:
     seen = HostFigures(START, tmp_path, tmp_path)
-    (sample,) = seen.tell(START + S)
+    (sample,) = seen.samples(START + S)
     assert sample.data == {}
     row = frame_of(sample).host
     assert row is not None
@@ -114,7 +114,7 @@ def test_processes_are_counted_as_proc_lists_them() -> None:
         return sum(entry.isdigit() for entry in os.listdir("/proc"))
 
     def near() -> bool:
-        (sample,) = HostFigures(0).tell(S)
+        (sample,) = HostFigures(0).samples(S)
         return abs(int(str(sample.data["processes"])) - listed()) <= 2  # others come and go
 
     assert until_good(near, bool)
@@ -170,7 +170,7 @@ def test_what_is_not_known_of_a_process_is_none_and_never_zero() -> None:
 def test_users_of_a_daemon_see_the_memory_of_their_own_processes_only() -> None:
     owners = Owners()
     for pid, uid in ((7, 1000), (8, 1001)):
-        owners.take(Sample(PROCESS, START, {"pid": pid, "uid": uid, "watched": True, "start_ns": 1}))
+        owners.consume(Sample(PROCESS, START, {"pid": pid, "uid": uid, "watched": True, "start_ns": 1}))
     view = UserView(1000, owners)
     (shown,) = view.sample(Sample(RESIDENT, START, {"pid": [7, 8], "rss_bytes": [1, 2]}))
     assert shown.data == {"pid": [7], "rss_bytes": [1]}
@@ -180,11 +180,11 @@ def test_users_of_a_daemon_see_the_memory_of_their_own_processes_only() -> None:
 
 def test_own_resident_memory_is_what_the_kernel_says() -> None:
     page = os.sysconf("SC_PAGE_SIZE")
-    (sample,) = ResidentMemory().tell([os.getpid()], START)
+    (sample,) = ResidentMemory().samples([os.getpid()], START)
     kernel = int(Path("/proc/self/statm").read_text().split()[1]) * page
     assert sample.data["pid"] == [os.getpid()]
     assert abs(sample.data["rss_bytes"][0] - kernel) < 8 << 20
-    assert list(ResidentMemory().tell([1 << 22], START)) == [], "no such process"
+    assert list(ResidentMemory().samples([1 << 22], START)) == [], "no such process"
 
 
 class Sampler:

@@ -9,9 +9,9 @@ import pytest
 
 from gputop.playback.alerts import MOST_SUBJECTS, Alert, Alerts, parse
 from gputop.playback.feed import Explained
-from gputop.serve.metrics.alarms import AN_HOUR, Alarms, Told, webhook_address
+from gputop.serve.metrics.alarms import AN_HOUR, Alarms, AlertTargets, webhook_address
 from gputop.serve.metrics.daemon_totals import DaemonTotals, FunctionCalls, Process
-from gputop.ui.model.config import Asked
+from gputop.ui.model.config import Startup
 from gputop.ui.model.view import MOST_ALERTS, View
 from tests import fake_frames as fake
 from tests.alarm_marks import S, mark, said_of
@@ -29,11 +29,13 @@ def test_a_thousand_processes_fill_no_log_and_take_no_alert_of_another_rule(
     sent: queue.Queue[tuple[Alert, int] | None] = queue.Queue()
     monkeypatch.setattr(queue, "Queue", lambda _most: sent)
     totals = DaemonTotals()
-    alarms = Alarms([parse("errors > 0"), parse("lost > 0")], Told(("/bin/true",)), totals, clock=lambda: 1.0)
+    alarms = Alarms(
+        [parse("errors > 0"), parse("lost > 0")], AlertTargets(("/bin/true",)), totals, clock=lambda: 1.0
+    )
     for second in range(1, 21):
         if second % 2:
             fail_in_all(totals, 1_000)
-        alarms.take(mark(second, lost=5 if second == 20 else 0))
+        alarms.consume(mark(second, lost=5 if second == 20 else 0))
     lines = said_of(capsys)
     assert len(lines) < 70
     assert sum("lost > 0" in line for line in lines) == 1
@@ -63,7 +65,7 @@ def test_a_screen_shows_a_few_of_a_moment_and_counts_the_others() -> None:
     base = fake.frame()
     call = replace(base.processes[0].calls[0], errors=9, nested=False)
     rows = tuple(replace(base.processes[0], pid=pid, calls=(call,)) for pid in range(1, 501))
-    view = View(Asked(alerts=(parse("errors > 0"),)))
+    view = View(Startup(alerts=(parse("errors > 0"),)))
     told = view.alert(replace(base, processes=rows), Explained())
     assert len(told) == MOST_ALERTS + 1
     assert told[-1][0] == f"{500 - MOST_ALERTS} more alerts at this moment"

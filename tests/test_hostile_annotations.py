@@ -27,7 +27,7 @@ REFUSED = {
 def written(message: bytes, uid: int, folder: Path) -> list[str]:
     """Names in the recording of a process that sends this, after it went through a file; else sentences."""
     taken = Annotations()
-    taken.take(Datagram(message, os.getpid(), uid, START + 1))
+    taken.consume(Datagram(message, os.getpid(), uid, START + 1))
     samples = list(taken.at_mark(START + 10, {os.getpid(), 1 << 32, HUGE}, last=True))
     with closing(SessionWriter(folder / "one", HEADER)) as writer:
         for sample in (*samples, mark(1, START + 10)):

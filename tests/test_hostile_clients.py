@@ -15,7 +15,7 @@ import pytest
 
 from gputop.errors import CommandError
 from gputop.serve.clients import hub, wire
-from gputop.serve.clients.client import asked
+from gputop.serve.clients.client import request_once
 from gputop.serve.clients.listening import listen
 from gputop.serve.rate_limit import RateLimiter
 from tests.conftest import needed
@@ -101,7 +101,7 @@ def test_however_many_users_come_there_is_a_place_for_root(
                 assert b"maximum number of clients" in client.recv(4096)
             users.next += 1
         users.next = 0
-        assert asked(path, "status")["data"]["uid"] == 0
+        assert request_once(path, "status")["data"]["uid"] == 0
 
 
 @pytest.mark.slow
@@ -111,18 +111,18 @@ def test_who_lets_the_daemon_work_too_much_has_to_wait_and_root_has_not(
     _, path = served
     users = _Users(monkeypatch, 1000)
     monkeypatch.setattr(hub, "ANSWERING", (0.001, 0.05))
-    assert asked(path, "snap", cpu_s=0.2)["k"] == "done"
+    assert request_once(path, "snap", cpu_s=0.2)["k"] == "done"
     with pytest.raises(CommandError, match=r"try again in \d+ s"):
         _ask_again(path)
     for users.next in (1001, 0, 0):  # another one, and root
-        assert asked(path, "snap", cpu_s=0.2)["k"] == "done"
+        assert request_once(path, "snap", cpu_s=0.2)["k"] == "done"
         _settle()
     assert told == [1000, 1001, 0, 0]
 
 
 def test_what_clients_cost_is_known(served: tuple[hub.Hub, str]) -> None:
     made, path = served
-    asked(path, "snap", cpu_s=0.2)
+    request_once(path, "snap", cpu_s=0.2)
     _until(lambda: made.spent_s >= 0.2)
 
 
@@ -150,7 +150,7 @@ def _ask_again(path: str) -> None:
     deadline = time.monotonic() + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            asked(path, "snap")
+            request_once(path, "snap")
         except CommandError as error:
             if "already" not in str(error):
                 raise

@@ -270,5 +270,5 @@ def test_a_demangler_that_answers_twice_is_not_asked_again() -> None:
     with children.saying(b"some::part(int)\nanother::one()\n") as process:
         helper = demangle.DemanglerChild()
         helper.process = process
-        assert helper.ask("_ZN4some4partEi") is None
+        assert helper.request("_ZN4some4partEi") is None
         assert helper.process is None

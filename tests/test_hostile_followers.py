@@ -19,7 +19,7 @@ from gputop.errors import CommandError
 from gputop.serve import daemon as daemon_module
 from gputop.serve import flight_recorder
 from gputop.serve.clients import answering, hub, showing, wire
-from gputop.serve.clients.client import asked
+from gputop.serve.clients.client import request_once
 from gputop.serve.clients.listening import listen
 from gputop.serve.clients.showing import KnownAtMark, Showing, ShownTick
 from gputop.serve.daemon import Daemon
@@ -91,7 +91,7 @@ def _observe(service: Service, first: int, count: int) -> float:
     begun = time.thread_time()
     for number in range(first, first + count):
         for item in _tick(number):
-            service.take(item)
+            service.consume(item)
     return time.thread_time() - begun
 
 
@@ -223,7 +223,7 @@ def test_where_showing_hangs_little_is_kept_and_nobody_is_shown_what_was_another
     one.show(_handed_over(1))
     assert one.owners.of(1) == 1001
     facts = FactBook()
-    facts.take(made.process(1, uid=1002, watched=True))
+    facts.consume(made.process(1, uid=1002, watched=True))
     for number in range(2, 4 * showing.MOST_BEHIND):
         one.put(replace(_handed_over(number), known=KnownAtMark(facts, {}) if number % 2 else None))
         assert len(one.ticks) <= showing.MOST_BEHIND
@@ -253,11 +253,11 @@ def test_what_is_known_is_looked_up_once_a_tick_and_seldom_where_that_costs_much
     monkeypatch.setattr(history, "facts", slow)
     for number in range(1, 12):
         for item in _tick(number, 3):
-            daemon.take(item)
+            daemon.consume(item)
     known = [tick.known is not None for tick in ticks]
     assert known[0]
     assert sum(known) < 9
-    assert daemon.asked_s >= 0.1 * sum(known)
+    assert daemon.requests_s >= 0.1 * sum(known)
 
 
 # -- the socket ----------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_slow_readers_of_the_past_keep_nobody_else_out(served: tuple[hub.Hub, st
             _slow(path, stack)
             wait_until(lambda: len(one.answering) > place, "an answer")  # noqa: B023
             users.next += 1
-        time.sleep(answering.GIVES_WAY_S)
+        time.sleep(answering.ABORTABLE_S)
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
         client.settimeout(answering.WAITS_S / 2)
         client.connect(path)
@@ -385,7 +385,7 @@ def test_ids_for_containers_have_one_users_places(
                     assert b"maximum number of clients" in client.recv(4096)
             assert set(one.followers().values()) == {1000}
             users.next = 1001
-            assert asked(path, "status")["data"]["uid"] == 1001
+            assert request_once(path, "status")["data"]["uid"] == 1001
     finally:
         one.close("over")
 
@@ -408,12 +408,12 @@ def test_who_asks_for_the_status_without_end_has_to_wait(
         refused = 0
         for users.next in range(100_000, 100_010):
             try:
-                asked(path, "status")
+                request_once(path, "status")
             except CommandError as error:
                 refused += "rate limit for this user" in str(error)
         assert refused > 3
         for users.next in (1001, 0):
-            assert asked(path, "status")["data"]["uid"] == users.next
+            assert request_once(path, "status")["data"]["uid"] == users.next
     finally:
         one.close("over")
 
@@ -455,6 +455,6 @@ def test_who_is_refused_before_a_word_was_said_hears_why(
     try:
         for _ in range(20):  # whoever is first, the daemon's end or the question
             with pytest.raises(CommandError, match="number of clients"):
-                asked(path, "status")
+                request_once(path, "status")
     finally:
         one.close("over")

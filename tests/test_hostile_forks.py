@@ -53,8 +53,8 @@ def storm(seconds: int, take: Callable[[Sample], object]) -> None:
     [
         lambda: Engine({}).feed,
         lambda: Window({}).feed,
-        lambda: FactBook().take,
-        lambda: FileSums().take,
+        lambda: FactBook().consume,
+        lambda: FileSums().consume,
     ],
 )
 @pytest.mark.mainly("<lambda>2")
@@ -80,11 +80,11 @@ def test_sums_for_the_end_of_a_file_are_given_up_when_they_would_not_fit_there()
     try:
         for born in range(first, first + 200_000, 2_000):
             for kind in (Kind.FORK, Kind.EXIT):
-                sums.take(lives(range(born, born + 2_000), kind))
+                sums.consume(lives(range(born, born + 2_000), kind))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
-    assert sums.told() is None
+    assert sums.payload() is None
 
 
 def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
@@ -92,7 +92,7 @@ def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
 
     def take(sample: Sample) -> None:
         for facts in (forgetful, faithful):
-            facts.take(sample)
+            facts.consume(sample)
         if sample.kind == MARK:
             forgetful.forget(sample.time_ns)
             assert forgetful.watched() == faithful.watched()
@@ -108,12 +108,12 @@ def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
 def test_notes_problems_and_names_are_bounded() -> None:
     facts, book = Facts(), FactBook()
     for number in range(2000):
-        book.take(Sample("problem", number, {"text": f"problem {number}"}))
-        facts.take(Sample("note", number, {"text": f"note {number}"}))
-        facts.take(Sample("problem", number, {"text": f"problem {number}"}))
+        book.consume(Sample("problem", number, {"text": f"problem {number}"}))
+        facts.consume(Sample("note", number, {"text": f"note {number}"}))
+        facts.consume(Sample("problem", number, {"text": f"problem {number}"}))
     for first in range(0, 300_000, 10_000):
         tids = list(range(first, first + 10_000))
-        facts.take(Sample(NAMES, first, {"tid": tids, "pid": tids, "name": ["x"] * 10_000}))
+        facts.consume(Sample(NAMES, first, {"tid": tids, "pid": tids, "name": ["x"] * 10_000}))
     said = [sample.data["text"] for sample in book.samples(1)]
     assert len(said) < 600
     assert said[0] == "problem 0"

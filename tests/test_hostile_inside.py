@@ -56,7 +56,7 @@ def test_rows_of_any_numbers_are_told_as_they_can_be_or_counted_as_lost(
         assert 0 < row["begin"] <= row["end"] <= NOW + SECOND
         assert row["device"] < MOST_GPUS
     kinds = [row for row in given_rows if row["what"] in range(What.KERNEL, What.INSTANT + 1)]
-    lost = sum(inside.told_since_mark()[:1]) - len(found)
+    lost = sum(inside.mark_counts()[:1]) - len(found)
     assert len(found) + lost >= len(kinds)
 
 
@@ -65,7 +65,7 @@ def test_work_of_the_future_is_not_waited_for(what: What) -> None:
     inside = Inside(lambda sample: None)
     handed(inside, 500, what=what, begin=2**62, end=2**62 + 5)
     assert told(inside, NOW) == []
-    assert inside.told_since_mark() == [500, NOW]
+    assert inside.mark_counts() == [500, NOW]
     assert told(inside, last=True) == []
 
 
@@ -74,7 +74,7 @@ def test_a_gpu_that_no_recording_can_have_takes_no_other_rows_with_it() -> None:
     at = {"what": What.KERNEL, "begin": NOW - 10, "end": NOW - 5}
     inside.hear(rows(at | {"device": 4_000_000_000}, at | {"device": 3}))
     assert [row["device"] for row in told(inside, last=True)] == [3]
-    assert inside.told_since_mark()[0] == 2
+    assert inside.mark_counts()[0] == 2
 
 
 def test_a_program_that_starts_without_end_is_told_of_no_more() -> None:
@@ -101,7 +101,7 @@ def test_more_rows_than_can_be_told_of_are_counted() -> None:
     for _ in range(2):
         handed(inside, 150_000, what=What.RANGE, begin=NOW - 5, end=NOW - 1)
     assert len(told(inside)) == 200_000
-    assert inside.told_since_mark()[0] >= 300_000
+    assert inside.mark_counts()[0] >= 300_000
 
 
 def test_names_without_end_of_one_program_leave_room_for_another() -> None:
@@ -122,19 +122,19 @@ def test_texts_of_all_programs_together_are_bounded() -> None:
     texts = HandedTexts()
     for pid in range(12):
         for number in range(2_000):
-            texts.take(pid, number, b"%d" % number + b"x" * 4_000)
+            texts.consume(pid, number, b"%d" % number + b"x" * 4_000)
     kept = [text for pid in range(12) for text in texts.of(pid).values()]
     assert sum(map(len, kept)) <= HandedTexts.BYTES_OF_ALL
     for pid in range(12):
         texts.drop(pid)
-    texts.take(99, 1, b"another's")
+    texts.consume(99, 1, b"another's")
     assert texts.of(99) == {1: "another's"}
 
 
 def test_forks_of_a_program_with_many_texts_share_its_room() -> None:
     texts = HandedTexts()
     for number in range(MOST_TEXTS):
-        texts.take(1, number, b"x")
+        texts.consume(1, number, b"x")
     for child in range(2, 50):
         texts.inherit(child, 1)
     assert sum(len(texts.of(pid)) for pid in range(50)) <= HandedTexts.MOST_OF_ALL

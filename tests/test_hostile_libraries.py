@@ -115,7 +115,7 @@ states = np.zeros(0, schema.THREAD_STATE_DTYPE)
 ended = [sample for sample in roster.facts(states, 1) if sample.data.get("exited_ns")]
 assert not ended, ended
 assert own.sample()[1] > 1 << 20
-assert not list(files.tell(states, 1)) and not list(GpuClients().tell(None, (), 1))
+assert not list(files.samples(states, 1)) and not list(GpuClients().samples(None, (), 1))
 print("went on")
 """
 

@@ -53,13 +53,13 @@ def test_sums_of_short_programs_take_little_and_are_those_of_all_calls() -> None
     tracemalloc.start()
     try:
         for made in programs:
-            sums.take(made)
+            sums.consume(made)
         assert tracemalloc.get_traced_memory()[1] < 24 * MB  # 46 as rows of a table
     finally:
         tracemalloc.stop()
     for made in programs:
-        whole.take(made)
-    told, again = sums.told(), Tally()
+        whole.consume(made)
+    told, again = sums.payload(), Tally()
     assert told is not None
     again.merge(told)
     assert by_key(again) == by_key(whole)
@@ -83,8 +83,8 @@ def test_sums_of_more_calls_than_a_file_holds_are_given_up() -> None:
     made["kind"], made["duration"] = Kind.CALL, np.geomspace(1000, 1e9, 500).astype(np.uint64)
     for pid in range(1000, 2000):
         made["pid"] = made["tid"] = pid
-        sums.take(made)
-    assert sums.told() is None
+        sums.consume(made)
+    assert sums.payload() is None
 
 
 def test_unusual_calls_are_sought_with_bounded_memory() -> None:
@@ -103,7 +103,7 @@ def asked(known: Lookups, mapping: Mapped) -> None:
     until = time.monotonic() + 10
     while time.monotonic() < until:
         try:
-            known.ask(mapping, (16, True))
+            known.lookup(mapping, (16, True))
             return
         except NotYet:
             time.sleep(0.01)
@@ -127,13 +127,13 @@ def test_files_that_nobody_asks_about_are_let_go_of(tmp_path: Path, monkeypatch:
 
 
 def test_questions_that_nobody_comes_back_for_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbol_lookup, "MOST_ASKED", 64)
+    monkeypatch.setattr(symbol_lookup, "MOST_PENDING", 64)
     monkeypatch.setattr(symbol_lookup, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(symbol_lookup.libraries, "file_of", lambda _one: None)
     known = Lookups()
     for inode in range(2000):
         try:
-            known.ask(Mapped(10, (0, 1), (1, inode), "/gone", 0), (0, True))
+            known.lookup(Mapped(10, (0, 1), (1, inode), "/gone", 0), (0, True))
         except NotYet:
             assert len(known.asked) <= 64
     assert len(known.slow) <= 64
@@ -224,7 +224,7 @@ def test_users_of_a_gpu_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("probes.known.MOST_ROWS", 100)
     book = FactBook()
     for pid in range(1000):
-        book.take(Sample("client", pid, {"pid": pid}))
+        book.consume(Sample("client", pid, {"pid": pid}))
     assert len(book.samples(1)) <= 201
 
 
@@ -235,11 +235,13 @@ def test_facts_of_ended_processes_with_stacks_take_little() -> None:
     tracemalloc.start()
     try:
         for pid in range(1, 8_000):
-            book.take(Sample(PROCESS, pid, {"pid": pid, "watched": True, "seen_ns": pid, "exited_ns": None}))
+            book.consume(
+                Sample(PROCESS, pid, {"pid": pid, "watched": True, "seen_ns": pid, "exited_ns": None})
+            )
             stacks = [[["/usr/lib/python3.11/program.py", line, f"step{pid}"]] for line in range(5)]
             numbers = [pid << 8 | place for place in range(5)]
-            book.take(Sample("frames", pid, {"pid": [pid] * 5, "stack": numbers, "frames": stacks}))
-            book.take(Sample(PROCESS, pid, {"pid": pid, "watched": True, "exited_ns": pid}))
+            book.consume(Sample("frames", pid, {"pid": [pid] * 5, "stack": numbers, "frames": stacks}))
+            book.consume(Sample(PROCESS, pid, {"pid": pid, "watched": True, "exited_ns": pid}))
         assert tracemalloc.get_traced_memory()[0] < 8 * MB  # of 26 that were told
     finally:
         tracemalloc.stop()

@@ -100,7 +100,7 @@ def page(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "told_pids", set())
+    monkeypatch.setattr(maps, "reported_pids", set())
     maps.cut_pids.clear()
 
 
@@ -132,7 +132,7 @@ def test_a_process_with_very_many_mappings_takes_little_memory(page: str) -> Non
     with waiting(MAPS, "60000", page, str(mmap.PROT_READ | mmap.PROT_EXEC)) as pid:
         found: list[Mapped] = []
         assert most_taken(lambda: found.extend(maps.executable(pid))) < 4 * MIB
-        assert len(found) == maps.MOST_TAKEN
+        assert len(found) == maps.MOST_MAPPINGS
         assert list(maps.cut()) == [pid]
         maps.executable(pid)
         assert list(maps.cut()) == [], "it is told once"
@@ -253,7 +253,7 @@ def test_a_mark_does_not_wait_for_descriptors_that_take_long(monkeypatch: pytest
     made.view(ALIASED)["argument"] = range(150)
     files.notice(made)
     nobody = np.zeros(0, schema.THREAD_STATE_DTYPE)
-    asked = [len(sample.data["fd"]) for mark in range(3) for sample in files.tell(nobody, mark)]
+    asked = [len(sample.data["fd"]) for mark in range(3) for sample in files.samples(nobody, mark)]
     assert len(asked) == 3, "the rest is asked for at the next marks"
     assert sum(asked) < 20
 
@@ -274,7 +274,7 @@ def test_threads_of_a_process_that_has_very_many_are_seldom_counted(monkeypatch:
     states = np.zeros(0, schema.THREAD_STATE_DTYPE)
     every_ns, marks, begun = 100_000_000, 0, time.monotonic_ns()
     while len(took_ns) < 5:
-        list(late_ones.tell(states, marks * every_ns))
+        list(late_ones.samples(states, marks * every_ns))
         marks += 1
     passed_ns = (marks - 1) * every_ns  # by the marks, between the first look and the last
     assert passed_ns >= 20 * sum(took_ns[:-1])

@@ -57,7 +57,7 @@ def functions_at(path: Path) -> object:
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                found.append(lookups.ask(entry, place))
+                found.append(lookups.lookup(entry, place))
                 break
             except NotYet:
                 assert time.monotonic() < until
@@ -280,7 +280,7 @@ def _all(mapping: Mapped, places: list[int]) -> list[Answer]:
     for offset in places:
         while True:
             try:
-                found.append(lookups.ask(mapping, (offset + 1, True)))
+                found.append(lookups.lookup(mapping, (offset + 1, True)))
                 break
             except NotYet:
                 lookups.wait(5.0)
@@ -296,7 +296,7 @@ def test_who_keeps_the_functions_of_a_file_has_no_rights_and_ends_with_its_file(
     lookups = Lookups()
     while True:
         try:
-            lookups.ask(path, (0x30000, True))
+            lookups.lookup(path, (0x30000, True))
             break
         except NotYet:
             lookups.wait(5.0)
@@ -335,11 +335,11 @@ def test_an_answer_that_is_nonsense_is_no_frame(monkeypatch: pytest.MonkeyPatch)
         [[]],
     )
     for lie in lies:
-        monkeypatch.setattr(file_reader.Talk, "ask", lambda _self, _question, lie=lie: lie)
+        monkeypatch.setattr(file_reader.Talk, "request", lambda _self, _question, lie=lie: lie)
         lookups = Lookups()
         while True:
             try:
-                assert lookups.ask(path, (0x30000, True)) is None
+                assert lookups.lookup(path, (0x30000, True)) is None
                 break
             except NotYet:
                 lookups.wait(5.0)

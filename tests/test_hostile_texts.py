@@ -17,7 +17,7 @@ from gputop.commands.observation import ObservedRun
 from gputop.commands.screen.watch import farewell
 from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
-from gputop.process.say import say, say_where
+from gputop.process.say import print_message, print_traceback
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
@@ -178,12 +178,12 @@ def test_without_the_packages_gputop_needs_it_can_still_be_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "gputop.format", None)
-    say(NAME)
+    print_message(NAME)
     assert_harmless(capsys.readouterr().err, lines=1)
 
 
 def test_where_an_error_was_raised_is_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say_where(ValueError(NAME))
+    print_traceback(ValueError(NAME))
     assert_harmless(capsys.readouterr().err)
 
 

@@ -125,7 +125,7 @@ def test_a_live_explanation_begins_anew_and_all_else_goes_on(
         )
         first = service.daemon.explainer
         service.start()
-        take: Callable[[Item], Any] = service.take
+        take: Callable[[Item], Any] = service.consume
     else:
         first = LiveExplainer(items.HEADER)
         first.start()

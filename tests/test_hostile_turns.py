@@ -213,7 +213,7 @@ def test_of_one_user_so_much_waits_and_what_is_lost_is_found_when_the_rest_is_do
     turns.put(2, 0)
     assert len(turns) == MOST_WAITING + 1
     lost = []
-    while (taken := turns.take()) is not None:
+    while (taken := turns.pop()) is not None:
         lost.append((taken[0], turns.charge(taken[0], 1.0)))
     assert [one for one in lost if one[1]] == [lost[-1]] == [(1, True)]
     assert lost[1][0] == 2
@@ -225,7 +225,7 @@ def test_so_many_users_have_a_queue_and_what_is_done_takes_no_memory() -> None:
     for user in range(10_000):
         turns.put(user, user)
     assert len(turns.waiting) <= 1025
-    while (taken := turns.take()) is not None:
+    while (taken := turns.pop()) is not None:
         turns.charge(taken[0], 1.0)
     assert not turns.waiting
     assert not turns.had_s

@@ -19,7 +19,7 @@ from probes.code import elf, libraries, parsing, reader_child, sites
 from probes.code.elf import SYMBOL
 from probes.code.libraries import Target
 from probes.files import file_reader, untrusted_files
-from probes.files.given_up import ENOUGH, FIRST_S, LONGEST_S, GivenUp
+from probes.files.given_up import ENOUGH, FIRST_S, LONGEST_S, AbandonedFiles
 from probes.files.mmap_events import Mapped
 from probes.process import users
 from tests import hostile_elf
@@ -197,7 +197,7 @@ def test_what_a_process_is_about_is_seen() -> None:
 def test_reads_that_hang_count_for_whose_files_they_are(child: file_reader.Reader, tmp_path: Path) -> None:
     device = tmp_path.stat().st_dev
     for inode in range(ENOUGH):
-        child.give_up((device, inode), NOBODY, f"/home/them/{inode}", file_reader.TOO_SLOW, hangs=True)
+        child.abandon((device, inode), NOBODY, f"/home/them/{inode}", file_reader.TOO_SLOW, hangs=True)
     own, theirs = (
         hostile_elf.write(tmp_path / name, symbols=1, names=b"\0cudaMalloc\0") for name in ("own", "theirs")
     )
@@ -231,21 +231,21 @@ def test_a_lookup_that_hangs_on_its_way_counts_for_who_mapped_the_file(
 def test_what_answers_again_is_read_again(child: file_reader.Reader, hanging: Path) -> None:
     """Not before its time is over, and then without a new start of gputop."""
     now = 0.0
-    child.given_up.clock = lambda: now
+    child.abandoned.clock = lambda: now
     found = target_at(hanging / WHEN_READ)
     for _ in range(2):
         with pytest.raises(OSError, match="could not be read within"):
             probes_by_the_child(found)
-    assert not child.given_up.is_due()
+    assert not child.abandoned.is_due()
     now = FIRST_S + 1
-    assert child.given_up.is_due()
-    assert not child.given_up.is_due(), "once"
-    assert child.given_up.refusal(found.identity, 0, "it") is None
+    assert child.abandoned.is_due()
+    assert not child.abandoned.is_due(), "once"
+    assert child.abandoned.refusal(found.identity, 0, "it") is None
 
 
 def test_the_pause_doubles_up_to_an_hour_and_ends_with_an_answer() -> None:
     now, told = 0.0, list[str]()
-    given_up = GivenUp(told.append, lambda: now)
+    given_up = AbandonedFiles(told.append, lambda: now)
     for _ in range(10):
         given_up.add((1, 1), 5, "/x", "slow", hangs=True)
         assert given_up.refusal((1, 1), 5, "/x") == "slow"
@@ -265,7 +265,7 @@ def test_the_pause_doubles_up_to_an_hour_and_ends_with_an_answer() -> None:
 
 def test_of_one_owner_some_files_are_named_and_what_is_remembered_is_bounded() -> None:
     told: list[str] = []
-    given_up = GivenUp(told.append, lambda: 0.0)
+    given_up = AbandonedFiles(told.append, lambda: 0.0)
     for inode in range(10_000):
         given_up.add((inode, inode), inode, "/x", "slow", hangs=True)
     assert len(given_up.files) <= 4096

@@ -246,8 +246,8 @@ def test_stats_add_up_what_gpus_did_by_kernel_whatever_the_file_is_divided_into(
     for part in (items[: len(items) // 2], items[len(items) // 2 :]):
         one = Tally()
         for item in part:
-            one.take(item)
-        sums.merge(one.told())
+            one.consume(item)
+        sums.merge(one.payload())
     assert [document(row) for row in sums.gpu_work.rows()] == told
     assert typed("stats", str(path)) == 0
     text = capfd.readouterr().out

@@ -54,11 +54,11 @@ def test_what_waits_for_a_mark_is_bounded_and_goes_on_after_it() -> None:
         inbox.relieve()
     assert len(inbox.unread) == 40, "four rings full"
     inbox.looked_at()
-    inbox.take()
+    inbox.drain()
     assert len(inbox.unread) == 40, "the mark had no time for them: first those"
     inbox.unread.clear()
     inbox.looked_at()
-    inbox.take()
+    inbox.drain()
     assert len(inbox.unread) == 10
 
 
@@ -69,7 +69,7 @@ def test_a_record_that_is_still_being_written_uses_up_nothing() -> None:
     for _ in range(100):
         inbox.relieve()
     ring.stuck = False
-    inbox.take()
+    inbox.drain()
     assert len(inbox.unread) == 10
 
 
@@ -79,5 +79,5 @@ def test_at_the_end_all_is_taken() -> None:
     inbox.unread.append(b"left")
     inbox.looked_at()
     ring.records = [b"a"]
-    inbox.take(last=True)
+    inbox.drain(last=True)
     assert list(inbox.unread) == [b"left", b"a"]

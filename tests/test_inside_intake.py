@@ -29,7 +29,7 @@ def test_a_kernel_gets_the_begin_of_the_call_around_its_own_and_times_of_our_clo
     assert abs(row["begin"] - at) <= 2
     assert row["end"] - row["begin"] == 1000
     assert (row["call_tid"], row["call_begin"]) == (TID, at - 5000)
-    assert inside.told_since_mark() == [1, NOW]
+    assert inside.mark_counts() == [1, NOW]
 
 
 def test_work_whose_call_is_not_known_yet_waits_for_it() -> None:
@@ -76,12 +76,12 @@ def test_rows_that_did_not_come_are_told_to_the_mark() -> None:
     inside = Inside(lambda sample: None)
     inside.hear(rows(before=72, flushed=NOW - 5))
     assert told(inside) == []
-    assert inside.told_since_mark() == [72, NOW]
+    assert inside.mark_counts() == [72, NOW]
     told(inside)
-    assert inside.told_since_mark() == []
+    assert inside.mark_counts() == []
     inside.hear(rows(before=80))
     told(inside)
-    assert inside.told_since_mark() == [8, NOW - 5]
+    assert inside.mark_counts() == [8, NOW - 5]
 
 
 def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
@@ -134,7 +134,7 @@ def test_of_any_bytes_no_harm_comes(messages: list[bytes]) -> None:
     inside.notice(call(NOW - 10, NOW))
     for row in told(inside, last=True):
         assert 0 < row["begin"] <= row["end"] < NOW + 2_000_000_000
-    assert all(0 <= number < 1 << 63 for number in inside.told_since_mark())
+    assert all(0 <= number < 1 << 63 for number in inside.mark_counts())
 
 
 def test_launches_that_are_captured_are_no_sign_that_another_client_has_cupti() -> None:

@@ -74,7 +74,7 @@ def test_sums_of_two_parts_are_those_of_the_whole() -> None:
     stream = [items.apis(), items.process(10), named(), *launches(), items.mark(1, START + SECOND)]
     whole = collect(HEADER, stream)
     first, second = tally([*stream[:7], stream[-1]]), tally(stream[7:])
-    first.merge(second.told())
+    first.merge(second.payload())
     assert finish(HEADER, first).processes[0].kernels == whole.processes[0].kernels
 
 
@@ -131,15 +131,15 @@ def test_a_kernel_is_looked_up_once_and_told_once() -> None:
     kernels = Kernels(finder)
     for _ in range(3):
         kernels.notice(launch(1, ADD))  # type: ignore[arg-type]
-    assert list(kernels.tell()) == [(10, kernel_number(10, ADD), (TORCH, 0, "f"))]
-    assert not list(kernels.tell())
+    assert list(kernels.resolved()) == [(10, kernel_number(10, ADD), (TORCH, 0, "f"))]
+    assert not list(kernels.resolved())
     assert finder.asked == [(10, ADD)]
 
 
 def test_a_file_whose_symbols_are_being_read_is_asked_again() -> None:
     kernels = Kernels(Finder({ADD: (TORCH, 0, "f")}, late=2))
     kernels.notice(launch(1, ADD))  # type: ignore[arg-type]
-    assert [len(list(kernels.tell())) for _ in range(3)] == [0, 0, 1]
+    assert [len(list(kernels.resolved())) for _ in range(3)] == [0, 0, 1]
 
 
 def test_what_stays_unknown_is_given_up_and_handles_of_the_driver_are_never_asked_for() -> None:
@@ -147,7 +147,7 @@ def test_what_stays_unknown_is_given_up_and_handles_of_the_driver_are_never_aske
     kernels = Kernels(finder)
     kernels.notice(items.joined([launch(1, ADD), launch(2, HANDLE, "cuLaunchKernel")]))  # type: ignore[list-item]
     for _ in range(100):
-        assert not list(kernels.tell())
+        assert not list(kernels.resolved())
     assert set(finder.asked) == {(10, ADD)}
     assert len(finder.asked) < 100
 
@@ -169,7 +169,7 @@ def of_handles() -> Kernels:
 def launch_by(kernels: Kernels, handle: int) -> list[str]:
     """The names that are told for a launch by a handle of the driver's."""
     kernels.notice(launch(1, handle, "cuLaunchKernel"))  # type: ignore[arg-type]
-    return [frame[2] for _, number, frame in kernels.tell() if number == kernel_number(10, handle)]
+    return [frame[2] for _, number, frame in kernels.resolved() if number == kernel_number(10, handle)]
 
 
 def test_a_handle_is_called_what_was_asked_for_and_lies_in_the_file_that_asked() -> None:
@@ -177,8 +177,8 @@ def test_a_handle_is_called_what_was_asked_for_and_lies_in_the_file_that_asked()
     kernels.hear(told_name(HANDLE, b"_Z4gemmPfi"))
     kernels.notice(launch(1, HANDLE, "cuLaunchKernelEx"))  # type: ignore[arg-type]
     frame = ("/lib/libcublas.so.12", 0, "gemm(float*, int)")
-    assert list(kernels.tell()) == [(10, kernel_number(10, HANDLE), frame)]
-    assert not list(kernels.tell())
+    assert list(kernels.resolved()) == [(10, kernel_number(10, HANDLE), frame)]
+    assert not list(kernels.resolved())
 
 
 def test_another_handle_of_the_same_kernel_has_its_name() -> None:
@@ -194,7 +194,7 @@ def test_a_name_that_comes_after_the_first_launch_is_told_then() -> None:
     kernels = of_handles()
     assert launch_by(kernels, HANDLE) == []
     kernels.hear(told_name(HANDLE, b"late"))
-    assert [frame[2] for _, _, frame in kernels.tell()] == ["late"]
+    assert [frame[2] for _, _, frame in kernels.resolved()] == ["late"]
 
 
 def test_a_handle_that_goes_to_another_kernel_says_so() -> None:
@@ -202,9 +202,9 @@ def test_a_handle_that_goes_to_another_kernel_says_so() -> None:
     kernels.hear(told_name(HANDLE, b"first"))
     assert launch_by(kernels, HANDLE) == ["first"]
     kernels.hear(told_name(HANDLE, b"first"))
-    assert not list(kernels.tell())
+    assert not list(kernels.resolved())
     kernels.hear(told_name(HANDLE, b"second"))
-    (told,) = kernels.tell()
+    (told,) = kernels.resolved()
     assert told[2][2] == "second (handle reused: earlier launches were of other kernels)"
 
 
@@ -222,7 +222,7 @@ def test_a_number_used_by_a_new_process_is_asked_for_again() -> None:
     kernels = Kernels(finder)
     for _ in range(2):
         kernels.notice(launch(1, ADD))  # type: ignore[arg-type]
-        assert len(list(kernels.tell())) == 1
+        assert len(list(kernels.resolved())) == 1
         kernels.forget([10])
 
 

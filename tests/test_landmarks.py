@@ -36,24 +36,24 @@ def told(landmarks: Landmarks) -> list[tuple[float, str]]:
 def test_a_finding_is_told_when_it_begins_and_again_after_it_was_away() -> None:
     landmarks = Landmarks()
     for second in range(10, 30):
-        landmarks.take_verdict(verdict(second, "C02", *(["C13"] if second >= 20 else [])))
+        landmarks.consume_verdict(verdict(second, "C02", *(["C13"] if second >= 20 else [])))
     for second in range(30, 50):
-        landmarks.take_verdict(verdict(second, "C13"))
-    landmarks.take_verdict(verdict(50, "C02", "C13"))
+        landmarks.consume_verdict(verdict(second, "C13"))
+    landmarks.consume_verdict(verdict(50, "C02", "C13"))
     assert told(landmarks) == [(10, "C02"), (20, "C13"), (50, "C02")]
 
 
 def test_a_single_long_gap_is_told_once_after_its_end() -> None:
     landmarks = Landmarks()
     for second in (8, 9):
-        landmarks.take_verdict(Verdict(reports.report(), second * S, S, reports.lanes()))
+        landmarks.consume_verdict(Verdict(reports.report(), second * S, S, reports.lanes()))
     assert told(landmarks) == [(8.6, "C18")]
 
 
 def test_losses_and_silence_are_gaps() -> None:
     landmarks = Landmarks()
     for second, lost in ((1, 0), (2, 0), (3, 7), (4, 7), (9, 7), (10, 9)):
-        landmarks.take_mark(Sample(MARK, second * S, {"lost": {"ring": lost}}))
+        landmarks.consume_mark(Sample(MARK, second * S, {"lost": {"ring": lost}}))
     found = landmarks.since(0)
     assert [(mark.time_ns // S, mark.kind) for mark in found] == [(3, LOSS), (9, LOSS), (10, LOSS)]
     assert found[0].text == "7 events lost"
@@ -62,14 +62,14 @@ def test_losses_and_silence_are_gaps() -> None:
 
 def test_what_was_lost_before_the_first_mark_is_no_gap() -> None:
     landmarks = Landmarks()
-    landmarks.take_mark(Sample(MARK, S, {"lost": {"ring": 100}}))
+    landmarks.consume_mark(Sample(MARK, S, {"lost": {"ring": 100}}))
     assert landmarks.since(0) == ()
 
 
 def test_there_are_never_more_than_can_be_shown() -> None:
     landmarks = Landmarks()
     for second in range(MOST + 10):
-        landmarks.take_marker(marker(second * S, "x"))
+        landmarks.consume_marker(marker(second * S, "x"))
     assert len(landmarks.since(0)) == MOST
     assert landmarks.since(0)[0].time_ns == 10 * S
 

@@ -114,7 +114,7 @@ def subject() -> Resolver:
 
 
 def told(subject: Resolver, *records: bytes) -> list[Stack]:
-    return list(subject.take(iter(records)))
+    return list(subject.consume(iter(records)))
 
 
 def test_a_stack_waits_for_its_code_and_no_longer(subject: Resolver) -> None:

@@ -55,9 +55,9 @@ def calls(*rows: tuple[int, int, int, int, int]) -> Records:
 @pytest.fixture
 def facts() -> Facts:
     found = Facts()
-    found.take(Sample(APIS, 0, {"rows": [["cudaMemcpy", "runtime", ""], ["cudaFree", "runtime", ""]]}))
+    found.consume(Sample(APIS, 0, {"rows": [["cudaMemcpy", "runtime", ""], ["cudaFree", "runtime", ""]]}))
     frames = [[[*line_of(TORCH)], [*line_of(READ)]], [[*line_of(STEP)]]]
-    found.take(Sample(FRAMES, 0, {"pid": [5, 5], "stack": [FIRST, SECOND], "frames": frames}))
+    found.consume(Sample(FRAMES, 0, {"pid": [5, 5], "stack": [FIRST, SECOND], "frames": frames}))
     return found
 
 
@@ -137,7 +137,7 @@ def test_calls_of_autograd_s_threads_are_at_the_line_that_waits_in_backward(fact
     within = [[f"{torch}/_tensor.py", 581, "backward"], [*line_of(STEP)]]
     elsewhere = [[f"{torch}/_tensor.py", 581, "backward"], [*line_of(READ)]]
     told = {"pid": [5] * 3, "stack": [native, backward, other], "frames": [[engine], within, elsewhere]}
-    facts.take(Sample(FRAMES, 0, told))
+    facts.consume(Sample(FRAMES, 0, told))
     made = calls((5, 0, native, 10, 0), (6, 0, native, 10, 0))
     sums = LineSums()
     sums.add_calls(made)

@@ -42,7 +42,7 @@ def procfs(folder: Path, steal: int, some: int, full: int, again: int) -> Path:
 def test_only_what_grew_while_it_looked_is_told(tmp_path: Path) -> None:
     seen = MachineEvents(procfs(tmp_path, 100, 5_000, 1_000, 40))
     procfs(tmp_path, 107, 5_200, 1_001, 43)
-    (told,) = seen.tell(START)
+    (told,) = seen.samples(START)
     assert told.data == {
         "steal_ns": 7 * TICK_NS,
         "memory_some_ns": 200_000,
@@ -50,25 +50,25 @@ def test_only_what_grew_while_it_looked_is_told(tmp_path: Path) -> None:
         "tcp_retransmits": 3,
     }
     procfs(tmp_path, 108, 5_200, 1_001, 43)
-    assert list(seen.tell(START + LOOK_NS - 1)) == []
-    (later,) = seen.tell(START + LOOK_NS)
+    assert list(seen.samples(START + LOOK_NS - 1)) == []
+    (later,) = seen.samples(START + LOOK_NS)
     assert later.data["steal_ns"] == TICK_NS
-    assert list(seen.tell(START + 2 * LOOK_NS)) == [], "nothing grew"
+    assert list(seen.samples(START + 2 * LOOK_NS)) == [], "nothing grew"
     procfs(tmp_path, 110, 5_200, 1_001, 43)
-    (end,) = seen.tell(START + 2 * LOOK_NS + 1, last=True)
+    (end,) = seen.samples(START + 2 * LOOK_NS + 1, last=True)
     assert end.data["steal_ns"] == 2 * TICK_NS
 
 
 def test_none_at_all_is_told_once(tmp_path: Path) -> None:
     seen = MachineEvents(procfs(tmp_path, 100, 5_000, 1_000, 40))
-    (told,) = seen.tell(START)
+    (told,) = seen.samples(START)
     assert set(told.data.values()) == {0}
 
 
 @pytest.mark.parametrize("gone", ["pressure/memory", "net/snmp", "stat"])
 def test_what_this_kernel_does_not_count_has_no_key_and_is_null(tmp_path: Path, gone: str) -> None:
     (procfs(tmp_path, 100, 5_000, 1_000, 40) / gone).unlink()
-    (told,) = MachineEvents(tmp_path).tell(START)
+    (told,) = MachineEvents(tmp_path).samples(START)
     missing = {
         "pressure/memory": {"memory_some_ns", "memory_full_ns"},
         "net/snmp": {"tcp_retransmits"},
@@ -92,7 +92,7 @@ def test_segments_that_were_sent_again_are_those_that_the_kernel_counted() -> No
             caller.connect_ex(listener.getsockname())
         wait_until(lambda: sent_again() - before >= 3, "three packets that are sent again")
         least = sent_again() - before
-        (told,) = seen.tell(START, last=True)
+        (told,) = seen.samples(START, last=True)
     assert 3 <= least <= told.data["tcp_retransmits"] <= sent_again() - before
 
 
@@ -120,7 +120,7 @@ def test_sums_are_the_same_wherever_a_recording_is_cut() -> None:
     for cut in range(6):
         whole = Tally()
         for part in (recording()[:cut], recording()[cut:]):
-            whole.merge(tally(part).told())
+            whole.merge(tally(part).payload())
         assert whole.machine.sums == tally(recording()).machine.sums
         assert whole.machine.sums["steal_ns"] == 3 * SECOND
 

@@ -61,7 +61,7 @@ def jobs(take: Callable[[Sample], None], ended: Callable[[int], None], number: i
 @pytest.mark.usefixtures("few")
 def test_live_the_newest_and_what_lives_have_their_lines_and_the_oldest_go() -> None:
     facts = Facts()
-    jobs(facts.take, lambda at: facts.forget(at + 30_000_000_000), 200)
+    jobs(facts.consume, lambda at: facts.forget(at + 30_000_000_000), 200)
     assert known(facts.stacks, 1, *numbers_of(299)) == [True] * (1 + JOB_STACKS)
     assert known(facts.stacks, *numbers_of(100)) == [False] * JOB_STACKS
     # those that are listed as ended have theirs
@@ -74,14 +74,14 @@ def test_live_the_newest_and_what_lives_have_their_lines_and_the_oldest_go() -> 
 @pytest.mark.usefixtures("few")
 def test_what_is_told_in_the_middle_of_a_session_has_them_too() -> None:
     book = FactBook()
-    jobs(book.take, lambda _at: None, 200)
+    jobs(book.consume, lambda _at: None, 200)
     later = FactBook()
     later.absorb(book)
     for one in (book, later):
         told = Stacks()
         for sample in one.samples(START):
             if sample.kind == FRAMES:
-                told.take(sample.data)  # type: ignore[arg-type]
+                told.consume(sample.data)  # type: ignore[arg-type]
         assert known(told, 1, *numbers_of(299)) == [True] * (1 + JOB_STACKS)
         assert known(told, *numbers_of(100)) == [False] * JOB_STACKS
         assert MANY - JOB_STACKS < sum(known(told, *range(1_000_000))) <= MANY
@@ -89,8 +89,8 @@ def test_what_is_told_in_the_middle_of_a_session_has_them_too() -> None:
 
 def test_few_stacks_are_all_kept() -> None:
     facts, book = Facts(), FactBook()
-    jobs(facts.take, lambda at: facts.forget(at + 30_000_000_000), 50)
-    jobs(book.take, lambda _at: None, 50)
+    jobs(facts.consume, lambda at: facts.forget(at + 30_000_000_000), 50)
+    jobs(book.consume, lambda _at: None, 50)
     assert all(known(facts.stacks, 1, *(n for pid in range(100, 150) for n in numbers_of(pid))))
     assert sum(len(one.data["stack"]) for one in book.samples(START) if one.kind == FRAMES) == 501
 
@@ -99,10 +99,10 @@ def test_few_stacks_are_all_kept() -> None:
 def test_a_number_that_the_next_process_of_the_pid_has_again_stays() -> None:
     """That of a kernel is made of the pid and an address, which is the same in each run of a program."""
     stacks, again = Stacks(), kernel_number(5, 0x401000)
-    stacks.take(frames(5, again, 2))
+    stacks.consume(frames(5, again, 2))
     stacks.forget([5])
-    stacks.take(frames(5, again))
-    stacks.take(frames(6, *range(100, 100 + MANY)))
+    stacks.consume(frames(5, again))
+    stacks.consume(frames(6, *range(100, 100 + MANY)))
     stacks.forget([8])
     assert known(stacks, again, 2) == [True, False]
 
@@ -110,13 +110,13 @@ def test_a_number_that_the_next_process_of_the_pid_has_again_stays() -> None:
 @pytest.mark.usefixtures("few")
 def test_stacks_that_are_told_after_the_end_of_their_process_count_as_those_before() -> None:
     book = FactBook()
-    book.take(items.process(5))
-    book.take(Sample(FRAMES, START, dict(frames(5, *range(100, 100 + MANY)))))
-    book.take(Sample(PROCESS, START, {"pid": 5, "exited_ns": START}))
+    book.consume(items.process(5))
+    book.consume(Sample(FRAMES, START, dict(frames(5, *range(100, 100 + MANY)))))
+    book.consume(Sample(PROCESS, START, {"pid": 5, "exited_ns": START}))
     for late in (range(200, 200 + MANY), range(300, 300 + MANY // 2)):
-        book.take(Sample(FRAMES, START, dict(frames(5, *late))))
+        book.consume(Sample(FRAMES, START, dict(frames(5, *late))))
     for pid, first in ((6, 1000), (7, 2000)):
-        book.take(Sample(FRAMES, START, dict(frames(pid, *range(first, first + MANY // 2)))))
+        book.consume(Sample(FRAMES, START, dict(frames(pid, *range(first, first + MANY // 2)))))
     told = [number for one in book.samples(START) if one.kind == FRAMES for number in one.data["stack"]]
     assert told == [*range(1000, 1000 + MANY // 2), *range(2000, 2000 + MANY // 2)]
 
@@ -124,10 +124,10 @@ def test_stacks_that_are_told_after_the_end_of_their_process_count_as_those_befo
 @pytest.mark.usefixtures("few")
 def test_a_pid_that_lives_again_keeps_its_stacks_in_the_middle_of_a_session() -> None:
     book = FactBook()
-    book.take(items.process(5))
-    book.take(Sample(FRAMES, START, dict(frames(5, 1))))
-    book.take(Sample(PROCESS, START, {"pid": 5, "exited_ns": START}))
-    book.take(Sample(PROCESS, START, {"pid": 5, "exited_ns": None}))
-    book.take(Sample(FRAMES, START, dict(frames(6, *range(100, 100 + 2 * MANY)))))
+    book.consume(items.process(5))
+    book.consume(Sample(FRAMES, START, dict(frames(5, 1))))
+    book.consume(Sample(PROCESS, START, {"pid": 5, "exited_ns": START}))
+    book.consume(Sample(PROCESS, START, {"pid": 5, "exited_ns": None}))
+    book.consume(Sample(FRAMES, START, dict(frames(6, *range(100, 100 + 2 * MANY)))))
     told = [number for one in book.samples(START) if one.kind == FRAMES for number in one.data["stack"]]
     assert told == [1, *range(100, 100 + MANY - 1)], "of those that live none goes for another"

@@ -18,7 +18,7 @@ LIB = (
 
 @pytest.fixture(autouse=True)
 def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(maps, "told_pids", set())
+    monkeypatch.setattr(maps, "reported_pids", set())
     maps.cut_pids.clear()
     yield
     maps.cut_pids.clear()
@@ -47,7 +47,7 @@ def test_what_has_too_few_columns_or_no_rights_to_run_is_passed_over(monkeypatch
 
 
 def test_so_many_are_handed_out_and_that_there_were_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "MOST_TAKEN", 3)
+    monkeypatch.setattr(maps, "MOST_MAPPINGS", 3)
     assert len(taken(monkeypatch, *[LIB] * 3)) == 3
     assert list(maps.cut()) == []
     assert len(taken(monkeypatch, *[LIB] * 4)) == 3
@@ -82,7 +82,7 @@ def test_a_line_longer_than_a_path_can_be_is_left_out_whole_and_told(monkeypatch
 
 
 def test_a_process_is_told_once_and_so_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "MOST_TOLD", 3)
+    monkeypatch.setattr(maps, "MOST_REPORTED", 3)
     for pid in (1, 2, 1, 3, 4):
         maps.note_cut(pid)
     assert list(maps.cut()) == [1, 2, 3]

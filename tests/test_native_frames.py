@@ -216,7 +216,7 @@ def test_the_line_is_the_innermost_of_the_users_own_python_else_own_code(
 ) -> None:
     stacks = Stacks()
     rows = [[one.file, one.line, one.function] if isinstance(one, Line) else [*one] for one in frames]
-    stacks.take({"stack": [9], "frames": [rows]})
+    stacks.consume({"stack": [9], "frames": [rows]})
     assert stacks.line(9) == named
 
 

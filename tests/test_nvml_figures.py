@@ -192,11 +192,11 @@ def test_multiprocessors_follow_from_cores_and_capability(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda _handle: list(capability))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetNumGpuCores", lambda _handle: cores)
     (question,) = [one for one in QUESTIONS if "multiprocessors" in one.keys]
-    assert question.ask(GpuReader(0))[0] == multiprocessors
+    assert question.query(GpuReader(0))[0] == multiprocessors
 
 
 def test_of_a_newer_capability_multiprocessors_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda _handle: [99, 0])
     (question,) = [one for one in QUESTIONS if "multiprocessors" in one.keys]
     with pytest.raises(RefusalError, match=r"compute capability 99\.0 is newer than this gputop"):
-        question.ask(GpuReader(0))
+        question.query(GpuReader(0))

@@ -12,8 +12,8 @@ from probes.source import NAMES, PROCESS, Sample
 def facts() -> Facts:
     """A watched process, and threads of another one of which some were named."""
     made = Facts()
-    made.take(Sample(PROCESS, 1, {"pid": 42, "name": "train.py", "watched": True, "start_ns": 0}))
-    made.take(Sample(NAMES, 2, {"tid": [42, 9401], "pid": [42, 9400], "name": ["python", "cc1plus"]}))
+    made.consume(Sample(PROCESS, 1, {"pid": 42, "name": "train.py", "watched": True, "start_ns": 0}))
+    made.consume(Sample(NAMES, 2, {"tid": [42, 9401], "pid": [42, 9400], "name": ["python", "cc1plus"]}))
     return made
 
 

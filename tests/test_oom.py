@@ -58,7 +58,7 @@ def test_explain_notes_it_by_name() -> None:
     facts = Facts()
     for item in recording():
         if isinstance(item, Sample):
-            facts.take(item)
+            facts.consume(item)
     (note,) = about_ends(facts, START)
     assert note == (
         "the kernel killed greedy (999999901) 300ms after the start of the recording: out of memory"

@@ -9,7 +9,7 @@ import pytest
 
 from probes import schema
 from probes.proc import open_files, syscalls
-from probes.proc.open_files import ASKED_PER_MARK, FRESH_NS, OpenFiles, describe
+from probes.proc.open_files import FRESH_NS, READ_PER_MARK, OpenFiles, describe
 from probes.schema import ALIASED, Kind, Records
 
 READ, FUTEX = 0, 202
@@ -47,7 +47,7 @@ def waits(*arguments: int, op: int = READ) -> Records:
 def told(files: OpenFiles, now_ns: int) -> list[tuple[int, str]]:
     return [
         pair
-        for sample in files.tell(NOBODY, now_ns)
+        for sample in files.samples(NOBODY, now_ns)
         for pair in zip(sample.data["fd"], sample.data["what"], strict=True)
     ]
 
@@ -75,7 +75,7 @@ def test_a_thread_that_waits_at_the_mark_counts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(open_files, "kind_of", lambda pid, descriptor, _sockets: f"file:/{pid}/{descriptor}")
     states = np.zeros(2, schema.THREAD_STATE_DTYPE)
     states["pid"], states["syscall"], states["argument"], states["off_since"] = 9, READ, (4, 5), (0, 77)
-    (sample,) = OpenFiles("x86_64").tell(states, 0)
+    (sample,) = OpenFiles("x86_64").samples(states, 0)
     assert sample.data == {"pid": [9], "fd": [5], "what": ["file:/9/5"]}
 
 
@@ -84,17 +84,17 @@ def test_a_mark_asks_for_a_bounded_number_and_the_rest_waits(monkeypatch: pytest
     monkeypatch.setattr(
         open_files, "kind_of", lambda pid, descriptor, _sockets: asked.append(descriptor) or "pipe"
     )
-    monkeypatch.setattr(open_files, "ASKING_S", 60.0)  # the other bound, which a busy machine may reach
+    monkeypatch.setattr(open_files, "READING_S", 60.0)  # the other bound, which a busy machine may reach
     files = OpenFiles("x86_64")
-    files.notice(waits(*range(ASKED_PER_MARK + 50)))
-    assert len(told(files, 0)) == ASKED_PER_MARK
+    files.notice(waits(*range(READ_PER_MARK + 50)))
+    assert len(told(files, 0)) == READ_PER_MARK
     assert len(told(files, 1)) == 50
-    assert sorted(asked) == list(range(ASKED_PER_MARK + 50))
+    assert sorted(asked) == list(range(READ_PER_MARK + 50))
 
 
 def test_a_mark_that_would_be_late_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "kind_of", lambda *_: "pipe")
-    monkeypatch.setattr(open_files, "ASKING_S", 0.0)
+    monkeypatch.setattr(open_files, "READING_S", 0.0)
     files = OpenFiles("x86_64")
     files.notice(waits(*range(3)))
     assert [len(told(files, mark)) for mark in range(3)] == [1, 1, 1]

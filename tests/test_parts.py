@@ -49,10 +49,10 @@ def merged(header: dict[str, object], items: list[Item], cuts: list[int]) -> Sta
     for low, high in itertools.pairwise(borders):
         part = items[low:high]
         sums = pickle.loads(pickle.dumps(tally(part)))
-        whole.merge(sums.told())
+        whole.merge(sums.payload())
         for item in part:  # facts, and what is open, are not part of the sums
             if isinstance(item, Sample):
-                whole.take(item)
+                whole.consume(item)
     return finish(header, whole)
 
 

@@ -75,41 +75,41 @@ def call(pid: int) -> Records:
 
 def test_only_processes_that_made_calls_count_and_a_new_one_begins_anew() -> None:
     ends = Ends()
-    ends.take(call(7))
-    ends.take(call(8))
+    ends.consume(call(7))
+    ends.consume(call(8))
     assert ends.last is None
-    ends.take(Sample(PROCESS, 1, {"pid": 7, "name": "python", "exited_ns": None}))
-    ends.take(Sample(PROCESS, 2, {"pid": 99, "name": "bash", "exited_ns": 2}))
-    ends.take(Sample(PROCESS, 3, {"pid": 8, "exited_ns": 3, "exit_code": 0}))
+    ends.consume(Sample(PROCESS, 1, {"pid": 7, "name": "python", "exited_ns": None}))
+    ends.consume(Sample(PROCESS, 2, {"pid": 99, "name": "bash", "exited_ns": 2}))
+    ends.consume(Sample(PROCESS, 3, {"pid": 8, "exited_ns": 3, "exit_code": 0}))
     assert ends.last is None, "one lives"
     before = ends.copy()
-    ends.take(Sample(PROCESS, 4, {"pid": 7, "exited_ns": 4, "exit_code": 256}))
+    ends.consume(Sample(PROCESS, 4, {"pid": 7, "exited_ns": 4, "exit_code": 256}))
     assert ends.last == End(7, "python", 4, 256, 2)
     assert before.last is None
-    ends.take(call(9))
+    ends.consume(call(9))
     assert ends.last is None
-    ends.take(Sample(PROCESS, 5, {"pid": 9, "exited_ns": 5}))
+    ends.consume(Sample(PROCESS, 5, {"pid": 9, "exited_ns": 5}))
     assert ends.last == End(9, "", 5, None, 3)
 
 
 def test_calls_that_come_after_word_of_the_end_do_not_bring_the_process_back() -> None:
     """A mark tells of the end at once; the ring with the last calls may be read later."""
     ends, late = Ends(), call(7)
-    ends.take(call(7))
-    ends.take(Sample(PROCESS, 10, {"pid": 7, "name": "python", "exited_ns": 10, "exit_code": 0}))
+    ends.consume(call(7))
+    ends.consume(Sample(PROCESS, 10, {"pid": 7, "name": "python", "exited_ns": 10, "exit_code": 0}))
     late["t_end"] = 9
-    ends.take(late)
+    ends.consume(late)
     assert ends.last == End(7, "python", 10, 0, 1)
     # one of which no call was known at its end: it counts as a user from its late calls on
-    ends.take(Sample(PROCESS, 12, {"pid": 8, "exited_ns": 12, "exit_code": 0}))
+    ends.consume(Sample(PROCESS, 12, {"pid": 8, "exited_ns": 12, "exit_code": 0}))
     before, of_8 = ends.copy(), call(8)
     of_8["t_end"] = 11
-    ends.take(of_8)
+    ends.consume(of_8)
     assert ends.last == End(8, "", 12, 0, 2)
     assert before.last == End(7, "python", 10, 0, 1)
     # the number is given to a new process
     of_8["t_end"] = 13
-    ends.take(of_8)
+    ends.consume(of_8)
     assert ends.last is None
 
 
@@ -118,7 +118,7 @@ def test_the_window_ends_with_the_last_process_as_long_as_it_is_kept() -> None:
     window, items = Window(SessionReader(RECORDING).header), alive()
     for item in items:
         window.feed(item)
-    assert (window.ended, window.told_ns) == (None, window.end_ns)
+    assert (window.ended, window.explained_ns) == (None, window.end_ns)
     verdicts = [window.verdict() for item in ending(items, 9) if window.feed(item)]
     first, last = verdicts[0], verdicts[-1]
     assert first.ended is not None
@@ -183,13 +183,13 @@ def test_the_verdict_says_when_and_how_the_program_ended(code: int | None, how: 
     why = why_of(replace(Explained(made.report(), end.time_ns), ended=end), frame)
     assert (why.when, why.old) == (how, False)
     few = why_of(Explained(ended=end), frame)
-    assert few.said == f"{how}: too few CUDA calls to tell when the GPU worked"
+    assert few.text == f"{how}: too few CUDA calls to tell when the GPU worked"
 
 
 def test_a_screen_with_a_process_that_ended_never_says_that_no_process_made_a_call() -> None:
     frame = fake.frame()
     row = replace(frame.processes[0], calls=(), exited_ns=frame.time_ns - 300 * S, name="python", pid=7)
-    said = why_of(Explained(), replace(frame, processes=(row,))).said
+    said = why_of(Explained(), replace(frame, processes=(row,))).text
     assert said == "python 7 ended 05:00 ago; no process makes CUDA calls now"
 
 
@@ -197,10 +197,10 @@ def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
     frame = fake.frame()
     rows = tuple(replace(row, calls=(), exited_ns=None, name="python") for row in frame.processes[:2])
     explained = Explained(called_ns=frame.time_ns - 14 * S)
-    said = why_of(explained, replace(frame, processes=rows[:1])).said
+    said = why_of(explained, replace(frame, processes=rows[:1])).text
     assert said == f"python ({rows[0].pid}) made no CUDA call for 14 s"
     assert (
-        why_of(explained, replace(frame, processes=rows)).said
+        why_of(explained, replace(frame, processes=rows)).text
         == "none of 2 processes made a CUDA call for 14 s"
     )
 
@@ -269,10 +269,10 @@ def test_the_last_line_of_a_command_needs_no_end(tmp_path: Path) -> None:
 def test_calls_of_one_process_are_the_cheap_case() -> None:
     ends, records = Ends(), empty(4096)
     records["kind"], records["pid"] = Kind.CALL, 7
-    ends.take(records)
+    ends.consume(records)
     began = time.thread_time()
     for _ in range(100):
-        ends.take(records)
+        ends.consume(records)
     cheap = time.thread_time() - began
     began = time.thread_time()
     for _ in range(100):

@@ -122,7 +122,7 @@ def test_after_three_files_of_a_file_system_none_of_its_files_keeps_anybody_wait
 ) -> None:
     device = hanging.stat().st_dev
     for inode in range(3):
-        child.give_up((device, inode), file_reader.UNKNOWN, "a library", "it could not be read", hangs=True)
+        child.abandon((device, inode), file_reader.UNKNOWN, "a library", "it could not be read", hangs=True)
     assert min(refused(hanging / ANSWERS, (device, 2))[1] for _ in range(3)) < file_reader.BUDGET_S / 2
     assert "could not be read" in refused(hanging / ANSWERS, (device, 99))[0]
     assert "hangs-when" not in child.problems[-1]
@@ -182,7 +182,7 @@ def test_a_question_whose_process_ends_without_an_answer_is_not_asked_again(
 ) -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="did not end"):
-            child.ask("no such job", [], (1, 2), "a library")
+            child.request("no such job", [], (1, 2), "a library")
     assert len(child.problems) == 1
 
 

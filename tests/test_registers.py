@@ -312,7 +312,7 @@ def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
     tmp_path: Path, arguments: int | None, tells: bool
 ) -> None:
     layout = btf.read_layout(btf_file(tmp_path / "btf", arguments), {"task": ("flags",)})
-    assert layout.switch_tells_state is tells
+    assert layout.switch_has_state is tells
     assert layout.offsets == {"task.flags": 32}
     assert layout.tracepoints == ({} if arguments is None else {"sched_switch": 4})
     assert loader.typed(layout, as_old=False) == {}, "one of them alone is not worth a way of its own"
@@ -324,12 +324,12 @@ def test_the_cpu_of_a_task_is_found_where_each_kernel_has_it() -> None:
     for name in ("thread_info.cpu", "task_struct.cpu"):
         offsets.pop(name, None)
     told = {"task_struct.thread_info": 64, "thread_info.cpu": 96}
-    newer = btf.KernelLayout(offsets | told, switch_tells_state=True)
-    older = btf.KernelLayout(offsets | {"task_struct.cpu": 512}, switch_tells_state=False)
+    newer = btf.KernelLayout(offsets | told, switch_has_state=True)
+    older = btf.KernelLayout(offsets | {"task_struct.cpu": 512}, switch_has_state=False)
     assert structures.task(newer)["TASK_CPU"] == 160
     assert structures.task(older)["TASK_CPU"] == 512
     with pytest.raises(btf.BtfError, match=r"neither thread_info\.cpu nor task_struct\.cpu"):
-        structures.task(btf.KernelLayout(offsets, switch_tells_state=True))
+        structures.task(btf.KernelLayout(offsets, switch_has_state=True))
 
 
 def interrupt_macros(layout: btf.KernelLayout) -> set[str]:
@@ -343,12 +343,11 @@ def test_where_interrupts_are_counted_follows_from_the_kernels_types() -> None:
     path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.cpu")
     offsets |= {step: offsets.get(step, 64) for step in path}
     offsets.pop("thread_info.preempt_count", None)
-    arm = btf.KernelLayout(offsets | {"thread_info.preempt_count": 128}, switch_tells_state=True)
+    arm = btf.KernelLayout(offsets | {"thread_info.preempt_count": 128}, switch_has_state=True)
     assert interrupt_macros(arm) == {"TASK_PREEMPT"}
     for variable in ("__preempt_count", "pcpu_hot"):
-        told = btf.KernelLayout(offsets, switch_tells_state=True, per_cpu={"runqueues": 4096, variable: 16})
+        told = btf.KernelLayout(offsets, switch_has_state=True, per_cpu={"runqueues": 4096, variable: 16})
         assert interrupt_macros(told) == {"RUNQUEUE_TO_PREEMPT"}
     assert (
-        interrupt_macros(btf.KernelLayout(offsets, switch_tells_state=True, per_cpu={"runqueues": 0}))
-        == set()
+        interrupt_macros(btf.KernelLayout(offsets, switch_has_state=True, per_cpu={"runqueues": 0})) == set()
     )

@@ -230,7 +230,7 @@ def test_a_recording_begun_late_holds_the_past_and_its_markers(live: Live, tmp_p
     )  # type: ignore[union-attr]
     live.go(4)
     live.recorder.stop()
-    wait_until(lambda: "recorded" in live.recorder.take_notice(), "the screen to follow")
+    wait_until(lambda: "recorded" in live.recorder.pop_notice(), "the screen to follow")
     assert live.recorder.state() is None
     live.go(1)
     reader = SessionReader(file)

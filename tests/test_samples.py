@@ -9,7 +9,7 @@ import pytest
 
 from gputop.engine.facts import Facts
 from probes import samples
-from probes.samples import merged, told
+from probes.samples import merged, sample_data
 from probes.source import NAMES, NOTE, PROBLEM, PROCESS, Sample
 from replay.reader import SessionReader
 from replay.state_snapshot import FactBook
@@ -40,10 +40,10 @@ def retold(told_samples: list[Sample]) -> tuple[Facts, Facts]:
     """What is known live, and after a seek: by the samples that say the same as few as they can be."""
     live, sought, book = Facts(), Facts(), FactBook()
     for sample in told_samples:
-        live.take(sample)
-        book.take(sample)
+        live.consume(sample)
+        book.consume(sample)
     for sample in book.samples(99):
-        sought.take(sample)
+        sought.consume(sample)
     return live, sought
 
 
@@ -108,8 +108,8 @@ def test_columns_that_were_cut_are_taken_as_far_as_they_go() -> None:
 
 def test_a_sample_is_told_to_who_asks_for_its_kind_only() -> None:
     sample = Sample(NOTE, 1, {"text": "hello"})
-    assert told(sample, "note") == {"text": "hello"}
-    assert told(sample, "problem") is None
+    assert sample_data(sample, "note") == {"text": "hello"}
+    assert sample_data(sample, "problem") is None
 
 
 def test_facts_are_merged_without_changing_what_was_known() -> None:

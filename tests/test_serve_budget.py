@@ -20,7 +20,7 @@ def _run(seconds: int, rate: Callable[[float], float], own: float = 0.001) -> li
     budget = Budget(MOST, CALL_NS, CPUS)
     changes, calls, cpu = [], 0.0, 0.0
     for second in range(seconds):
-        if budget.take(second, cpu, int(calls)):
+        if budget.consume(second, cpu, int(calls)):
             changes.append((second, budget.reach))
         calls += rate(second) * SEEN[budget.reach]
         cpu += own

@@ -18,9 +18,9 @@ def people(*gpus: dict[str, Any]) -> People:
     """Two processes, of which NVML knows one."""
     made = People()
     for pid in (7, 8):
-        made.take(Sample(PROCESS, START, {"pid": pid, "watched": True, "start_ns": 1}))
-    made.take(Sample(RESIDENT, START, {"pid": [7, 8, 9], "rss_bytes": [5 << 20, 6 << 20, 7 << 20]}))
-    made.take(Sample(GPUS, START, {"gpus": list(gpus)}))
+        made.consume(Sample(PROCESS, START, {"pid": pid, "watched": True, "start_ns": 1}))
+    made.consume(Sample(RESIDENT, START, {"pid": [7, 8, 9], "rss_bytes": [5 << 20, 6 << 20, 7 << 20]}))
+    made.consume(Sample(GPUS, START, {"gpus": list(gpus)}))
     made.forget({7, 8})
     return made
 

@@ -16,7 +16,7 @@ from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict
 from gputop.serve.daemon import Daemon
 from gputop.serve.flight_recorder import Keeper, KeepLimits
-from gputop.serve.triggers import ASKED, ENDED, FINDING, SLOW_STEP, Trigger, Triggers
+from gputop.serve.triggers import ENDED, FINDING, REQUESTED, SLOW_STEP, Trigger, Triggers
 from probes.source import MARK, PROCESS, Sample
 from replay.coding.file_format import SessionError
 from replay.past.history import History
@@ -42,7 +42,7 @@ def _told(*verdicts: Verdict) -> list[Trigger]:
     found: list[Trigger] = []
     triggers = Triggers(found.append, killed_for_memory=lambda: 0)
     for verdict in verdicts:
-        triggers.take_verdict(verdict)
+        triggers.consume_verdict(verdict)
     return [trigger for trigger in found if trigger.kind == SLOW_STEP]
 
 
@@ -79,7 +79,7 @@ def test_a_finding_is_told_when_it_appears_and_not_while_it_stays() -> None:
     small = replace(large, loss=replace(finding.loss, lower=1, upper=2), cause="C99")
     hint = replace(large, level=Level.HINT, cause="C98")
     for second in range(0, 100, 10):
-        triggers.take_verdict(_verdict([USUAL], START + second * SECOND, findings=(large, small, hint)))
+        triggers.consume_verdict(_verdict([USUAL], START + second * SECOND, findings=(large, small, hint)))
     assert [(trigger.kind, trigger.pid) for trigger in found] == [(FINDING, finding.pid)]
 
 
@@ -90,10 +90,10 @@ def _ended(code: int, *errors: tuple[int, str, int], killed: list[int] | None = 
     triggers = Triggers(found.append, killed_for_memory=lambda: next(counts))
     end = START + 100 * SECOND
     facts = {"pid": 10, "exited_ns": end, "exit_code": code, "called": True}
-    triggers.take(Sample(PROCESS, end, facts))
+    triggers.consume(Sample(PROCESS, end, facts))
     for before, function, result in errors:  # they come after the end, within the tick
-        triggers.take(made.call(end - before, 5, function, ret=result))
-    triggers.take(Sample(MARK, end, {}))
+        triggers.consume(made.call(end - before, 5, function, ret=result))
+    triggers.consume(Sample(MARK, end, {}))
     assert all(trigger.kind == ENDED for trigger in found)
     return [trigger.text for trigger in found]
 
@@ -130,11 +130,11 @@ class _Kept:
     def tick(self) -> None:
         self.second += 1
         at = START + self.second * SECOND
-        self.daemon.take(made.call(at - MS, MS))
-        self.daemon.take(Sample(MARK, at, {"number": self.second, "lost": {}}))
+        self.daemon.consume(made.call(at - MS, MS))
+        self.daemon.consume(Sample(MARK, at, {"number": self.second, "lost": {}}))
 
     def ask(self, pid: int, kind: str = SLOW_STEP) -> None:
-        self.keeper.ask(Trigger(kind, pid, START + self.second * SECOND, f"of {pid}"))
+        self.keeper.keep(Trigger(kind, pid, START + self.second * SECOND, f"of {pid}"))
 
     def write(self) -> None:
         for _ in range(40):
@@ -158,8 +158,8 @@ def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tm
     kept.ask(6)
     kept.write()
     assert len(kept.keeper.files()) == 4
-    kept.ask(0, ASKED)
-    kept.ask(0, ASKED)
+    kept.ask(0, REQUESTED)
+    kept.ask(0, REQUESTED)
     kept.write()
     assert len(kept.keeper.files()) == 5
 
@@ -170,9 +170,9 @@ def test_a_private_daemon_keeps_no_names_of_others_and_no_command_lines(
 ) -> None:
     own = made.process(10, name="train", command="python /home/eve/secret.py", user="eve")
     kept = _Kept(tmp_path, {**HEADER, "machine": {"host": "evesnode"}, "private": private})
-    kept.daemon.take(own)
-    kept.daemon.take(made.names(START, {70: "evesgame"}, 70))
-    kept.keeper.ask(Trigger(SLOW_STEP, 10, START + SECOND, "slow at /home/eve/secret.py:7"))
+    kept.daemon.consume(own)
+    kept.daemon.consume(made.names(START, {70: "evesgame"}, 70))
+    kept.keeper.keep(Trigger(SLOW_STEP, 10, START + SECOND, "slow at /home/eve/secret.py:7"))
     kept.write()
     ((path, *_),) = kept.keeper.files()
     reader = SessionReader(path)

@@ -97,7 +97,7 @@ def test_counts_sums_and_histograms_are_those_of_the_records_counted_one_by_one(
 ) -> None:
     totals = DaemonTotals(START)
     for first in range(0, len(rows), batch):
-        totals.take(_records(rows[first : first + batch]))
+        totals.consume(_records(rows[first : first + batch]))
     told = _told(totals)
     expected: Counter[Any] = Counter()
     for pid, name, ns, ret, nested, size, way in rows:
@@ -132,8 +132,8 @@ def test_counts_sums_and_histograms_are_those_of_the_records_counted_one_by_one(
 def _mark(totals: DaemonTotals, at_ns: int, *pids: int) -> None:
     columns = {"pid": list(pids), "tid": list(pids)}
     zeros = {name: [0] * len(pids) for name in ("off_since", "queued_since", "op", "call_since")}
-    totals.take(Sample(OPEN, at_ns, columns | zeros))
-    totals.take(Sample(MARK, at_ns, {}))
+    totals.consume(Sample(OPEN, at_ns, columns | zeros))
+    totals.consume(Sample(MARK, at_ns, {}))
 
 
 def test_an_ended_process_is_told_for_a_while_and_then_no_more_and_rows_stay_bounded() -> None:
@@ -141,7 +141,7 @@ def test_an_ended_process_is_told_for_a_while_and_then_no_more_and_rows_stay_bou
     for generation in range(50):
         pid = 100 + generation
         now = START + generation * GRACE_NS
-        totals.take(made.call(now, 5, pid=pid, tid=pid))
+        totals.consume(made.call(now, 5, pid=pid, tid=pid))
         _mark(totals, now, pid)
         _mark(totals, now + SECOND)
         assert pid in totals.processes
@@ -153,7 +153,7 @@ def test_beyond_the_most_rows_processes_share_one_whose_sums_only_grow() -> None
     totals = DaemonTotals(START, most_rows=12)
     before = 0
     for pid in range(1, 60):
-        totals.take(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES[:3]]))
+        totals.consume(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES[:3]]))
         others = sum(call.count for call in totals.processes.get(OTHER, totals.processes[1]).calls.values())
         if OTHER in totals.processes:
             assert others >= before
@@ -167,7 +167,7 @@ def test_calls_of_days_are_added_up_exactly() -> None:
     totals = DaemonTotals(START)
     long = (1 << 53) - 1
     for _ in range(3):
-        totals.take(join([made.call(START, long), made.call(START, 1)]))
+        totals.consume(join([made.call(START, long), made.call(START, 1)]))
     (process,) = totals.processes.values()
     (call,) = process.calls.values()
     assert call.sum_ns == 3 * (long + 1)
@@ -185,7 +185,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
     def make(**more: Any) -> Any:
         totals = DaemonTotals(START)
-        totals.take(made.call(START, 5 * MS, pid=9, tid=9))
+        totals.consume(made.call(START, 5 * MS, pid=9, tid=9))
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(
             needed("gputop.serve.metrics.metric_families").GputopCollector(totals, Idle(), _now)
@@ -318,7 +318,7 @@ def test_idle_time_of_windows_that_overlap_is_counted_once() -> None:
     report = replace(reports.report(reports.finding()), duration_ns=10 * SECOND)
     whole = sum(gpu.idle.lower for gpu in report.gpus)
     for end in (10, 14, 14, 18, 40):  # new in each: 10, 4, 0, 4 and all of it
-        idle.take(Verdict(report, START + end * SECOND, START, reports.lanes()))
+        idle.consume(Verdict(report, START + end * SECOND, START, reports.lanes()))
     assert sum(row.idle for row in idle.gpus.values()) == pytest.approx(whole * (1 + 0.4 + 0.4 + 1))
     assert np.isclose(sum(idle.causes.values()), report.findings[0].loss.lower * 2.8)
 
@@ -342,7 +342,7 @@ def test_idle_time_counts_where_it_was_in_a_window() -> None:
             OfGpu(gpu.label, Row.SPAN): np.ones(columns, np.int64),
         }
         counted = Counted(first, columns, figures)
-        idle.take(Verdict(report, START + end * SECOND, START, reports.lanes(), counted=counted))
+        idle.consume(Verdict(report, START + end * SECOND, START, reports.lanes(), counted=counted))
     (row,) = idle.gpus.values()
     assert row.idle == pytest.approx(2 * gpu.idle.lower, rel=0.02)
     assert row.observed == pytest.approx(2 * gpu.span_ns, rel=0.02)

@@ -53,7 +53,7 @@ def counted(processes: int = 3) -> DaemonTotals:
             )
             for at in range(20)
         ]
-        totals.take(join(rows))
+        totals.consume(join(rows))
     return totals
 
 
@@ -64,9 +64,9 @@ def explained() -> Idle:
 
     idle = Idle()
     report = replace(reports.report(reports.finding()), duration_ns=10 * SECOND)
-    idle.take(Verdict(report, START + 10 * SECOND, START, reports.lanes()))
+    idle.consume(Verdict(report, START + 10 * SECOND, START, reports.lanes()))
     for ns in (MS, 70 * MS, 200 * SECOND):
-        idle.take_step(7, ns)
+        idle.consume_step(7, ns)
     return idle
 
 
@@ -156,7 +156,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_does_not(sta
         wait_until(lambda: sender.failed > 3, "some tries")
         (sentence,) = told
         assert f"127.0.0.1:{received.port}/v1/metrics: it answers {status}" in sentence
-        totals.take(made.call(START + SECOND, 5, pid=9, tid=9))
+        totals.consume(made.call(START + SECOND, 5, pid=9, tid=9))
         received.status = 200
         wait_until(lambda: len(told) > 1, "the news")
         sender.stop()
@@ -177,7 +177,7 @@ def test_nobody_there_is_one_sentence_and_what_was_counted_meanwhile_comes_later
     sender.start()
     wait_until(lambda: told, "a sentence")
     assert "Connection refused" in told[0]
-    totals.take(made.call(START + SECOND, 5, pid=9, tid=9))
+    totals.consume(made.call(START + SECOND, 5, pid=9, tid=9))
     with receiving(port) as received:
         wait_until(lambda: received.requests, "a request")
         sender.stop()
@@ -200,7 +200,7 @@ def test_a_collector_that_never_answers_keeps_neither_counting_nor_the_end_waiti
         done = threading.Event()
 
         def count() -> None:
-            totals.take(made.call(START + SECOND, 5, pid=9, tid=9))
+            totals.consume(made.call(START + SECOND, 5, pid=9, tid=9))
             done.set()
 
         threading.Thread(target=count, daemon=True).start()
@@ -236,7 +236,7 @@ def test_series_stay_bounded_however_many_processes_come() -> None:
     with receiving() as received:
         sender = sender_to(received.address, collector_of(totals).collect, [])
         for pid in range(1, 2_000):
-            totals.take(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES]))
+            totals.consume(join([made.call(START + pid, 5, name, pid=pid, tid=pid) for name in NAMES]))
         sender.start()
         wait_until(lambda: received.requests, "a request")
         sender.stop()

@@ -25,23 +25,23 @@ def _generation(service: Service, number: int, pids: int = PIDS) -> None:
     """A process that starts, fails in a call, and ends by a signal; so many numbers are there."""
     pid, now = 1000 + number % pids, START + number * BETWEEN_NS
     facts = {"pid": pid, "uid": 0, "name": f"job{number}", "command": "x" * 200, "start_ns": now}
-    service.take(
+    service.consume(
         Sample(
             PROCESS, now, facts | {"watched": True, "seen_ns": now, "exited_ns": None, "job_id": str(number)}
         )
     )
-    service.take(made.call(now + MS, MS, "cudaMalloc", pid=pid, tid=pid, ret=2))
-    service.take(made.call(now + 2 * MS, MS, "cudaLaunchKernel", pid=pid, tid=pid))
+    service.consume(made.call(now + MS, MS, "cudaMalloc", pid=pid, tid=pid, ret=2))
+    service.consume(made.call(now + 2 * MS, MS, "cudaLaunchKernel", pid=pid, tid=pid))
     columns = {name: [0] for name in ("off_since", "queued_since", "op", "call_since")}
-    service.take(Sample(OPEN, now + SECOND, columns | {"pid": [pid], "tid": [pid]}))
-    service.take(Sample(MARK, now + SECOND, {"number": 2 * number, "lost": {}}))
+    service.consume(Sample(OPEN, now + SECOND, columns | {"pid": [pid], "tid": [pid]}))
+    service.consume(Sample(MARK, now + SECOND, {"number": 2 * number, "lost": {}}))
     end = now + 2 * SECOND
-    service.take(
+    service.consume(
         Sample(PROCESS, end, {"pid": pid, "watched": True, "exited_ns": end, "exit_code": 11, "called": True})
     )
-    service.take(made.event(Kind.EXIT, end, pid=pid, tid=pid, flags=1))
-    service.take(Sample(OPEN, end + SECOND, {**{name: [] for name in columns}, "pid": [], "tid": []}))
-    service.take(Sample(MARK, end + SECOND, {"number": 2 * number + 1, "lost": {}}))
+    service.consume(made.event(Kind.EXIT, end, pid=pid, tid=pid, flags=1))
+    service.consume(Sample(OPEN, end + SECOND, {**{name: [] for name in columns}, "pid": [], "tid": []}))
+    service.consume(Sample(MARK, end + SECOND, {"number": 2 * number + 1, "lost": {}}))
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_an_explanation_that_stopped_begins_anew_with_what_is_known(
         first = service.daemon.explainer
         monkeypatch.setattr(live, "MOST_WAITING", 3)
         for _ in range(200):  # more than it can take in while it waits for a mark
-            service.take(made.call(START, 5))
+            service.consume(made.call(START, 5))
         monkeypatch.undo()
         assert first.failure
         _generation(service, 2)

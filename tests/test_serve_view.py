@@ -37,13 +37,13 @@ def _owners() -> Owners:
     owners = Owners()
     for pid, uid in ((MINE, ME), (OTHERS, 0)):
         facts = {"pid": pid, "uid": uid, "name": "n", "command": f"command of {uid}", "start_ns": 1}
-        owners.take(Sample(PROCESS, START, facts))
+        owners.consume(Sample(PROCESS, START, facts))
     return owners
 
 
 def _shown(owners: Owners, *tick: Item) -> list[Item]:
     for item in tick:
-        owners.take(item)
+        owners.consume(item)
     return list(UserView(ME, owners).items(tick))
 
 
@@ -133,7 +133,7 @@ def test_of_the_shapes_of_launches_a_user_is_told_their_own_and_each_once() -> N
     """What somebody's kernels are launched with says much of what they compute."""
     owners = _owners()
     everybodys = Sample(SHAPES, START, {"shape": [1, 2, 3], "sizes": [_sizes(one) for one in (1, 2, 3)]})
-    owners.take(everybodys)
+    owners.consume(everybodys)
     view = UserView(ME, owners)
     ticks: list[list[Item]] = [
         [everybodys, _launches((OTHERS, 1), (MINE, 2))],
@@ -147,7 +147,7 @@ def test_of_the_shapes_of_launches_a_user_is_told_their_own_and_each_once() -> N
 
 def test_shapes_of_calls_from_before_a_recording_are_told_with_the_calls() -> None:
     owners = _owners()
-    owners.take(Sample(SHAPES, START, {"shape": [1, 2], "sizes": [_sizes(1), _sizes(2)]}))
+    owners.consume(Sample(SHAPES, START, {"shape": [1, 2], "sizes": [_sizes(1), _sizes(2)]}))
     before = sample_of(_launches((OTHERS, 1), (MINE, 2)), [], START)
     shapes, calls = UserView(ME, owners).sample(before)
     assert shapes.data == {"shape": [2], "sizes": [_sizes(2)]}

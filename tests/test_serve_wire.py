@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gputop.errors import CommandError
 from gputop.serve.clients import hub, wire
-from gputop.serve.clients.client import RemoteSource, asked
+from gputop.serve.clients.client import RemoteSource, request_once
 from gputop.serve.clients.listening import listen
 from probes.source import MARK, PROBLEM, Sample
 from replay.coding.chunker import Chunker
@@ -92,7 +92,7 @@ def test_a_client_that_is_too_slow_is_told_what_was_left_out_and_goes_on(
     (uid,) = made.followers()
     for number in range(400):  # more than sockets hold: none of it waits for the client
         made.publish(uid, _tick(number), _first())
-    incoming, marks, dropped, headers = wire.Incoming(wire.MOST_TOLD), list[int](), 0, 0
+    incoming, marks, dropped, headers = wire.Incoming(wire.MOST_MESSAGE), list[int](), 0, 0
     client.settimeout(0.2)
     published = 400
     while headers < 2 or not marks or marks[-1] != published - 1:  # until it has caught up
@@ -173,7 +173,7 @@ def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_whi
 
 
 def _read(data: bytes) -> list[dict[str, Any]]:
-    return list(wire.Incoming(wire.MOST_TOLD).feed(data))
+    return list(wire.Incoming(wire.MOST_MESSAGE).feed(data))
 
 
 def test_one_user_cannot_take_all_places(
@@ -190,7 +190,7 @@ def test_one_user_cannot_take_all_places(
     for client in clients:
         client.close()
     wait_until(lambda: made.count() == 0, "the end of each client")
-    assert asked(path, "status")["data"]["uid"] >= 0
+    assert request_once(path, "status")["data"]["uid"] >= 0
 
 
 @pytest.mark.slow
@@ -227,12 +227,12 @@ def test_who_may_not_reach_the_socket_is_not_told_that_there_is_no_daemon(
 
     monkeypatch.setattr(socket.socket, "connect", refused)
     with pytest.raises(CommandError, match=r"may not reach .* not known whether"):
-        asked(str(tmp_path / "s"), "status")
+        request_once(str(tmp_path / "s"), "status")
 
 
 def test_a_question_that_is_not_known_is_a_sentence(served: tuple[hub.Hub, str]) -> None:
     with pytest.raises(CommandError, match="does not know"):
-        asked(served[1], "make coffee")
+        request_once(served[1], "make coffee")
 
 
 def test_dropped_ticks_are_a_problem_on_the_screen(served: tuple[hub.Hub, str]) -> None:

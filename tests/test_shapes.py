@@ -13,7 +13,7 @@ from gputop.engine.tally import Tally, tally
 from gputop.merging.clocks import Clock
 from gputop.merging.numbering import Apis, Numbering, PartOffset
 from probes.proc.roster import Roster
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import MAX_SHAPES, Kind, Records
 from probes.shapes import Shape, Shapes, notice_shapes, shape_of
 from probes.source import FRAMES, GPUS, PROBLEM, SHAPES, Item, Sample
@@ -90,18 +90,18 @@ def test_sums_of_two_parts_are_those_of_the_whole_wherever_they_are_cut() -> Non
     for cut in range(5, 13):
         whole = stream()
         first, second = tally([*whole[:cut], whole[-1]]), tally(whole[cut:])
-        first.merge(second.told())
+        first.merge(second.payload())
         for sample in (one for one in whole[cut:] if isinstance(one, Sample)):
-            first.facts.take(sample)
+            first.facts.consume(sample)
         assert finish(HEADER, first).processes[0].kernels == EXPECTED
 
 
 def test_sums_that_an_older_gputop_wrote_tell_no_shapes() -> None:
-    older = tally(stream()).told()
+    older = tally(stream()).payload()
     del older["shapes"], older["fill"]
     known = Tally()
     for sample in (one for one in stream() if isinstance(one, Sample) and one.kind != GPUS):
-        known.take(sample)
+        known.consume(sample)
     known.merge(older)
     (process,) = finish(HEADER, known).processes
     assert [(row.launches, row.shapes, row.small) for row in process.kernels] == [
@@ -113,13 +113,13 @@ def test_sums_that_an_older_gputop_wrote_tell_no_shapes() -> None:
 def test_who_begins_in_the_middle_is_told_all_shapes() -> None:
     book, later = FactBook(), FactBook()
     first, second = (next(notice_shapes(shape_record(*one))) for one in NUMBERS.items())
-    book.take(first)
-    later.take(second)
+    book.consume(first)
+    later.consume(second)
     book.absorb(later)
     known = Shapes()
     for sample in book.samples(START):
-        if (data := told(sample, SHAPES)) is not None:
-            known.take(data)
+        if (data := sample_data(sample, SHAPES)) is not None:
+            known.consume(data)
     assert {number: known.get(number) for number in (1, 2, 3)} == {**NUMBERS, 3: None}
 
 
@@ -130,7 +130,7 @@ def test_parts_of_a_merged_recording_keep_their_shapes_apart() -> None:
         (sample,) = notice_shapes(shape_record(7, shape))
         told_sample = numbering.item(sample)
         assert isinstance(told_sample, Sample)
-        known.take(told_sample.data)
+        known.consume(told_sample.data)
         counted = items.call(START, 1, "cudaMalloc", run_delay=7, flags=4)
         rows = numbering.records(items.joined([launch(1, KERNEL, 7), launch(2, KERNEL, 0), counted]))
         numbers.append(int(rows["run_delay"][0]))

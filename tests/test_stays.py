@@ -42,8 +42,8 @@ def recording() -> list[Item]:
 class _Older(Tally):
     """As a recorder told its sums before it knew this."""
 
-    def told(self) -> dict[str, Any]:
-        return {key: value for key, value in super().told().items() if key != "stays"}
+    def payload(self) -> dict[str, Any]:
+        return {key: value for key, value in super().payload().items() if key != "stays"}
 
 
 def told(header: dict[str, Any], stream: list[Item]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
         stream = recording()
         whole = Tally()
         for part in (stream[:cut], stream[cut:]):
-            whole.merge(tally(part).told())
+            whole.merge(tally(part).payload())
         assert sorted(whole.stays.rows()) == sorted(tally(stream).stays.rows())
 
 
@@ -122,8 +122,8 @@ def test_sums_that_do_not_tell_them_make_them_unknown_and_not_none() -> None:
     """What a gputop wrote in place of records that did not know this."""
     older = _Older()
     for item in recording():
-        older.take(item)
-    sums = older.told()
+        older.consume(item)
+    sums = older.payload()
     stream = [items.apis(), items.process(10), Sample(SUMS, START, sums), items.mark(1, START + SECOND)]
     assert told(TELLS, stream) == {}
     text = stats_to_text(collect(TELLS, stream), None)

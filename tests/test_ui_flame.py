@@ -12,7 +12,7 @@ from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.facts import Facts
 from gputop.engine.frame import OFF_CPU, UNPLACED, ProcessRow, StackRow
 from gputop.ui.model.look import ASCII, UNICODE, line_width, plain
-from gputop.ui.model.process.flame import Flame, flame, move, told
+from gputop.ui.model.process.flame import Flame, flame, move, node_text
 from gputop.ui.model.process.flametree import OTHERS, Node, Path, start, tree_of, walk
 from probes import api
 from probes.source import APIS, FRAMES, Sample
@@ -114,10 +114,10 @@ def test_in_a_recording_the_tree_holds_the_time_of_all_lines_and_waits(name: str
 
 def test_of_too_many_stacks_the_longest_have_rows_and_the_others_a_sum() -> None:
     facts, count = Facts(), MOST_STACKS + 30
-    facts.take(Sample(APIS, 0, {"rows": [[name, "runtime", ""] for name in CALLS]}))
+    facts.consume(Sample(APIS, 0, {"rows": [[name, "runtime", ""] for name in CALLS]}))
     stacks = [1 << 62 | 4 * (number + 1) for number in range(count)]
     frames = [[["/home/me/a.py", number + 1, "f"]] for number in range(count)]
-    facts.take(Sample(FRAMES, 0, {"pid": [5] * count, "stack": stacks, "frames": frames}))
+    facts.consume(Sample(FRAMES, 0, {"pid": [5] * count, "stack": stacks, "frames": frames}))
     sums = {(5, number % 2, stack): (1, 1_000 + number) for number, stack in enumerate(stacks)}
     rows = stack_rows(sums, {}, {5}, {5}, facts)[5]
     assert [row.sum_ns for row in rows[:MOST_STACKS]] == [1_000 + n for n in range(count)][:29:-1]
@@ -218,7 +218,7 @@ def test_arrows_go_to_the_caller_to_what_takes_longest_below_and_to_what_stands_
 
 
 def test_a_node_is_told_in_words() -> None:
-    assert told(usual(), ("train.py:88 main()",), 10**9) == (
+    assert node_text(usual(), ("train.py:88 main()",), 10**9) == (
         "train.py:88 main()",
         "0 % of wall time, 90 % of all, 9 calls+waits/s",
     )

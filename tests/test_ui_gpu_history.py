@@ -130,7 +130,7 @@ def test_a_short_session_has_the_width_that_minutes_have_later() -> None:
     history, known, spans = GpuHistory(), [], []
     for tick in range(0, 600):
         now = replace(frame(tick % 100), time_ns=1_000 * S + tick * BIN_NS)
-        history.take(replace(now, gpus=tuple(replace(gpu, utilization_history=()) for gpu in now.gpus)))
+        history.append(replace(now, gpus=tuple(replace(gpu, utilization_history=()) for gpu in now.gpus)))
         if tick % 40 == 39:
             spans.append(span_text(75, history.known_ns(0, now.time_ns)))
             known.append(float(np.mean(~np.isnan(history.values(0, now.time_ns, 60)[0]))))
@@ -143,7 +143,7 @@ def test_a_short_session_has_the_width_that_minutes_have_later() -> None:
 def test_the_newest_value_stands_at_the_right_end() -> None:
     history = GpuHistory()
     for tick in range(101):
-        history.take(frame(tick))
+        history.append(frame(tick))
     values = history.values(0, frame(100).time_ns, 60)[0]
     assert values[-1] == pytest.approx(1.0)
     assert np.diff(values[~np.isnan(values)]).min() > 0
@@ -152,8 +152,8 @@ def test_the_newest_value_stands_at_the_right_end() -> None:
 def test_a_jump_begins_with_the_utilisation_that_the_frame_carries() -> None:
     played, jumped = GpuHistory(), GpuHistory()
     for tick in range(90):
-        played.take(frame(tick))
-    jumped.take(frame(89))
+        played.append(frame(tick))
+    jumped.append(frame(89))
     end = frame(89).time_ns
     np.testing.assert_allclose(jumped.values(0, end, 60)[0], played.values(0, end, 60)[0])
     assert np.isnan(jumped.values(0, end, 60)[1:, :-1]).all(), "of the others nothing is known before"
@@ -162,10 +162,10 @@ def test_a_jump_begins_with_the_utilisation_that_the_frame_carries() -> None:
 def test_the_same_seconds_played_again_change_nothing() -> None:
     history = GpuHistory()
     for tick in range(80):
-        history.take(frame(tick))
+        history.append(frame(tick))
     before = history.values(0, frame(79).time_ns, 60)
     for tick in (*range(40, 80), 3, 79):
-        history.take(frame(tick))
+        history.append(frame(tick))
     np.testing.assert_array_equal(history.values(0, frame(79).time_ns, 60), before)
 
 
@@ -188,7 +188,7 @@ def known(**changes: object) -> GpuRow:
 @pytest.mark.parametrize("height", [1, 2, 3, 4, 7, 10, 30])
 def test_the_pane_of_one_gpu_fits(width: int, height: int) -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(),))
-    history.take(now)
+    history.append(now)
     for glyphs in (UNICODE, ASCII):
         lines = detail_lines(history, now, now.gpus[0], width, height, glyphs)
         assert len(lines) <= height
@@ -198,14 +198,14 @@ def test_the_pane_of_one_gpu_fits(width: int, height: int) -> None:
 
 def test_a_high_pane_shows_every_figure_that_nvml_tells_and_none_that_it_does_not() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(tensor_active_percent=None),))
-    history.take(now)
+    history.append(now)
     text = "\n".join(plain(line) for line in detail_lines(history, now, now.gpus[0], 80, 7, UNICODE))
     assert [one.label for one in SERIES if f" {one.label} " in text] == ["util", "mem", "power", "SM", "DRAM"]
 
 
 def test_what_was_not_seen_is_faint_and_never_in_the_colour_of_work() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(utilization_history=()),))
-    history.take(now)
+    history.append(now)
     for glyphs, dot in ((UNICODE, "·"), (ASCII, "?")):
         lines = detail_lines(history, now, now.gpus[0], 80, 7, glyphs)
         tokens = {token for line in lines for text, token in line if dot in text}
@@ -214,14 +214,14 @@ def test_what_was_not_seen_is_faint_and_never_in_the_colour_of_work() -> None:
 
 def test_a_lost_gpu_says_so_instead_of_a_graph() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(lost="it has fallen off the bus"),))
-    history.take(now)
+    history.append(now)
     assert "fallen off" in plain(detail_lines(history, now, now.gpus[0], 80, 4, UNICODE)[0])
 
 
 def test_a_recording_is_drawn_to_the_last_figure_that_nvml_told() -> None:
     history, name = GpuHistory(), "redundant-to-device"
     for later in (-1, 0):
-        history.take(recordings.frame(name, later))
+        history.append(recordings.frame(name, later))
     now = recordings.frame(name)
     values = history.values(0, now.time_ns, 60)
     for row, share in enumerate(shares(now.gpus[0])):

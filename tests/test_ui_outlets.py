@@ -183,7 +183,7 @@ async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Po
         outcomes = f"SIGTERM was sent to {sleeper.pid}", f"SIGTERM: {sleeper.pid} python has ended"
         await until(pilot, lambda: any(one in said(app) for one in outcomes), "the outcome")
         assert sleeper.wait(60) == -signal.SIGTERM
-        app.tell_outcome()
+        app.show_outcome()
         await until(pilot, lambda: "has ended" in said(app), "its end")
 
 
@@ -195,7 +195,7 @@ async def test_any_other_answer_sends_nothing(sleeper: subprocess.Popen[bytes]) 
             await pilot.press(answer)
             await until(pilot, lambda: said(app), "the outcome")
             assert said(app) == "nothing was sent"
-            app.say("")
+            app.show_message("")
             await pilot.press("K", "enter")
             await until(pilot, lambda: "send SIGTERM" in text_of(app), "the question")
         await pilot.press("x", "escape", "escape")

@@ -27,7 +27,7 @@ class _Spent:
         found = []
         for _ in range(seconds):
             self.now, self.cpu = self.now + 1.0, self.cpu + percents[cost.slower] / 100
-            cost.take(self.now, self.cpu)
+            cost.consume(self.now, self.cpu)
             found.append(cost.slower)
         return found
 

@@ -59,7 +59,7 @@ def of_one_gpu() -> Callable[[Frame], object]:
     history = GpuHistory()
 
     def draw(frame: Frame) -> object:
-        history.take(frame)
+        history.append(frame)
         return detail_lines(history, frame, frame.gpus[0], WIDTH, 13, UNICODE)
 
     return draw
@@ -69,7 +69,7 @@ def of_sparks() -> Callable[[Frame], object]:
     history = ProcessHistory()
 
     def draw(frame: Frame) -> object:
-        history.take(frame)
+        history.append(frame)
         return [history.spark(row, frame.time_ns, UNICODE) for row in frame.processes[:HEIGHT]]
 
     return draw
@@ -82,7 +82,7 @@ def of_step() -> Callable[[Frame], object]:
 
 def of_time() -> Callable[[Frame], object]:
     made = TimeBlocks()
-    made.take(replace(why.explained(), lanes=why.lanes(gpus=GPUS)))
+    made.append(replace(why.explained(), lanes=why.lanes(gpus=GPUS)))
     subjects = [Subject(4242, "python", (0,))]
     number = iter(range(10**9))
     # the worst case: a new cell with every frame, so that nothing drawn before is of use

@@ -33,7 +33,7 @@ def played(calls: Callable[[int], float], ticks: int = TICKS) -> tuple[ProcessHi
     history = ProcessHistory()
     for tick in range(1, ticks + 1):
         now = frame(tick, process(7, calls(tick)))
-        history.take(now)
+        history.append(now)
     return history, now
 
 
@@ -46,7 +46,7 @@ def test_no_calls_are_blank_and_what_was_not_seen_is_a_dot() -> None:
     quiet, now = played(lambda tick: 0.0)
     assert quiet.spark(now.processes[0], now.time_ns, UNICODE) == " " * WIDTH
     late = ProcessHistory()
-    late.take(now)
+    late.append(now)
     assert late.spark(now.processes[0], now.time_ns, UNICODE) == "·" * 9 + " "
     assert late.spark(now.processes[0], now.time_ns, ASCII) == "?" * 9 + " "
 
@@ -55,7 +55,7 @@ def test_before_its_start_a_process_made_no_calls() -> None:
     history = ProcessHistory()
     for tick in range(TICKS - 24, TICKS + 1):
         now = frame(tick, process(7, 50.0, start_ns=1_068 * S))
-        history.take(now)
+        history.append(now)
     assert history.spark(now.processes[0], now.time_ns, UNICODE) == " " * 8 + "▇▇"
 
 
@@ -63,7 +63,7 @@ def test_processes_do_not_share_what_is_kept_of_them() -> None:
     history = ProcessHistory()
     for tick in range(1, TICKS + 1):
         now = frame(tick, process(7, 10.0 if tick <= 120 else 0.0), process(8, 0.0 if tick <= 120 else 9.0))
-        history.take(now)
+        history.append(now)
     drawn = [history.spark(row, now.time_ns, UNICODE) for row in now.processes]
     assert drawn == ["▇▇▇▇▇     ", "     ▇▇▇▇▇"]
 
@@ -72,9 +72,9 @@ def test_a_process_that_takes_the_place_of_another_has_nothing_of_its_past() -> 
     history, now = ProcessHistory(), frame(0)
     for tick in range(1, 60):
         now = frame(tick, *(process(1_000 + n, 5.0) for n in range(MOST)))
-        history.take(now)
+        history.append(now)
     now = frame(60, process(7, 5.0))
-    history.take(now)
+    history.append(now)
     drawn = history.spark(now.processes[0], now.time_ns, UNICODE)
     assert drawn == "·" * 9 + "▇"
 
@@ -82,7 +82,7 @@ def test_a_process_that_takes_the_place_of_another_has_nothing_of_its_past() -> 
 def test_of_too_many_processes_those_with_most_calls_have_a_sparkline() -> None:
     history = ProcessHistory()
     now = frame(1, *(process(n, float(n)) for n in range(1, MOST + 51)))
-    history.take(now)
+    history.append(now)
     drawn = {row.pid: history.spark(row, now.time_ns, UNICODE)[-1] for row in now.processes}
     assert {pid for pid, last in drawn.items() if last == "▇"} == set(range(51, MOST + 51))
     assert {last for pid, last in drawn.items() if pid <= 50} == {"·"}
@@ -91,14 +91,14 @@ def test_of_too_many_processes_those_with_most_calls_have_a_sparkline() -> None:
 def test_a_jump_back_shows_what_was_seen_there_and_nothing_of_later() -> None:
     history, _ = played(lambda tick: 10.0 if tick <= 120 else 1_000.0)
     back = frame(120, process(7, 10.0))
-    history.take(back)
+    history.append(back)
     assert history.spark(back.processes[0], back.time_ns, UNICODE) == "·····▇▇▇▇▇"
 
 
 def test_without_ebpf_the_column_says_that_it_knows_nothing() -> None:
     history = ProcessHistory()
     now = replace(frame(1, process(7, 0.0)), calls_observed=False)
-    history.take(now)
+    history.append(now)
     column = spark_column(history)
     context = Context(UNICODE, 1.0, now.time_ns, traced=False)
     assert column.cell(now.processes[0], context, WIDTH) == ("-", "unknown")
@@ -109,7 +109,7 @@ def test_without_ebpf_the_column_says_that_it_knows_nothing() -> None:
 def test_in_a_recording_who_makes_calls_has_bars_and_who_makes_none_is_blank(name: str) -> None:
     history = ProcessHistory()
     for later in (-1, 0):
-        history.take(recordings.frame(name, later))
+        history.append(recordings.frame(name, later))
     now = recordings.frame(name)
     for row in now.processes:
         last = history.spark(row, now.time_ns, UNICODE)[-1]

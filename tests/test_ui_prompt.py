@@ -41,7 +41,7 @@ def test_a_wrong_answer_leaves_the_question_open_and_a_right_one_closes_it() -> 
 
 def test_an_answer_may_ask_the_next_question() -> None:
     def first(text: str) -> str:
-        screen.app.ask(Question("second", lambda text: ""))
+        screen.app.prompt(Question("second", lambda text: ""))
         return ""
 
     screen = asked("first", first)

@@ -14,7 +14,7 @@ from gputop.format import width_of
 from gputop.playback.feed import RecordingState
 from gputop.ui.app import GputopApp
 from gputop.ui.main_screen import MainScreen
-from gputop.ui.model.config import Asked
+from gputop.ui.model.config import Startup
 from gputop.ui.model.table import needed
 from gputop.ui.page_screens import HelpPage, Page
 from gputop.ui.panes.dialogs import Question
@@ -367,7 +367,7 @@ async def test_the_wheel_scrolls_and_leaves_the_cursor_where_it_is() -> None:
 
 async def test_the_started_process_is_selected_as_soon_as_it_appears() -> None:
     feed = fake.FakeFeed(fake.frame(processes=1))
-    app = GputopApp(feed, Asked(rate_hz=0.001, selected_pid=4263))
+    app = GputopApp(feed, Startup(rate_hz=0.001, selected_pid=4263))
     async with patient(app, (80, 24)) as pilot:
         await pilot.pause()
         feed.newest = fake.frame(1, processes=5)

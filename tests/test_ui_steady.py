@@ -66,11 +66,11 @@ def test_overlapping_causes_keep_their_places_and_the_fix_with_them() -> None:
 
 def test_a_proved_difference_below_what_is_shown_moves_nothing() -> None:
     steady = Steady()
-    steady.take(told(100, cost("C05", 2000, 2000), cost("C12", 1999, 1999)))
-    kept = steady.take(told(101, cost("C05", 2000, 2000), cost("C12", 2050, 2050)))
+    steady.ordered(told(100, cost("C05", 2000, 2000), cost("C12", 1999, 1999)))
+    kept = steady.ordered(told(101, cost("C05", 2000, 2000), cost("C12", 2050, 2050)))
     assert kept.report is not None
     assert [one.cause for one in kept.report.findings] == ["C05", "C12"]
-    swapped = steady.take(told(102, cost("C05", 2000, 2000), cost("C12", 2200, 2200)))
+    swapped = steady.ordered(told(102, cost("C05", 2000, 2000), cost("C12", 2200, 2200)))
     assert swapped.report is not None
     assert [one.cause for one in swapped.report.findings] == ["C12", "C05"]
 
@@ -87,7 +87,7 @@ def test_no_pair_ever_swaps_within_its_bounds() -> None:
                 middles[cause] = max(middles[cause] + chance.randrange(-150, 150), 500)
                 if chance.random() < 0.95:
                     made.append(cost(cause, middles[cause] - 200, middles[cause] + 200))
-            report = steady.take(told(100 + tick, *made)).report
+            report = steady.ordered(told(100 + tick, *made)).report
             assert report is not None
             assert report.diagnosis is not None
             assert report.diagnosis.lead == 0
@@ -108,6 +108,6 @@ def test_no_pair_ever_swaps_within_its_bounds() -> None:
 
 def test_after_a_jump_nothing_of_the_old_order_is_kept() -> None:
     steady = Steady()
-    steady.take(told(100, cost("C05", 1900, 2700), cost("C12", 1800, 2500)))
+    steady.ordered(told(100, cost("C05", 1900, 2700), cost("C12", 1800, 2500)))
     later = told(101 + FAR_NS / S, cost("C05", 1700, 2500), cost("C12", 1900, 2600))
-    assert steady.take(later).report is later.report
+    assert steady.ordered(later).report is later.report

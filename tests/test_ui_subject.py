@@ -66,7 +66,7 @@ def test_processes_without_cuda_are_said_to_have_used_none() -> None:
     frame = wrapped()
     shell = replace(frame, processes=frame.processes[:1])
     both = replace(frame, processes=frame.processes[:2])
-    assert why_of(Explained(), both).said == "none of 2 processes uses CUDA so far: they made no call"
+    assert why_of(Explained(), both).text == "none of 2 processes uses CUDA so far: they made no call"
     said = f"sh ({shell.processes[0].pid}) uses no CUDA so far"
     for size, start in (((120, 40), " "), ((59, 24), "WHY ? ")):
         shown = Shown(shell, size=size).text()

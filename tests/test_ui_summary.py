@@ -44,8 +44,8 @@ def whole_run() -> Runs:
     """Two minutes, explained every second: the first minute loses half of its time, the second nothing."""
     runs = Runs()
     for second in range(110, 221):
-        runs.take(at(second, process()), told(second, losing=second <= 160))
-    runs.take(at(221, process(exited_ns=220 * S)), told(220, losing=False))
+        runs.consume(at(second, process()), told(second, losing=second <= 160))
+    runs.consume(at(221, process(exited_ns=220 * S)), told(220, losing=False))
     return runs
 
 
@@ -63,8 +63,8 @@ def test_sums_are_those_of_the_whole_run_though_explanations_overlap() -> None:
 
 def test_an_explanation_that_comes_after_its_frame_counts_while_time_stands_still() -> None:
     runs, frame = Runs(), at(110, process())
-    runs.take(frame, Explained())
-    runs.take(frame, told(110, losing=True))
+    runs.consume(frame, Explained())
+    runs.consume(frame, told(110, losing=True))
     run = runs.of(PID)
     assert run is not None
     assert run.explained_ns == 10 * S
@@ -77,7 +77,7 @@ def test_going_back_and_seeing_it_again_changes_nothing() -> None:
     assert run is not None
     before = (run.explained_ns, run.idle_ns, run.steps, run.joules)
     for second in range(150, 200):
-        runs.take(at(second, process()), told(second, losing=True))
+        runs.consume(at(second, process()), told(second, losing=True))
     assert (run.explained_ns, run.idle_ns, run.steps, run.joules) == before
 
 
@@ -106,7 +106,7 @@ def test_a_day_of_programs_keeps_room_for_the_next_one() -> None:
     runs = Runs()
     for number in range(MOST_RUNS + 50):
         row = replace(process(), pid=10_000 + number, exited_ns=(200 + number) * S)
-        runs.take(at(300 + number, row), Explained())
+        runs.consume(at(300 + number, row), Explained())
     assert runs.of(10_000 + MOST_RUNS + 49) is not None
     assert runs.of(10_000) is None
     assert len(runs.runs) == MOST_RUNS

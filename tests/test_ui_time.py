@@ -43,7 +43,7 @@ class Recorder:
     def stop(self) -> None:
         self.stopped += 1
 
-    def take_notice(self) -> str:
+    def pop_notice(self) -> str:
         notice, self.notice = self.notice, ""
         return notice
 

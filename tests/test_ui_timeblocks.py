@@ -56,7 +56,7 @@ EVERY = (COLOURS, LETTERS, PLAIN)
 
 def blocks(lanes: Lanes) -> TimeBlocks:
     made = TimeBlocks()
-    made.take(Explained(None, END, why.S, lanes=lanes))
+    made.append(Explained(None, END, why.S, lanes=lanes))
     return made
 
 
@@ -165,7 +165,7 @@ def test_a_name_of_a_range_keeps_its_number_and_those_that_have_none_are_togethe
         names = (*(f"part {3 * window + place}" for place in range(3)), "always")
         filled = [(row, 5 * row, 5 * row + 5) for row in range(4)]
         lane = RangeLane(4242, 4242, names, why.shares(4, 20, *filled))
-        history.take(Lanes(20 * window, 20, (), (), np.zeros((2, 20), np.uint8), (lane,)))
+        history.append(Lanes(20 * window, 20, (), (), np.zeros((2, 20), np.uint8), (lane,)))
     assert history.range_names(4242) == (
         "part 0", "part 1", "part 2", "always", "part 3", "part 4", "part 5", OTHER_RANGES,
     )  # fmt: skip
@@ -256,7 +256,7 @@ def test_recorded_timelines_fit_any_pane(name: str) -> None:
     assert explained.report.steps is not None
     subject = Subject(explained.report.steps.tid, "python", (0,))
     made = TimeBlocks()
-    made.take(explained)
+    made.append(explained)
     for width in (40, 80, 120, 250):
         for height in (1, 4, 8, 12):
             for look in EVERY:

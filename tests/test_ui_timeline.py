@@ -24,11 +24,11 @@ END = 100 * why.S
 
 def test_a_newer_window_replaces_what_an_older_one_said() -> None:
     history = LaneHistory()
-    history.take(why.lanes(END, columns=4))
+    history.append(why.lanes(END, columns=4))
     newer = replace(
         why.lanes(END, columns=4), gpus=(GpuLane("GPU 0", 0, why.shares(GPU_ROWS, 4, (0, 0, 4))),)
     )
-    history.take(newer)
+    history.append(newer)
     shares, known = history.cells(("gpu", "GPU 0"), newer.first, 4, 1)
     assert (shares[0] == 255).all()
     assert known.tolist() == [1, 1, 1, 1]
@@ -37,12 +37,12 @@ def test_a_newer_window_replaces_what_an_older_one_said() -> None:
 def test_old_columns_and_lanes_are_forgotten() -> None:
     history = LaneHistory()
     first = why.lanes(END, columns=10)
-    history.take(first)
+    history.append(first)
     later = (first.first + KEPT + 5) * COLUMN_NS
-    history.take(why.lanes(later, columns=10))
+    history.append(why.lanes(later, columns=10))
     assert history.cells(MARKS, first.first, 10, 1)[1].sum() == 5, "half of them made room"
     for number in range(300):
-        history.take(replace(first, threads=(why.thread_lane(number, 10),)))
+        history.append(replace(first, threads=(why.thread_lane(number, 10),)))
     assert history.cells(("states", 299), first.first, 10, 1)[1].all()
     assert not history.cells(("states", 0), first.first, 10, 1)[1].any()
 

@@ -150,7 +150,7 @@ def test_a_range_is_told_as_one_where_a_lower_bound_is_no_value() -> None:
     found = why.explained(why.finding(loss=wide, per_step_ns=20 * why.MS))
     assert "(C02 proved) 13.1–26.9 ms/step" in told(found, 160)
     page = ChainPage()
-    page.take(found)
+    page.show(found)
     row = next(line for line in map(plain, page.lines(120, UNICODE, replay=False)) if "C02 " in line)
     assert "2.00–4.10s 20–41%" in row
     assert plain(line_of(found, 160, ASCII)).isascii()
@@ -186,7 +186,7 @@ def test_a_busy_gpu_has_its_class_its_level_and_no_alarm() -> None:
 
 
 def test_a_gpu_that_nobody_asks_for_work_is_no_alarm() -> None:
-    unasked = why.diagnosis(DiagnosisKind.UNASKED, "no work requested", lead=None)
+    unasked = why.diagnosis(DiagnosisKind.NO_REQUESTS, "no work requested", lead=None)
     calm = why.explained(told=why.account(1_200, 8_500), diagnosis=unasked)
     assert told(calm, 80).startswith("›WHY · no work requested, idle 12–98 %: ")
     assert not tokens(calm) & {"alert", "host", "warn"}
@@ -238,7 +238,7 @@ def test_what_is_older_than_two_seconds_is_drawn_as_old() -> None:
 def test_the_page_says_how_much_older_the_chains_are_than_the_figures() -> None:
     page = ChainPage()
     for age, said in ((0, False), (9 * why.S, True)):
-        page.take(replace(why.explained(why.finding()), detail_age_ns=age))
+        page.show(replace(why.explained(why.finding()), detail_age_ns=age))
         text = "\n".join(map(plain, page.lines(120, UNICODE, replay=False)))
         assert ("are 9.00s older than the figures" in text) == said
 

@@ -66,7 +66,7 @@ def many(count: int, proved_ms: int = 4_800) -> Report:
 def test_the_idle_range_goes_from_what_is_proved_to_what_is_estimated_and_its_error() -> None:
     account = made.account(4_700, 2_400)  # of 10 s, give or take 0.1 s
     why = told(made.explained(made.finding(), told=account))
-    assert why.gpus == (GpuIdle("GPU 0", 0.47, 0.25, 0.0, untold=False, about=0.71),)
+    assert why.gpus == (GpuIdle("GPU 0", 0.47, 0.25, 0.0, unestimated=False, about=0.71),)
     assert "GPU 0 idle ~71 % (47–72 %)" in text(why)[1]
     assert "GPU 0 idle ~71 % (47-72 %)" in text(why, glyphs=ASCII)[1]
     exact = replace(account, error_ns=0)
@@ -79,22 +79,22 @@ def test_an_estimates_error_never_leads_beyond_what_can_be_proved() -> None:
 
 
 def test_the_bar_is_solid_where_idleness_is_proved_hatched_where_it_is_not_and_blank_where_busy() -> None:
-    bar = idle_bar(GpuIdle("GPU 0", 0.25, 0.125, 0.125, untold=False), 42, UNICODE)
+    bar = idle_bar(GpuIdle("GPU 0", 0.25, 0.125, 0.125, unestimated=False), 42, UNICODE)
     assert plain(bar) == "▐" + "█" * 10 + "▒" * 5 + "░" * 5 + " " * 20 + "▌"
-    assert plain(idle_bar(GpuIdle("GPU 0", 0.5, 0.0, 0.5, untold=False), 10, ASCII)) == "[####::::]"
+    assert plain(idle_bar(GpuIdle("GPU 0", 0.5, 0.0, 0.5, unestimated=False), 10, ASCII)) == "[####::::]"
 
 
 @pytest.mark.parametrize("width", [3, 7, 20, 53])
 @pytest.mark.parametrize("parts", [(0, 0, 0), (1, 0, 0), (0.33, 0.33, 0.34), (0.005, 0.99, 0.005)])
 def test_a_bar_has_its_width_whatever_its_parts(width: int, parts: tuple[float, float, float]) -> None:
-    assert line_width(idle_bar(GpuIdle("GPU 0", *parts, untold=False), width, UNICODE)) == width
+    assert line_width(idle_bar(GpuIdle("GPU 0", *parts, unestimated=False), width, UNICODE)) == width
 
 
 def test_it_cannot_be_told_only_where_no_source_tells_of_most_of_the_time() -> None:
-    assert told(made.explained(told=made.account(300, unknown_ms=5_100))).gpus[0].untold
-    assert not told(made.explained(told=made.account(300, unknown_ms=4_900))).gpus[0].untold
+    assert told(made.explained(told=made.account(300, unknown_ms=5_100))).gpus[0].unestimated
+    assert not told(made.explained(told=made.account(300, unknown_ms=4_900))).gpus[0].unestimated
     known = made.account(300, unknown_ms=9_000, source="nvml", error_ns=0)
-    assert not told(made.explained(told=known)).gpus[0].untold
+    assert not told(made.explained(told=known)).gpus[0].unestimated
     why = told(made.explained(told=made.account(300, unknown_ms=9_000)))
     assert "idle unknown (3–93 %)" in text(why)[1]
     found = told(made.explained(made.finding(), told=made.account(300, unknown_ms=9_000)))
@@ -346,7 +346,7 @@ def test_a_long_sentence_about_a_gpu_without_a_fault_goes_on_in_the_next_line() 
         "thread python (10734) of its process sends no work, it sleeps at 22_queue_and_sleep.py:14 in "
         "client(); accounts for 77 % of the time, waiting at 22_queue_and_sleep.py:17 in worker()"
     )
-    asked = made.diagnosis(DiagnosisKind.UNASKED, "no work requested", lead=None, evidence=(said,))
+    asked = made.diagnosis(DiagnosisKind.NO_REQUESTS, "no work requested", lead=None, evidence=(said,))
     why = told(made.explained(diagnosis=asked))
     for height in (3, 5):
         rows = text(why, 80, height)

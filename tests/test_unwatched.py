@@ -79,11 +79,11 @@ async def test_the_screen_says_what_is_known_of_it() -> None:
 def test_its_facts_and_figures_are_told_once_it_holds_a_gpu() -> None:
     clients, resident = GpuClients(), ResidentMemory()
     gpus = Sample(GPUS, S, {"gpus": [{"clients": [{"pid": os.getpid()}]}]})
-    (facts,) = clients.tell(gpus, (), S)
+    (facts,) = clients.samples(gpus, (), S)
     assert facts.data["start_ns"] > 0
     assert clients.pids == {os.getpid()}
-    (sample,) = resident.tell((), S, clients.pids)
+    (sample,) = resident.samples((), S, clients.pids)
     (used,) = sample.data["cpu_ns"]
     assert 0 < used <= 1.1 * sum(os.times()[:2]) * S + S / 50
-    (watched,) = ResidentMemory().tell((os.getpid(),), S)
+    (watched,) = ResidentMemory().samples((os.getpid(),), S)
     assert "cpu_ns" not in watched.data

@@ -18,9 +18,9 @@ from gputop.analysis.chains.chain import State
 from gputop.analysis.evidence.columns import WHOLE, Effort, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.power import energy_of
-from gputop.analysis.findings.diagnosis import Ground, ground_of, kinds_of, unasked_of
+from gputop.analysis.findings.diagnosis import Ground, ground_of, kinds_of, no_requests_ns
 from gputop.analysis.findings.diagnosis import rows_of as once_rows
-from gputop.analysis.findings.evidence_text import told_by_rows
+from gputop.analysis.findings.evidence_text import trace_notes
 from gputop.analysis.findings.exact_work import exact_work
 from gputop.analysis.findings.findings import Outcome, find
 from gputop.analysis.findings.gap_findings import ranks_of, storms
@@ -133,7 +133,7 @@ def ledger_of(
         entries=entries,
         events=tuple(event for event in outcome.events if pids is None or event.pid in pids),
         once=once_rows(scene, outcome),
-        unasked_ns=unasked_of(scene, outcome),
+        no_requests_ns=no_requests_ns(scene, outcome),
         grounds={kind: Ground(span, ground)},
         spans={kind: span},
         loops={(loops.pid, loops.tid): loops} if loops is not None else {},
@@ -283,4 +283,4 @@ def _notes(scene: AttributionContext, *, coverage: bool, shared: bool) -> tuple[
             "may have been on that GPU is still shown as held"
         )
     notes += about_ends(evidence.facts, int(evidence.header.get("start_ns", 0)))
-    return (*notes, *told_by_rows(scene))
+    return (*notes, *trace_notes(scene))

@@ -280,7 +280,7 @@ def _sentence(
     parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
     if not ratio.known:
         parts.insert(0, "a step of AFTER is other work than one of BEFORE, so their times are not compared")
-    parts += [_told(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
+    parts += [_change_text(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
     new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
     parts.append(f"new: {'; '.join(new)}" if new else "no new cause")
     return "; ".join(parts) + "."
@@ -309,7 +309,7 @@ def _idleness(idle: MeasureChange) -> str:
     return f"the GPU is idle for {told[0]} a second instead of {told[1]}"
 
 
-def _told(row: CauseChange, unit: Unit) -> str:
+def _change_text(row: CauseChange, unit: Unit) -> str:
     if row.change is Change.GONE:
         return f"{row.cause} is gone ({_loss(row, row.before, unit)})"
     return f"{row.cause} takes {_loss(row, row.after, unit)} instead of {format_ns(row.before)}"

@@ -55,7 +55,7 @@ class ComparedLoop:
     pid: int
     tid: int
     profile: Profile
-    taken: PieceTimes
+    times: PieceTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Input:
 
     size: float
     volume: float
-    taken: PieceTimes
+    times: PieceTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def merge(earlier: Compared, later: Compared) -> Compared:
         if place is None:
             loops.append(loop)
         else:
-            loops[place] = replace(loops[place], taken=loops[place].taken.and_later(loop.taken))
+            loops[place] = replace(loops[place], times=loops[place].times.and_later(loop.times))
     batches = list(earlier.inputs)
     for one in later.inputs:
         place = next(
@@ -147,7 +147,7 @@ def merge(earlier: Compared, later: Compared) -> Compared:
             batches.append(one)
         else:
             known = batches[place]
-            batches[place] = Input(known.size, known.volume + one.volume, known.taken.and_later(one.taken))
+            batches[place] = Input(known.size, known.volume + one.volume, known.times.and_later(one.times))
     return Compared(
         ledger.merge(earlier.explained, later.explained),
         tuple(loops),
@@ -188,11 +188,11 @@ def _pieces(
     if len(loops) == 2:
         ratio = compare_work(loops[0].profile, loops[1].profile)
         if ratio.known:
-            return [loop.taken for loop in loops], (1.0, ratio.times), ratio
+            return [loop.times for loop in loops], (1.0, ratio.times), ratio
     known = [[(row, one.size, one.volume) for row, one in enumerate(part.inputs)] for part in sides]
     if common := common_input(known[0], known[1]):
         return (
-            [part.inputs[row].taken for part, row in zip(sides, common, strict=True)],
+            [part.inputs[row].times for part, row in zip(sides, common, strict=True)],
             (1.0, 1.0),
             SAME_STEP,
         )
@@ -204,7 +204,7 @@ def _pieces(
 
 def _main(loops: Sequence[ComparedLoop]) -> ComparedLoop | None:
     """The one that takes most of the time."""
-    return max(loops, key=lambda one: int((one.taken.until - one.taken.begin).sum()), default=None)
+    return max(loops, key=lambda one: int((one.times.until - one.times.begin).sum()), default=None)
 
 
 def _notes(name: str, one: Compared) -> Iterator[str]:
@@ -214,5 +214,5 @@ def _notes(name: str, one: Compared) -> Iterator[str]:
             "joined; a step across a border between two counts twice or not at all"
         )
     main = _main(one.loops)
-    if left := sum(len(loop.taken.begin) for loop in one.loops if loop is not main):
+    if left := sum(len(loop.times.begin) for loop in one.loops if loop is not main):
         yield f"{name}: {left} steps of other work, or of another thread, are left out"

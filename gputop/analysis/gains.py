@@ -19,7 +19,7 @@ from gputop.analysis.causes.host_causes import OTHER_WORK
 from gputop.analysis.causes.launch_sites import after_launch, own_short
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.chain import State
-from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, GivenWork, Loop, Removal, bound
+from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, DeviceWork, Loop, Removal, bound
 from gputop.analysis.evidence.api_classes import H2D, Group
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
@@ -110,9 +110,9 @@ class Replays:
         estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
         gpu, given = scene.analysis.gpu, None
         if estimate is not None:
-            given = GivenWork.of(estimate)
+            given = DeviceWork.of(estimate)
         elif isinstance(gpu, KernelTime) and scene.evidence.header.get("inside"):
-            given = GivenWork.known(scene.evidence, gpu, device)
+            given = DeviceWork.known(scene.evidence, gpu, device)
         if given is None:
             return None
         if (device, pid) not in self._loops:

@@ -69,7 +69,7 @@ class Fresh:
         self._reach_ns = USUAL_REACH_NS
         self.contradicted = False
 
-    def take(self, whole: Whole) -> Verdict:
+    def consume(self, whole: Whole) -> Verdict:
         """Takes a whole explanation; returns what is known with it."""
         verdict = whole.verdict
         self._whole, self._before = whole, Before(verdict.report, whole.ledger, whole.counted.sums())

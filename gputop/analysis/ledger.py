@@ -243,7 +243,7 @@ class Ledger:
         exact: The GPU's own clock tells its time.
         entries: Losses by cause, kind and process.
         once: What is no finding of its part, by cause and words.
-        unasked_ns: Idle time in which no work was requested.
+        no_requests_ns: Idle time in which no work was requested.
         grounds: The words of each class, of the part with the longest span.
         spans: The class of each part, by the span of those that have it.
         what_if: By causes: steps, then before, after and least of each, times the steps.
@@ -266,7 +266,7 @@ class Ledger:
     entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]
     events: Annotated[tuple[Event, ...], Adds(_longest)]
     once: Annotated[Rows, ROWS]
-    unasked_ns: Annotated[float, SUM]
+    no_requests_ns: Annotated[float, SUM]
     grounds: Annotated[Mapping[DiagnosisKind | None, Ground], _by_key(_of_longest)]
     spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
@@ -446,7 +446,7 @@ def _diagnosis(
     """The class by what is lost; its words, and those of a busy GPU, are a part's."""
     if ledger.exact:
         return _of_most(ledger, findings, ledger.spans)
-    found, idle = class_of_rows(findings, kinds, ledger.unasked_ns, once_ns, accounts)
+    found, idle = class_of_rows(findings, kinds, ledger.no_requests_ns, once_ns, accounts)
     if found is None:
         busy = {kind: ns for kind, ns in ledger.spans.items() if _is_busy(ledger.grounds[kind].diagnosis)}
         return _of_most(ledger, findings, busy) if idle is not None else None
@@ -461,7 +461,9 @@ def _diagnosis(
 
 
 def _is_busy(diagnosis: Diagnosis | None) -> bool:
-    return diagnosis is not None and diagnosis.lead is None and diagnosis.kind is not DiagnosisKind.UNASKED
+    return (
+        diagnosis is not None and diagnosis.lead is None and diagnosis.kind is not DiagnosisKind.NO_REQUESTS
+    )
 
 
 def _of_most(

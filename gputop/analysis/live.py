@@ -21,7 +21,7 @@ from gputop.analysis.evidence.columns import FOREVER, LIVE, WHOLE
 from gputop.analysis.incremental import SHARE, ExplainSchedule, Fresh, Looks, Whole, explained
 from gputop.analysis.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from gputop.engine.fork_state import apart
-from gputop.engine.malloc_tuning import give_back
+from gputop.engine.malloc_tuning import release_free_memory
 from gputop.errors import explanation_stopped
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
@@ -80,11 +80,11 @@ class LiveExplainer:
         self._failure = ""
         self.thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
         # the window that is to be explained at length, and what came of the last one
-        self._asked: deque[Window] = deque()
+        self._requested: deque[Window] = deque()
         self._made: deque[Whole] = deque()
         self._busy = False
         self._final_ns = 0  # the mark at which the last process had ended, once that is explained
-        self._ask = threading.Event()
+        self._request = threading.Event()
         self.explaining_thread = threading.Thread(target=self._explain, name="gputop-why-long", daemon=True)
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class LiveExplainer:
         if len(self.waiting_items) > MOST_WAITING:
             self._failure = "the explanation stopped: more events come than it can take in"
             self._closed = True
-            self._ask.set()
+            self._request.set()
         if is_mark(item):
             self.wake.set()
 
@@ -132,7 +132,7 @@ class LiveExplainer:
     def close(self) -> None:
         """Ends the threads."""
         self._closed = True
-        for event, thread in ((self.wake, self.thread), (self._ask, self.explaining_thread)):
+        for event, thread in ((self.wake, self.thread), (self._request, self.explaining_thread)):
             event.set()
             if thread.ident is not None:
                 thread.join()
@@ -142,7 +142,7 @@ class LiveExplainer:
             while not self._closed:
                 self.wake.wait()
                 self.wake.clear()
-                self.take()
+                self.consume()
         except Exception as error:  # the screen goes on without it, and says so
             self._fail(error)
             self.waiting_items.clear()
@@ -151,14 +151,14 @@ class LiveExplainer:
         """The second thread: explains a window of its own, which takes up to seconds."""
         try:
             while not self._closed:
-                self._ask.wait()
-                self._ask.clear()
-                while self._asked and not self._closed:
-                    made = self._pace.explain(partial(explained, self._asked.popleft()))
+                self._request.wait()
+                self._request.clear()
+                while self._requested and not self._closed:
+                    made = self._pace.explain(partial(explained, self._requested.popleft()))
                     self.on_verdict(made.verdict)
                     self._made.append(made)
                     del made
-                    give_back()  # what an explanation takes for a moment, some 40 MB
+                    release_free_memory()  # what an explanation takes for a moment, some 40 MB
                     self._busy = False
         except Exception as error:
             self._fail(error)
@@ -168,9 +168,9 @@ class LiveExplainer:
         self._failure = explanation_stopped(error)
         self._closed = True
         self.wake.set()
-        self._ask.set()
+        self._request.set()
 
-    def take(self) -> None:
+    def consume(self) -> None:
         """Takes in what waits. At a mark it may explain, before anything that came later is known to it."""
         while self.waiting_items and not self._closed:
             if self.window.feed(self.waiting_items.popleft()):
@@ -178,7 +178,7 @@ class LiveExplainer:
 
     def at_mark(self) -> None:
         while self._made:
-            self._verdict = self._newer(self._fresh.take(self._made.popleft()))
+            self._verdict = self._newer(self._fresh.consume(self._made.popleft()))
         if not any(map(is_mark, list(self.waiting_items))):  # else the newest mark is enough
             self._at_newest_mark()
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
@@ -191,21 +191,21 @@ class LiveExplainer:
         if self.resting:
             return
         if ended_ns := self.window.ended_ns:
-            kept = self.window.told_ns == ended_ns
+            kept = self.window.explained_ns == ended_ns
             if kept and ended_ns != self._final_ns and self._pace.due_at_once and not self._busy:
                 self._final_ns = ended_ns
-                self._ask_for_all()
+                self._request_all()
             return  # what could be seen from here on is not about them
         due = self._pace.is_due(contradicted=self._fresh.contradicted)
         if due and not self._busy:
-            self._ask_for_all()
+            self._request_all()
         if self._looks.due and not self._unseen:
             self._verdict = self._looks.look(self._fresh, self.window) or self._verdict
 
-    def _ask_for_all(self) -> None:
+    def _request_all(self) -> None:
         self._busy = True
-        self._asked.append(apart(self.window))
-        self._ask.set()
+        self._requested.append(apart(self.window))
+        self._request.set()
 
     def _newer(self, verdict: Verdict) -> Verdict:
         """Of two verdicts the one of the later moment."""
@@ -324,7 +324,7 @@ class ReplayExplainer:
             return
         if exact or self._pace.is_due(contradicted=self._fresh.contradicted):
             effort = WHOLE if exact else LIVE  # who stands still has time
-            self._verdict = self._fresh.take(self._pace.explain(partial(explained, self.window, effort)))
+            self._verdict = self._fresh.consume(self._pace.explain(partial(explained, self.window, effort)))
         elif self._looks.due:
             self._verdict = self._looks.look(self._fresh, self.window) or self._verdict
 
@@ -335,7 +335,7 @@ class ReplayExplainer:
                 return
             self._final = self._pace.explain(partial(explained, self.window, WHOLE))
         if self._verdict is not self._final.verdict:
-            self._verdict = self._fresh.take(self._final)
+            self._verdict = self._fresh.consume(self._final)
 
     def go_to(self, index: int) -> bool:
         """Brings the window to a mark; False when something else was wanted meanwhile."""

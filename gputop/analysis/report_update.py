@@ -20,7 +20,7 @@ from gputop.analysis.causes import CATALOGUE
 from gputop.analysis.causes.cause import family_table
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.columns import Ints, intersect, subtract
-from gputop.analysis.findings.diagnosis import UNASKED_ROWS, class_of
+from gputop.analysis.findings.diagnosis import NO_REQUESTS_ROWS, class_of
 from gputop.analysis.findings.findings import LEAST_FINDING_NS, LEAST_SHARE, finding_of
 from gputop.analysis.findings.gap_findings import LEAST_GAPS, causes_of_short
 from gputop.analysis.lanes import Grid
@@ -40,7 +40,7 @@ class Row(IntEnum):
     ESTIMATED = 2
     PENDING = 3  # work was proved outstanding
     OPEN = 4  # neither, and it was estimated how much of it was idle
-    UNTOLD = 5  # neither, and nobody has estimated yet
+    UNESTIMATED = 5  # neither, and nobody has estimated yet
     SPAN = 6
     GAPS = 7  # how many began there
 
@@ -112,7 +112,7 @@ def _of_gpus(scene: AttributionContext, light: bool) -> Iterator[tuple[Key, Ints
         whole = np.array([span.begin]), np.array([span.end])
         gone = gaps.begin[certain], gaps.end[certain]
         yield OfGpu(label, Row.PENDING), *subtract(intersect(gpu.pending(span.device), whole), gone)
-        yield OfGpu(label, Row.UNTOLD if light else Row.OPEN), *gpu.unknown[span.device]
+        yield OfGpu(label, Row.UNESTIMATED if light else Row.OPEN), *gpu.unknown[span.device]
         yield OfGpu(label, Row.SPAN), *whole
     for one in scene.analysis.estimates:
         label = gpu.devices.labels[one.device]
@@ -224,7 +224,10 @@ class Before:
         table = family_table()
         made = []
         for lane in lanes.gpus:
-            share, untold = self.idle_share(lane.label), counted.figures.get(OfGpu(lane.label, Row.UNTOLD))
+            share, untold = (
+                self.idle_share(lane.label),
+                counted.figures.get(OfGpu(lane.label, Row.UNESTIMATED)),
+            )
             if share is None or untold is None:
                 made.append(lane)
                 continue
@@ -278,7 +281,7 @@ def renewed(before: Before, now: Now) -> tuple[Report, bool]:
         seen=dict.fromkeys(accounts, now.stretch[1] - now.stretch[0]),
         entries=_entries(before, _findings(before, now, [*accounts.values()])),
         unexplained_ns=int(sum(ns for (cause, _pid), ns in losses.items() if cause < 0)),
-        unasked_ns=sum(ns for (cause, _pid), ns in losses.items() if cause in UNASKED_ROWS),
+        no_requests_ns=sum(ns for (cause, _pid), ns in losses.items() if cause in NO_REQUESTS_ROWS),
         lost_events=now.scene.evidence.lost_events,
     )
     report = report_of(ledger)
@@ -304,7 +307,7 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
     told, share = before.account(label), before.idle_share(label)
     span, pending = now.of_gpu(label, Row.SPAN), now.of_gpu(label, Row.PENDING)
     proved, assumed = now.of_gpu(label, Row.PROVED), now.of_gpu(label, Row.ASSUMED)
-    untold = now.of_gpu(label, Row.UNTOLD)
+    untold = now.of_gpu(label, Row.UNESTIMATED)
     open_ns = now.of_gpu(label, Row.OPEN) + untold
     outside = max(span - proved - assumed - pending - open_ns, 0)
     upper = span - pending

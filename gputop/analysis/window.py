@@ -121,7 +121,7 @@ class Window:
         return self._ended_ns
 
     @property
-    def told_ns(self) -> int:
+    def explained_ns(self) -> int:
         """The mark that an explanation ends with: the newest, or that at which nobody was left to explain."""
         return self._ended_ns if self._ended_ns > self._folded_ns else self.end_ns
 
@@ -132,7 +132,7 @@ class Window:
 
     def feed(self, item: Item) -> bool:
         """Takes one item in; True when it closed a tick."""
-        self._ends.take(item)
+        self._ends.consume(item)
         if not self._gatherer.feed(item):
             return False
         gatherer = self._gatherer
@@ -149,7 +149,7 @@ class Window:
     @property
     def begin_ns(self) -> int:
         """Where the time begins that an explanation at the newest mark is about."""
-        return max(self.told_ns - self._length_ns, self._start_ns, self._folded_ns)
+        return max(self.explained_ns - self._length_ns, self._start_ns, self._folded_ns)
 
     @property
     def start_ns(self) -> int:
@@ -169,7 +169,7 @@ class Window:
     def examined(self, effort: Effort = LIVE) -> tuple[Verdict, Ledger, AttributionContext, Outcome]:
         """The same, and what it was made from."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
-        ledger, scene, outcome = ledger_of(evidence, None, (self.begin_ns, self.told_ns), effort)
+        ledger, scene, outcome = ledger_of(evidence, None, (self.begin_ns, self.explained_ns), effort)
         if self._late:
             ledger = replace(ledger, notes=(LATE, *ledger.notes))
         report = report_of(ledger)
@@ -177,7 +177,7 @@ class Window:
         steps = typical_steps(scene, outcome, report)
         verdict = Verdict(
             report,
-            self.told_ns,
+            self.explained_ns,
             self._start_ns,
             lanes,
             steps=steps,

@@ -28,7 +28,7 @@ def problems_of(session: Session) -> list[str]:
     """What is damaged or missing in the file, as far as it was read, and what could not be observed."""
     known = Known()
     for sample in reader_of(session).samples(PROBLEM):
-        known.take(sample)
+        known.consume(sample)
     told = (text_of(sample) for sample in known.problems.values())
     return [*dict.fromkeys((*session.problems, *filter(None, told)))]
 

@@ -84,14 +84,14 @@ def open_file(path: str) -> SessionReader:
         reader = _segments(path) if os.path.isdir(path) else SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
-        raise kind(_told(path, error)) from error
+        raise kind(_reason(path, error)) from error
     if len(reader.marks) == 0:
         reader.close()
         raise SessionDamagedError(f"{path} holds no complete frame: the recording ended before its first one")
     return reader
 
 
-def _told(path: str, error: SessionError) -> str:
+def _reason(path: str, error: SessionError) -> str:
     """What is wrong; of another program's file what it is, and what to type for it."""
     if not (isinstance(error, ForeignError) or os.path.isdir(path)):
         return str(error)

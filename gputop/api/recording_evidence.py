@@ -14,7 +14,7 @@ from gputop.analysis.findings.findings import Outcome
 from gputop.api.holes import about_holes
 from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session, reader_of
-from gputop.engine.malloc_tuning import give_back
+from gputop.engine.malloc_tuning import release_free_memory
 from gputop.errors import NoCallsError
 
 _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge pages
@@ -38,7 +38,7 @@ def evidence_of(session: Session, progress: Progress = SILENT) -> Evidence:
                 gatherer.join(joined)
                 joined += 1
         evidence = assemble(gatherer, consume=True)
-        give_back()  # the pieces between what is kept: no large array can be made of them
+        release_free_memory()  # the pieces between what is kept: no large array can be made of them
         return evidence
 
 

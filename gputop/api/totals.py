@@ -51,12 +51,12 @@ class Totals:
 
     def merge(self, earlier: PartTotals, later: PartTotals) -> PartTotals:
         """Those of two segments together."""
-        earlier.sums.merge(later.sums.told())
+        earlier.sums.merge(later.sums.payload())
         return PartTotals(earlier.sums, (*earlier.problems, *later.problems))
 
     def finish(self, whole: PartTotals) -> Stats:
         """What they say, by name."""
-        self.known.merge(whole.sums.told())
+        self.known.merge(whole.sums.payload())
         return finish(self.header, self.known)
 
 
@@ -117,5 +117,5 @@ def _known(reader: SessionReader) -> Tally:
         known.know(fact)
     for sample in (reader.newest(OPEN), reader.newest(MARK)):
         if sample is not None:
-            known.take(sample)
+            known.consume(sample)
     return known

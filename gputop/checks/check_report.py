@@ -84,7 +84,7 @@ def gather(plan: Plan) -> CheckReport:
     programs = check_native.find(others)
     after = (
         check_tracing.tracing_section(trial),
-        _with_given_up(
+        _with_abandoned(
             check_libraries.libraries_section(found, all_traced=machine.path != check_kernel.PERF)
         ),
         check_python.python_section(pythons),
@@ -94,7 +94,7 @@ def gather(plan: Plan) -> CheckReport:
     return CheckReport(distribution, (*before, *after))
 
 
-def _with_given_up(section: Section) -> Section:
+def _with_abandoned(section: Section) -> Section:
     """The section, and what the child that reads files has given up: a sentence a file."""
     asked = file_reader.current()
     told = [missing(text, "", blocks=False) for text in asked.problems] if asked is not None else []

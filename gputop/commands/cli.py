@@ -21,7 +21,7 @@ from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
 from gputop.process.diagnostics import diagnosing
 from gputop.process.interrupts import Interrupted, end_at_once, ending_at_once
-from gputop.process.say import put, say, silence
+from gputop.process.say import print_message, put, silence
 
 _COLUMNS = 80  # the most that help takes of a terminal
 
@@ -224,10 +224,10 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         return status
     except OutputError as error:
         silence(1)
-        say(str(error))
+        print_message(str(error))
         return error.status
     except GputopError as error:
-        say(str(error))
+        print_message(str(error))
         return error.status
     except KeyboardInterrupt as interrupt:
         return interrupt.status if isinstance(interrupt, Interrupted) else 130
@@ -235,7 +235,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         silence(1)  # the reader of our output went away
         return 128 + signal.SIGPIPE
     except Exception as error:
-        failures.tell(error)
+        failures.report(error)
         return FAILURE
 
 

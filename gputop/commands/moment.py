@@ -8,7 +8,7 @@ from itertools import pairwise
 from gputop.api.reading import understood
 from gputop.errors import USAGE, CommandError
 from gputop.playback.player import mark_at
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import MARK
 from replay.reader import SessionReader
 
@@ -69,7 +69,7 @@ def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
 def _shown_s(reader: SessionReader, index: int) -> float | None:
     """Local time of day that the clock showed at a mark, in seconds; None: the file does not say."""
     mark = reader.mark(index)
-    data = told(mark, MARK) if mark is not None else None
+    data = sample_data(mark, MARK) if mark is not None else None
     if data is None or "wall_ns" not in data:
         return None
     return (int(data["wall_ns"]) / 1e9 + _offset_s(reader)) % _DAY_S

@@ -52,12 +52,12 @@ class Part:
     def add_sample(self, sample: Sample) -> None:
         """Adds a sample, if it is of a kind that this part adds up."""
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """The sums as plain data, for a file or another process."""
         return {}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what ``told`` returned for the stretch that came next.
+        """Adds what ``payload`` returned for the stretch that came next.
 
         Raises:
             ValueError: It is no such data, or more than there can be.
@@ -114,14 +114,14 @@ class Accumulator:
         for part in self._parts:
             part.add_sample(sample)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         data: dict[str, Any] = {"events": self.events}
         for part in self._parts:
-            data |= part.told()
+            data |= part.payload()
         return data
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what ``told`` returned for the stretch that came next.
+        """Adds what ``payload`` returned for the stretch that came next.
 
         Raises:
             ValueError: It is no such data, or more than there can be.

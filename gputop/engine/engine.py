@@ -29,7 +29,7 @@ from gputop.engine.threads.occupancy import OccupancyWindow
 from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads, states_of
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
-from probes.samples import lost_until, section, told
+from probes.samples import lost_until, sample_data, section
 from probes.schema import LOSS_KINDS
 from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
@@ -95,12 +95,12 @@ class Engine:
             return False
         self._now.add_sample(item)
         if item.kind == MARK:
-            self.facts.take(item)
+            self.facts.consume(item)
             self._close_tick(item)
             return True
         if item.kind == GPUS:
             self._gpus = nvml_rows.of_all_hosts(self._gpus, item)
-        elif (threads := told(item, OPEN)) is not None:
+        elif (threads := sample_data(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == SUMS:
             self._now.merge(item.data)
@@ -109,10 +109,10 @@ class Engine:
             self._count(Counters.from_sample(item))
         elif item.kind == OTHERS:
             add_others(self._now.others, item.data)
-        elif (places := told(item, PLACES)) is not None:
+        elif (places := sample_data(item, PLACES)) is not None:
             add_samples(self._now.samples, places)
-        elif not self._host.take(item):
-            self.facts.take(item)
+        elif not self._host.consume(item):
+            self.facts.consume(item)
         return False
 
     def _count(self, counters: Counters) -> None:
@@ -121,7 +121,7 @@ class Engine:
         self._counters = counters
 
     def _close_tick(self, mark: Sample) -> None:
-        now, mark_ns, data = self._now, mark.time_ns, told(mark, MARK) or {}
+        now, mark_ns, data = self._now, mark.time_ns, sample_data(mark, MARK) or {}
         if (others := now.settle()) is not None:
             self._occupancy.add(others)
         threads = now.threads.close(mark_ns, self._open, self._alive) if now.states is None else now.states
@@ -161,7 +161,7 @@ class Engine:
     def frame(self) -> Frame:
         """The frame of the newest mark. Needs at least one mark."""
         assert self._mark is not None
-        mark, data = self._mark, told(self._mark, MARK) or {}
+        mark, data = self._mark, sample_data(self._mark, MARK) or {}
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
         before = self._lost_before
         lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
@@ -238,7 +238,7 @@ class Engine:
 
     def _of_driver(self, key: str) -> str:
         """A version that NVML may have told only after the session had begun."""
-        data = told(self._gpus, GPUS) if self._gpus is not None else None
+        data = sample_data(self._gpus, GPUS) if self._gpus is not None else None
         return str((data or {}).get(key, ""))
 
 

@@ -10,7 +10,7 @@ from gputop.engine.calls.stack_table import Stacks
 from gputop.engine.fork_state import apart
 from gputop.engine.wallclock import WallClock
 from probes.known import Known
-from probes.samples import ClientData, ProcessData, process_data, text_of, told
+from probes.samples import ClientData, ProcessData, process_data, sample_data, text_of
 from probes.shapes import Shapes
 from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, SHAPES, Sample
 
@@ -43,26 +43,26 @@ class Facts:
         """Of the watched ones, by process number."""
         return self._known.processes
 
-    def take(self, sample: Sample) -> None:
+    def consume(self, sample: Sample) -> None:
         """Takes a sample in; kinds that are not facts are ignored."""
         if (process := process_data(sample)) is not None:
-            self._ended += self._known.take_process(process).get("exited_ns") is not None
+            self._ended += self._known.merge_process(process).get("exited_ns") is not None
             return
-        self._known.take(sample)
-        if (frames := told(sample, FRAMES)) is not None:
-            self.stacks.take(frames)
-        elif (shapes := told(sample, SHAPES)) is not None:
-            self.shapes.take(shapes)
-        elif (apis := told(sample, APIS)) is not None:
+        self._known.consume(sample)
+        if (frames := sample_data(sample, FRAMES)) is not None:
+            self.stacks.consume(frames)
+        elif (shapes := sample_data(sample, SHAPES)) is not None:
+            self.shapes.consume(shapes)
+        elif (apis := sample_data(sample, APIS)) is not None:
             self._apis = [(str(row[0]), str(row[1])) for row in apis.get("rows", ())]
-        elif (mark := told(sample, MARK)) is not None and (wall_ns := int(mark.get("wall_ns", 0))):
+        elif (mark := sample_data(sample, MARK)) is not None and (wall_ns := int(mark.get("wall_ns", 0))):
             ahead = wall_ns - sample.time_ns
             self.clock = (self.clock or WallClock(ahead, ahead)).seen(sample.time_ns, wall_ns)
 
     def of(self, pid: int) -> ClientData | None:
         """What is known of a process, watched or only a user of a GPU; None where nothing was told of it."""
         sample = self._known.clients.get(pid)
-        return self.processes.get(pid) or (None if sample is None else told(sample, CLIENT))
+        return self.processes.get(pid) or (None if sample is None else sample_data(sample, CLIENT))
 
     def forget(self, now_ns: int) -> None:
         """Drops processes that ended long before a moment and are listed nowhere, and their threads' names.
@@ -135,7 +135,7 @@ class Facts:
 
     def problems(self, gpus: Sample | None) -> tuple[str, ...]:
         """Sentences about what cannot be observed."""
-        data = told(gpus, GPUS) if gpus is not None else None
+        data = sample_data(gpus, GPUS) if gpus is not None else None
         error = str((data or {}).get("error", ""))
         texts = [text_of(sample) for sample in self._known.problems.values()]
         return (*filter(None, texts), *((f"NVML: {error}",) if error else ()))

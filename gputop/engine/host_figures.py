@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import HOST, RESIDENT, STALE_NS, Sample
 
 SHARES = (
@@ -62,11 +62,11 @@ class HostWindow:
         self._resident: dict[int, tuple[int, int]] = {}  # pid -> (time, bytes); several parts report in turn
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
 
-    def take(self, sample: Sample) -> bool:
+    def consume(self, sample: Sample) -> bool:
         """Take a sample in; False for other kinds."""
         if sample.kind == HOST:
             self._host = sample
-        elif (resident := told(sample, RESIDENT)) is not None:
+        elif (resident := sample_data(sample, RESIDENT)) is not None:
             since = sample.time_ns - STALE_NS
             self._resident = {pid: known for pid, known in self._resident.items() if known[0] > since}
             for pid, size in zip(resident.get("pid", ()), resident.get("rss_bytes", ()), strict=False):

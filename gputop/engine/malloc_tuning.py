@@ -34,7 +34,7 @@ def share_freed() -> None:
         return
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Returns what is free now to the kernel."""
     try:
         ctypes.CDLL(None).malloc_trim(0)

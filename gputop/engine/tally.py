@@ -24,7 +24,7 @@ from gputop.engine.threads.fault_sums import FaultSums, MachineSums
 from gputop.engine.threads.offcpu_stats import StaySums
 from gputop.engine.threads.switches import OpenThreads, ThreadSums, ThreadTick
 from probes.arrays import distinct
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import Records, join
 from probes.source import (
     ACTIVITY,
@@ -42,7 +42,7 @@ from probes.source import (
 )
 from replay.coding.file_format import MAX_SAMPLE_BYTES
 
-VERSION: Final = 1  # of what ``told`` returns
+VERSION: Final = 1  # of what ``payload`` returns
 _ADDED: Final = frozenset({SUMS, APIS, FAULTS, MACHINE, ACTIVITY, FILES})  # samples that parts add up
 
 
@@ -73,7 +73,7 @@ class Tally(Accumulator):
         self._counters: Counters | None = None
         self._counted: dict[int, ThreadTick] = {}
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         if not isinstance(item, Sample):
             self.add(item)
             self.settle()
@@ -81,7 +81,7 @@ class Tally(Accumulator):
         self.add_sample(item)
         if item.kind == MARK:
             self.mark = item
-        elif (threads := told(item, OPEN)) is not None:
+        elif (threads := sample_data(item, OPEN)) is not None:
             self.still_open = OpenThreads.from_sample(threads, ended=True)
         elif item.kind == SUMS:
             self.merge({"stays": None, "disk": None, **item.data})
@@ -91,17 +91,17 @@ class Tally(Accumulator):
             counters = Counters.from_sample(item)
             add_up(self._counted, counters.growth(self._counters, whole=True))
             self._counters = counters
-        elif (files := told(item, FILES)) is not None:
-            self.file_names.take(item.time_ns, files)
+        elif (files := sample_data(item, FILES)) is not None:
+            self.file_names.consume(item.time_ns, files)
         else:
-            self.facts.take(item)
+            self.facts.consume(item)
 
     def know(self, fact: Sample) -> None:
         """Takes a fact in for names only: the sums that it belongs to are merged."""
-        if (files := told(fact, FILES)) is not None:
-            self.file_names.take(fact.time_ns, files)
+        if (files := sample_data(fact, FILES)) is not None:
+            self.file_names.consume(fact.time_ns, files)
         else:
-            self.take(fact)
+            self.consume(fact)
 
     def lived(self, span_of: Callable[[int], tuple[int, int]]) -> dict[int, ThreadTick]:
         """What each thread did; see ``ThreadSums.finish``."""
@@ -110,7 +110,7 @@ class Tally(Accumulator):
 
     @property
     def size_bytes(self) -> int:
-        """Least size of calls, threads, lines and waits in ``told``: there may be ever more of them."""
+        """Least size of calls, threads, lines and waits in ``payload``: there may be ever more of them."""
         threads, launched = self.threads, self.kernels.sums
         origins = len(self.lines.lines) + len(self.lines.waits) + len(self.faults.sums)
         origins += len(launched.counts) + 2 * len(launched.shapes)
@@ -118,15 +118,15 @@ class Tally(Accumulator):
         return self.calls.size_bytes + 8 * (6 * len(threads.sums) + 2 * lives + 3 * origins)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.told()
+        return self.payload()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self.merge(state)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """The sums as plain data, without facts."""
-        return {"version": VERSION, **super().told(), "fill": self.fill}
+        return {"version": VERSION, **super().payload(), "fill": self.fill}
 
     def merge(self, data: Mapping[str, Any]) -> None:
         """Takes in what the stretch that came next told.
@@ -144,7 +144,7 @@ class Tally(Accumulator):
 def tally(items: Iterable[Item]) -> Tally:
     made = Tally()
     for item in items:
-        made.take(item)
+        made.consume(item)
     return made
 
 
@@ -163,7 +163,7 @@ class FileSums:
         self._waiting: list[Records] = []
         self._rows = 0
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Takes one item in; an array may be reused by the caller afterwards."""
         if self._tally is None:
             return
@@ -173,19 +173,19 @@ class FileSums:
             if self._rows >= _GATHERED:
                 self._add_up(self._tally)
         elif item.kind == GPUS:
-            self._tally.take(item)  # adds to no sum of records
+            self._tally.consume(item)  # adds to no sum of records
         elif item.kind == SUMS:
             self._add_up(self._tally)
-            self._tally.take(item)
+            self._tally.consume(item)
         elif item.kind in _ADDED:
             self._add_up(self._tally)
             self._tally.add_sample(item)
 
-    def told(self) -> dict[str, Any] | None:
+    def payload(self) -> dict[str, Any] | None:
         """The sums, as plain data; None when they are more than fits into a file."""
         if self._tally is not None:
             self._add_up(self._tally)
-        return self._tally.told() if self._tally is not None else None
+        return self._tally.payload() if self._tally is not None else None
 
     def _add_up(self, tally: Tally) -> None:
         if self._waiting:
@@ -196,7 +196,7 @@ class FileSums:
             )  # then most records have a row of their own
             at_once = _MOST_DENSE // 2 if many else max(len(gathered), 1)
             for start in range(0, len(gathered), at_once):
-                tally.take(gathered[start : start + at_once])
+                tally.consume(gathered[start : start + at_once])
                 if tally.calls.table.rows > _MOST_DENSE:
                     tally.calls.pack()
         if tally.size_bytes > MAX_SAMPLE_BYTES:

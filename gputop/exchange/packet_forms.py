@@ -22,7 +22,7 @@ ARGUMENTS = (
 
 TEXTS = frozenset({"line", "kernel", "shape", "range"})  # those that are interned texts
 
-Ask = Callable[[str], int]
+Placeholder = Callable[[str], int]
 
 
 class Forms:
@@ -50,12 +50,12 @@ class Forms:
         """A thread's state from ``time`` on, of ``tid``, seen by ``cpu``; ``name`` as in Perfetto's enum."""
         return self._form(("state", name), partial(self._state, name))
 
-    def _form(self, key: Any, fill: Callable[[Any, Ask], None]) -> Template:
+    def _form(self, key: Any, fill: Callable[[Any, Placeholder], None]) -> Template:
         if key not in self._made:
             self._made[key] = Template(self._proto.TracePacket, fill, ("flow",))
         return self._made[key]
 
-    def _event(self, packet: Any, ask: Ask, kind: str) -> Any:
+    def _event(self, packet: Any, ask: Placeholder, kind: str) -> Any:
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.sequence_flags = NEEDS_STATE
         packet.timestamp = ask("time")
@@ -64,7 +64,7 @@ class Forms:
         event.track_uuid = ask("track")
         return event
 
-    def _begin(self, arguments: tuple[str, ...], flow: str, packet: Any, ask: Ask) -> None:
+    def _begin(self, arguments: tuple[str, ...], flow: str, packet: Any, ask: Placeholder) -> None:
         event = self._event(packet, ask, "INSTANT" if flow else "SLICE_BEGIN")
         event.name_iid = ask("name")
         if flow:
@@ -77,10 +77,10 @@ class Forms:
             else:
                 annotation.uint_value = ask(name)
 
-    def _end(self, packet: Any, ask: Ask) -> None:
+    def _end(self, packet: Any, ask: Placeholder) -> None:
         self._event(packet, ask, "SLICE_END")
 
-    def _state(self, name: str, packet: Any, ask: Ask) -> None:
+    def _state(self, name: str, packet: Any, ask: Placeholder) -> None:
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.sequence_flags = NEEDS_STATE
         packet.timestamp = ask("time")

@@ -65,13 +65,13 @@ class Template:
         for attempt in range(_ATTEMPTS):
             asked: dict[str, int] = {}
 
-            def ask(name: str, asked: dict[str, int] = asked, attempt: int = attempt) -> int:
+            def placeholder(name: str, asked: dict[str, int] = asked, attempt: int = attempt) -> int:
                 most = 1 << (63 if name in self._fixed else 7 * widths[name])
                 asked[name] = most - 1 - (17 * attempt + 3 * len(asked)) % (most // 4)
                 return asked[name]
 
             packet = self._packet()
-            self._fill(packet, ask)
+            self._fill(packet, placeholder)
             body = packet.SerializeToString()
             text = bytes([_PACKET_TAG]) + _varint(len(body)) + body
             codes = {

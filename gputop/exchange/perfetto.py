@@ -24,7 +24,7 @@ from gputop.format import escape_text
 from probes.arrays import each_number, signed
 from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
-from probes.samples import listed_gpus, told
+from probes.samples import listed_gpus, sample_data
 from probes.schema import ALIASED, NO_SYSCALL, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, GPUS, HOLE, MARK, OPEN, SUMS, Sample
 
@@ -98,7 +98,7 @@ class _Trace:
         if self._ranges.any:
             who = Facts()
             for fact in facts:
-                who.take(fact)
+                who.consume(fact)
             self._write(self._tracks.ranges(self._ranges, who))
         self._write(self._tracks.explanation(known))
 
@@ -106,12 +106,12 @@ class _Trace:
         if not isinstance(item, Sample):
             self._held.append(item)
             return
-        self._facts.take(item)
+        self._facts.consume(item)
         if item.kind == GPUS:
             self._write(self._counters(item))
-        elif (activities := told(item, ACTIVITY)) is not None:
+        elif (activities := sample_data(item, ACTIVITY)) is not None:
             self._write(self._tracks.activities(activities))
-        elif (threads := told(item, OPEN)) is not None:
+        elif (threads := sample_data(item, OPEN)) is not None:
             self._opened = OpenThreads.from_sample(threads)
         elif item.kind in (HOLE, SUMS):
             self._hole = True

@@ -35,7 +35,7 @@ class RecordedRanges:
         """
         gathered = ActivityGatherer()
         for sample in reader.samples(ACTIVITY):
-            gathered.take(sample.data, RANGE, SPAN)
+            gathered.consume(sample.data, RANGE, SPAN)
         known = gathered.table()
         self.rows: Table = known.rows
         self.texts = known.texts

@@ -27,7 +27,7 @@ from probes.activities import TEXTS, activity_rows
 from probes.arrays import each, signed
 from probes.proc.syscalls import machine_of
 from probes.proc.syscalls import name as syscall_name
-from probes.samples import ActivityData, FramesData, listed_gpus, section, told
+from probes.samples import ActivityData, FramesData, listed_gpus, sample_data, section
 from probes.schema import ALIASED, COPY_SHIFT, NO_SYSCALL, CallFlag, Kind, OffFlag, Records, join, select
 from probes.source import ACTIVITY, FRAMES, GPUS, HOST, MARK, RESIDENT, Sample
 
@@ -205,7 +205,7 @@ class _Items:
         self._ranges = ranges
         self.facts = Facts()
         self._held: list[Records] = []
-        self._told: set[int] = set()
+        self._written_stacks: set[int] = set()
         self._rss: dict[int, int] = {}  # by pid, of the last sample
         self._machine = machine_of(session.header)
 
@@ -214,17 +214,17 @@ class _Items:
             if not isinstance(item, Sample):
                 self._held.append(item)
                 continue
-            self.facts.take(item)
-            if (frames := told(item, FRAMES)) is not None:
+            self.facts.consume(item)
+            if (frames := sample_data(item, FRAMES)) is not None:
                 yield self._stacks(frames)
             elif item.kind == GPUS:
                 yield self._gpus(item)
                 yield self._users(item)
-            elif (resident := told(item, RESIDENT)) is not None:
+            elif (resident := sample_data(item, RESIDENT)) is not None:
                 self._rss = dict(zip(resident.get("pid", ()), resident.get("rss_bytes", ()), strict=False))
             elif item.kind == HOST:
                 yield self._host(item)
-            elif (activities := told(item, ACTIVITY)) is not None:
+            elif (activities := sample_data(item, ACTIVITY)) is not None:
                 yield self._activities(activities)
             elif item.kind == MARK:
                 yield from self._flush()
@@ -288,9 +288,9 @@ class _Items:
         rows = []
         for pid, stack in zip(data.get("pid", ()), data.get("stack", ()), strict=False):
             number = int(np.uint64(stack).view(np.int64))
-            if number in self._told:
+            if number in self._written_stacks:
                 continue
-            self._told.add(number)
+            self._written_stacks.add(number)
             for depth, frame in enumerate(self.facts.stacks.frames(stack)):
                 rows.append({"stack_id": number, "pid": pid, "depth": depth, **frame.to_json()})
         return _rows("stacks", rows)

@@ -17,7 +17,7 @@ from gputop.engine.facts import Facts
 from gputop.exchange.recorded_ranges import RecordedRanges
 from probes.activities import GRAPH, KERNEL, activity_rows
 from probes.arrays import signed
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import Kind, Records, select
 from probes.source import ACTIVITY, MARK, SUMS, Sample
 
@@ -78,8 +78,8 @@ def stack_times(session: Session, progress: Progress = SILENT) -> StackTimes:
         items = reader.items()
         for item in progress.through(items, len(reader.marks)):
             if isinstance(item, Sample):
-                facts.take(item)
-                kernels.take(item)
+                facts.consume(item)
+                kernels.consume(item)
                 if item.kind == SUMS:  # of records that were not kept
                     sums[""].merge(item.data)
                 continue
@@ -130,9 +130,9 @@ class _Launched:
         made["tid"], made["stack"] = calls["tid"], calls["stack"].view(np.int64)
         self._calls.append(made)
 
-    def take(self, sample: Sample) -> None:
+    def consume(self, sample: Sample) -> None:
         """Activities; at a mark they are joined with their calls."""
-        if (data := told(sample, ACTIVITY)) is not None:
+        if (data := sample_data(sample, ACTIVITY)) is not None:
             rows, texts = activity_rows(data)
             ran = [place for place, text in enumerate(texts) if text in (KERNEL, GRAPH)]
             rows = rows[np.isin(rows["what"], ran) & (rows["call_tid"] >= 0)]

@@ -102,7 +102,7 @@ def _before(session: Session, items: Iterator[Item], first: int) -> tuple[Mappin
     for item in items:
         window.feed(item)
         if isinstance(item, Sample) and item.kind in FACTS:
-            facts.take(item)
+            facts.consume(item)
         if isinstance(item, Sample) and item.kind == MARK:
             lost, first = lost_until(item), first - 1
             if first < 0:

@@ -23,7 +23,7 @@ from gputop.engine.frame import stacks_recorded
 from gputop.engine.gpus.nvml_rows import of_all_hosts
 from gputop.errors import SessionUnreadableError
 from gputop.format import escape_text, format_bytes, format_clock, format_count, format_ns
-from probes.samples import listed_gpus, lost_until, section, told
+from probes.samples import listed_gpus, lost_until, sample_data, section
 from probes.source import GPUS, MARK, Sample
 from replay.items import ItemReader
 from replay.size_breakdown import Census, census
@@ -108,7 +108,7 @@ def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
     last = len(reader.marks) - 1
     for item in reader.items_until(last, _NO_TIME, int(reader.marks[last]) - _LISTED_NS):
         if isinstance(item, Sample):
-            facts.take(item)
+            facts.consume(item)
             if listed_gpus(item):
                 listed = of_all_hosts(listed, item)
     listed = listed or reader.newest(GPUS)  # of a merged recording whose last part tells of none
@@ -131,7 +131,7 @@ def _libraries(header: Mapping[str, Any]) -> list[LibraryJson]:
 
 
 def _cost(marks: Sequence[Sample]) -> CostJson:
-    told_of = [told(mark, MARK) or {} for mark in marks]
+    told_of = [sample_data(mark, MARK) or {} for mark in marks]
     cpu = [float(data["own_cpu_percent"]) for data in told_of if data.get("own_cpu_percent") is not None]
     rss = [int(data["own_rss_bytes"]) for data in told_of if data.get("own_rss_bytes") is not None]
     return {

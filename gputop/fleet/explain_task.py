@@ -20,7 +20,7 @@ from gputop.api.recording_evidence import examined
 from gputop.api.session import Session, open_session
 from gputop.api.stretches import fits
 from gputop.documents.field_columns import row_of
-from gputop.engine.malloc_tuning import give_back, keep_freed
+from gputop.engine.malloc_tuning import keep_freed, release_free_memory
 from gputop.errors import (
     GputopError,
     OutsideSessionError,
@@ -33,7 +33,7 @@ from gputop.fleet.lake.urls import fetched, shown
 from gputop.fleet.ranks.collective_rows import NOBODY, Collectives
 from gputop.fleet.ranks.communicator_ranks import Memberships
 from gputop.parts.mapreduce import use_processors
-from probes.samples import ProcessData, section, told
+from probes.samples import ProcessData, sample_data, section
 from probes.source import PROCESS
 from replay.folders import opened
 from replay.segments import segment_names
@@ -107,7 +107,7 @@ def look_at_all(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | s
         use_processors(1)
         keep_freed()  # Dask has the C library give back each array at once: that doubles the CPU time
         found = [look_at(task) for task in tasks]
-        give_back()
+        release_free_memory()
         return found
 
 
@@ -147,7 +147,7 @@ def _looked_at(path: str, name: str, session_id: str) -> ExplainOutcome:
     problems: list[Row] = []
     try:
         with open_session(path) as session:
-            processes, members = _told(session)
+            processes, members = _facts(session)
             report, found = _explained(session, session_id, processes, members)
             row = _session(session, report, session_id, processes) | {"path": name}
             torn = [text.replace(path, name) for text in session.problems]
@@ -189,13 +189,13 @@ def _problem(path: str, what: str, text: str, session_id: str | None) -> Row:
     return {"session_id": session_id, "path": path, "what": what, "text": text}
 
 
-def _told(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
+def _facts(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
     """What was told of each process, later facts added to earlier ones; and who was which rank."""
     known: dict[int, ProcessData] = {}
     members = Memberships()
     for item in session.items():
-        members.take(item)
-        data = told(item, PROCESS)
+        members.consume(item)
+        data = sample_data(item, PROCESS)
         if data is not None and isinstance(pid := data.get("pid"), int):
             known.setdefault(pid, {}).update(data)
     return known, members

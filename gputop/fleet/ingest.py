@@ -64,11 +64,11 @@ def ingest(
         explain = engine or processes(workers)
         try:
             for task, outcome in explain(found.tasks, lambda: progress.stopped):
-                run.take(task, outcome)
-                progress.parts(run.taken, len(found.tasks))
+                run.consume(task, outcome)
+                progress.parts(run.done, len(found.tasks))
         finally:
             run.keep()
-    left = found.left + len(found.tasks) - run.taken
+    left = found.left + len(found.tasks) - run.done
     return Ingested(run.explained, run.known, tuple(run.problems), left)
 
 
@@ -78,12 +78,12 @@ class IngestRun:
     def __init__(self, lake: str, found: Found, known: frozenset[str]) -> None:
         self._lake, self._seen = lake, {*known}
         self.problems, self.known = found.problems, found.known
-        self.explained = self.taken = 0
+        self.explained = self.done = 0
         self._begin()
 
-    def take(self, task: Task, outcome: ExplainOutcome | None) -> None:
+    def consume(self, task: Task, outcome: ExplainOutcome | None) -> None:
         """What a recording came to; None: it is not known, and the next run tries again."""
-        self.taken += 1
+        self.done += 1
         if outcome is None:
             text = "workers ended while explaining it (out of memory, or a signal)"
             self.problems.append(unreadable(shown(task.path), text, task.session_id))

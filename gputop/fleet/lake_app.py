@@ -40,7 +40,7 @@ _FIGURES: Final = frozenset(
     {"lost", "of GPU time", "ranks", "recordings", "length", "late by", "events lost"}
 )
 _WIDEST: Final = 70  # of a cell; the lines below tell the rest
-_NOT_TOLD: Final = "unknown"
+_NOT_RECORDED: Final = "unknown"
 # gives the terminal to what runs inside of it
 Lent = Callable[[], AbstractContextManager[None]]
 
@@ -118,9 +118,9 @@ class LakeScreen(SureTimers):
             _LOG.exception("late ranks cannot be found")
             why = f"late ranks are not known: {type(error).__name__}"
         with suppress(RuntimeError):  # the screen has ended meanwhile
-            self.call_from_thread(self._take, late, why)
+            self.call_from_thread(self._show_late, late, why)
 
-    def _take(self, late: Sequence[Late] | None, why: str) -> None:
+    def _show_late(self, late: Sequence[Late] | None, why: str) -> None:
         self.late, self._late_why = late, why
         self._fill(self.query_one(DataTable).cursor_row)
 
@@ -148,7 +148,7 @@ class LakeScreen(SureTimers):
         self.exit(0)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        self._tell(event.cursor_row)
+        self._show_about(event.cursor_row)
 
     # -- what is shown --------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class LakeScreen(SureTimers):
         table.focus()
         steps = [self._name, *(_named(one, step) for step, one in enumerate(self._place))]
         self.query_one("#place", Static).update(" › ".join(map(escape_text, steps)) + f": {level}")
-        self._tell(row)
+        self._show_about(row)
 
     def _cells(self, level: str, one: SessionGroup) -> Mapping[str, str]:
         late = self._lake.late_in(one, self.late or ())
@@ -192,8 +192,8 @@ class LakeScreen(SureTimers):
             "late rank": unknown or _late_rank(late),
             "late by": unknown or (format_ns(late[0].late_ms * 1e6) if late else "-"),
             "host": ", ".join(one.hosts) or "-",
-            "job": one.job or _NOT_TOLD,
-            "rank": _NOT_TOLD if one.rank is None else str(one.rank),
+            "job": one.job or _NOT_RECORDED,
+            "rank": _NOT_RECORDED if one.rank is None else str(one.rank),
         }
         if level == "sessions":
             (session,) = one.sessions.values()
@@ -204,7 +204,7 @@ class LakeScreen(SureTimers):
             }
         return {head: clip(escape_text(cell), _WIDEST) for head, cell in cells.items()}
 
-    def _tell(self, row: int) -> None:
+    def _show_about(self, row: int) -> None:
         said = []
         if row < len(self._rows):
             one = self._rows[row]

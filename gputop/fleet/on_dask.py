@@ -23,7 +23,7 @@ ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # Dask's own variable
 _BATCH = 16  # recordings of a task, at most: some seconds of work, so that the scheduler has little of it
 _TASKS = 4  # a worker has at least so many, so that none waits long for the last one
 CONNECT_S = 20
-_ASK_S = 0.2
+_POLL_S = 0.2
 CLOSE_S = 2.0  # that the end waits for a scheduler that may be gone
 WAIT_S = 10.0  # without a worker, until that is said
 _OWN: Final[dict[str, list[str]]] = {
@@ -118,7 +118,7 @@ class DaskClient:
     """Batches of recordings as tasks of one client."""
 
     def __init__(self, client: Any, where: str, say: Callable[[str], None]) -> None:
-        self._client, self._where, self._say = client, where, say
+        self._client, self._where, self._report = client, where, say
 
     def outcomes(self, tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[Found]:
         threads = sum(self._client.nthreads().values()) or os.cpu_count() or 1
@@ -149,7 +149,7 @@ class DaskClient:
                 ended = [future for future in running if future.done()]
                 if not ended:
                     waiting_since = self._waited(waiting_since)
-                    time.sleep(_ASK_S)
+                    time.sleep(_POLL_S)
                 for future in ended:
                     found = self._result(future, len(running[future]))
                     yield running.pop(future), found
@@ -182,5 +182,5 @@ class DaskClient:
             return since
         known: Mapping[str, int] = self._client.nthreads()
         if not known:
-            self._say(f"{self._where} has no worker yet: waiting for one")
+            self._report(f"{self._where} has no worker yet: waiting for one")
         return time.monotonic() + (0 if known else 6 * WAIT_S)

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _KNOWN: Final = frozenset({*OF_RANKS, *(name for columns in COLUMNS.values() for name in columns)})
 
 
-def asked_of(lake: str) -> Callable[..., str]:
+def lake_tool(lake: str) -> Callable[..., str]:
     """The tool for one lake.
 
     Raises:

@@ -16,7 +16,7 @@ from gputop.query.forked import bound_memory
 # explains tasks until it is told to stop; None: workers died over it again and again
 Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, ExplainOutcome | None]]]
 TRIES = 2  # alone, after a worker died over it
-_ASK_S = 0.2
+_POLL_S = 0.2
 
 
 def processes(workers: int) -> Engine:
@@ -37,7 +37,7 @@ def processes(workers: int) -> Engine:
                 while todo and len(running) < workers and not stopped():
                     task = todo.popleft()
                     running[pool.submit(_explained, task)] = task
-                for future in wait(running, _ASK_S, return_when=FIRST_COMPLETED).done:
+                for future in wait(running, _POLL_S, return_when=FIRST_COMPLETED).done:
                     task = running.pop(future)
                     try:
                         yield task, future.result()

@@ -77,7 +77,7 @@ def read_chrome(path: str, folder: str | None = None) -> GatheredTrace:
         for some in events:
             for event in some:
                 if isinstance(event, dict):
-                    reader.take(event)
+                    reader.consume(event)
             trace.settle()
         if events.controls:
             trace.problems.append(f"{events.controls} control characters in the trace were taken for spaces")
@@ -98,10 +98,10 @@ class _Reader:
         self._kinds: Counter[str] = Counter()
         self._pids: set[int] = set()
         self._names: dict[int, str] = {}
-        self._told: list[_Collective] = []  # with what PyTorch says of them
+        self._reported: list[_Collective] = []  # with what PyTorch says of them
         self._named: list[_Collective] = []  # by the names of ranges, in older traces
 
-    def take(self, event: dict[str, Any]) -> None:
+    def consume(self, event: dict[str, Any]) -> None:
         phase = event.get("ph")
         if phase == "M":
             self._name(event)
@@ -124,7 +124,7 @@ class _Reader:
         more = event.get("args")
         args: dict[str, Any] = more if isinstance(more, dict) else {}
         if on_gpu:
-            self._given(on_gpu, at, end, name, event, args)
+            self._add_work(on_gpu, at, end, name, event, args)
             return
         pid, tid = _number(event.get("pid")), _number(event.get("tid"))
         if pid < 0:
@@ -149,7 +149,7 @@ class _Reader:
             known["aux"] = max(known["correlation"], 0)  # by which those who wait for it name it
         self._trace.call(at, end, pid, tid, name, **known)
 
-    def _given(
+    def _add_work(
         self, what: str, at: int, end: int, name: str, event: dict[str, Any], args: dict[str, Any]
     ) -> None:
         trace = self._trace
@@ -172,7 +172,7 @@ class _Reader:
             if what == COPY:
                 known["direction"] = next((one for sign, one in _DIRECTIONS if sign in name), -1)
                 known["memory"] = next((one for sign, one in _MEMORY if sign in name), -1)
-        trace.give(what, at, end, name, **known)
+        trace.add_work(what, at, end, name, **known)
 
     def _wait(self, known: dict[str, int], args: dict[str, Any]) -> None:
         record = whole(args.get("wait_on_cuda_event_record_corr_id"), -1)
@@ -181,7 +181,7 @@ class _Reader:
         known["event"] = record
         on = whole(args.get("wait_on_stream"), -1)
         # the call that recorded the event was made on that stream
-        self._trace.give("", 0, 0, correlation=record, stream=on if 0 <= on < _NONE else -1)
+        self._trace.add_work("", 0, 0, correlation=record, stream=on if 0 <= on < _NONE else -1)
 
     def _kernel(self, args: dict[str, Any]) -> dict[str, int]:
         known: dict[str, int] = {}
@@ -212,7 +212,9 @@ class _Reader:
         if what == OPERATOR and name.startswith(_RANGES):
             what = RANGE
         if pid >= 0 and name == _PARAMETERS and "Collective name" in args:
-            self._collective(self._told, at, end, pid, tid, collective_of(str(args["Collective name"])), args)
+            self._collective(
+                self._reported, at, end, pid, tid, collective_of(str(args["Collective name"])), args
+            )
         elif pid >= 0 and name.startswith("nccl:"):
             self._collective(self._named, at, end, pid, tid, collective_of(name), args)
         trace.activity(what, at, end, name, detail, pid=pid, tid=tid)
@@ -301,7 +303,7 @@ class _Reader:
         trace = self._trace
         if world:
             trace.whole_job = trace.communicator(-1, "", range(world))
-        for at, end, pid, tid, function, size, group in sorted(self._told or self._named):
+        for at, end, pid, tid, function, size, group in sorted(self._reported or self._named):
             trace.call(at, end, pid, tid, function, bytes=size, aux=group or trace.whole_job)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gputop.errors import GputopError
 from gputop.imports.spool import Spool
 from probes.activities import FIELDS, TEXTS
-from probes.schema import MAX_SHAPES, NOT_ASKED
+from probes.schema import MAX_SHAPES, NOT_REQUESTED
 
 TIDS: Final = 1 << 22  # numbers of threads and processes on Linux are below it
 _MOST_TEXTS: Final = 1 << 20
@@ -41,7 +41,7 @@ CALL_COLUMNS: Final = (
 FRAME_COLUMNS: Final = ("begin", "end", "tid", "kind", "name")  # what stacks are made of
 ACTIVITY_COLUMNS: Final = (*FIELDS, *TEXTS)
 # of what a call gave a GPU, or of what is told of a call: ``what`` 0 is no activity
-GIVEN_COLUMNS: Final = (*ACTIVITY_COLUMNS, "correlation", "event", "group")
+WORK_COLUMNS: Final = (*ACTIVITY_COLUMNS, "correlation", "event", "group")
 SWITCH_COLUMNS: Final = (
     "begin",
     "end",
@@ -60,13 +60,13 @@ SWITCH_COLUMNS: Final = (
     "stack",
 )
 PLACE_COLUMNS: Final = ("time", "tid", "stack")
-_FIELD: Final = {name: place for place, name in enumerate(GIVEN_COLUMNS)}
-_NO_GIVEN: Final = [0 if name in ("shape", "stack", "group", *TEXTS) else -1 for name in GIVEN_COLUMNS]
-_NO_ACTIVITY: Final = _NO_GIVEN[: len(ACTIVITY_COLUMNS)]
+_FIELD: Final = {name: place for place, name in enumerate(WORK_COLUMNS)}
+_NO_WORK: Final = [0 if name in ("shape", "stack", "group", *TEXTS) else -1 for name in WORK_COLUMNS]
+_NO_ACTIVITY: Final = _NO_WORK[: len(ACTIVITY_COLUMNS)]
 _CALL: Final = {name: place for place, name in enumerate(CALL_COLUMNS)}
 _NO_CALL: Final = [0] * len(CALL_COLUMNS)
 _NO_CALL[_CALL["correlation"]] = _NO_CALL[_CALL["stream"]] = -1
-_NO_CALL[_CALL["stack"]] = NOT_ASKED
+_NO_CALL[_CALL["stack"]] = NOT_REQUESTED
 
 
 class ImportFileError(GputopError):
@@ -116,7 +116,7 @@ class GatheredTrace:
     calls: Spool = field(init=False)
     frames: Spool = field(init=False)
     activities: Spool = field(init=False)
-    given: Spool = field(init=False)
+    work: Spool = field(init=False)
     switches: Spool = field(init=False)
     places: Spool = field(init=False)
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
@@ -130,7 +130,7 @@ class GatheredTrace:
         self.calls = Spool(CALL_COLUMNS, self.folder, ("pid", "tid"))
         self.frames = Spool(FRAME_COLUMNS, self.folder)
         self.activities = Spool(ACTIVITY_COLUMNS, self.folder, ("pid", "tid", "device", "what"))
-        self.given = Spool(GIVEN_COLUMNS, self.folder, ("pid", "device"))
+        self.work = Spool(WORK_COLUMNS, self.folder, ("pid", "device"))
         self.switches = Spool(SWITCH_COLUMNS, self.folder, ("pid", "tid"))
         self.places = Spool(PLACE_COLUMNS, self.folder)
 
@@ -150,16 +150,16 @@ class GatheredTrace:
         """Adds something that was measured beside the calls; what is known are columns of activities."""
         self.activities.add(self._row(_NO_ACTIVITY.copy(), what, begin, end, name, detail, known))
 
-    def give(
+    def add_work(
         self, what: str, begin: int, end: int, name: str = "", detail: str = "", /, **known: int
     ) -> None:
-        """Adds what a call gave a GPU, or waited for; what is known are columns of ``GIVEN_COLUMNS``.
+        """Adds what a call gave a GPU, or waited for; what is known are columns of ``WORK_COLUMNS``.
 
         Args:
             what: Kind of the activity; "": it only says something of the call with that correlation.
             begin, end, name, detail, known: Of it.
         """
-        self.given.add(self._row(_NO_GIVEN.copy(), what, begin, end, name, detail, known))
+        self.work.add(self._row(_NO_WORK.copy(), what, begin, end, name, detail, known))
 
     def _row(
         self, row: list[int], what: str, begin: int, end: int, name: str, detail: str, known: dict[str, int]
@@ -178,7 +178,7 @@ class GatheredTrace:
 
     def settle(self) -> None:
         """Puts rows to disk where they are many; to be called now and then."""
-        for spool in (self.calls, self.frames, self.activities, self.given, self.switches, self.places):
+        for spool in (self.calls, self.frames, self.activities, self.work, self.switches, self.places):
             spool.settle()
 
     # -- numbers --------------------------------------------------------------------------------------

@@ -169,17 +169,17 @@ def _by_correlation(rows: Rows) -> Ints:
 
 def _link(trace: GatheredTrace) -> None:
     """Each row of the GPU gets its call, each call what its rows tell of it."""
-    if not len(trace.given):
+    if not len(trace.work):
         return
-    larger = trace.given if len(trace.given) > len(trace.calls) else trace.calls
+    larger = trace.work if len(trace.work) > len(trace.calls) else trace.calls
     splitters = larger.splitters(_by_correlation)
     calls = Spool(CALL_COLUMNS, trace.folder, ("pid", "tid"))
     waits, collectives = trace.text(WAIT), _collectives(trace)
-    given = trace.given.parts(_by_correlation, splitters)
+    given = trace.work.parts(_by_correlation, splitters)
     for part in trace.calls.parts(_by_correlation, splitters):
         rows, made = next(given).copy(), part.copy()
         keys, wanted = _by_correlation(made), _by_correlation(rows)
-        _tell(made, keys, rows, wanted, waits)
+        _fill_calls(made, keys, rows, wanted, waits)
         found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         known = (
             (rows["correlation"] >= 0) & (keys[found] == wanted) if len(keys) else np.zeros(len(rows), bool)
@@ -195,11 +195,11 @@ def _link(trace: GatheredTrace) -> None:
             activities[name] = rows[name][rows["what"] > 0]
         trace.activities.extend(activities)
     trace.calls.close()
-    trace.given.close()
+    trace.work.close()
     trace.calls = calls
 
 
-def _tell(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -> None:
+def _fill_calls(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -> None:
     """Stream, size, direction and shape of calls, by the first thing that each gave; event of a wait."""
     for mine, names in (
         (rows["what"] != waits, ("stream", "bytes", "direction", "shape")),

@@ -77,7 +77,7 @@ def read_nsys(tables: Tables, folder: str | None = None) -> GatheredTrace:
     for row in tables.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         trace.realtime_ns = whole(row["utcEpochNs"])
     _calls(tables, trace, texts)
-    _given(tables, trace, texts)
+    _add_work(tables, trace, texts)
     _waits(tables, trace)
     _ranges(tables, trace, texts)
     _system(tables, trace, texts)
@@ -118,7 +118,7 @@ def _calls(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> No
         trace.call(whole(row["start"]), whole(row["end"]), pid, tid, name, **known)
 
 
-def _given(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
+def _add_work(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
     devices = {
         (whole(row["pid"], -1), whole(row["cudaId"], -1)): whole(row["gpuId"], -1)
         for row in tables.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
@@ -152,14 +152,14 @@ def _given(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> No
                     handle(row[_HOST_SIDE[known["direction"]]]) if known["direction"] in _HOST_SIDE else 2
                 )
                 known["memory"] = memory if memory <= 4 else -1
-            trace.give(what, whole(row["start"]), whole(row["end"]), name, **known)
+            trace.add_work(what, whole(row["start"]), whole(row["end"]), name, **known)
 
 
 def _waits(tables: Tables, trace: GatheredTrace) -> None:
     columns = ("start", "end", "globalPid", "deviceId", "streamId", "correlationId", "syncType", "eventId")
     for row in _settled(trace, tables.rows(_WAITS, columns)):
         pid = _process(row["globalPid"])
-        trace.give(
+        trace.add_work(
             WAIT,
             whole(row["start"]),
             whole(row["end"]),
@@ -173,7 +173,7 @@ def _waits(tables: Tables, trace: GatheredTrace) -> None:
     for row in tables.rows(_RECORDS, ("globalPid", "streamId", "correlationId", "eventId")):
         correlation = correlation_of(_process(row["globalPid"]), row["correlationId"])
         event, stream = handle(row["eventId"]), handle(row["streamId"])
-        trace.give("", 0, 0, correlation=correlation, event=event, stream=stream)
+        trace.add_work("", 0, 0, correlation=correlation, event=event, stream=stream)
 
 
 def _ranges(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
@@ -276,7 +276,7 @@ def _about(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str], *, sw
         total = whole(row["totalMemory"]) if row["totalMemory"] else None
         facts = gpu_facts(whole(row["id"]), str(row["name"] or ""), str(row["uuid"] or ""), total)
         trace.gpus.append(facts | ({"multiprocessors": whole(row["smCount"])} if row["smCount"] else {}))
-    users = trace.calls.values("pid") | trace.given.values("pid")
+    users = trace.calls.values("pid") | trace.work.values("pid")
     for pid in users:
         trace.processes[pid] = {"name": ""}
     for pid in trace.activities.values("pid") - users:

@@ -77,9 +77,9 @@ def write_trace(trace: GatheredTrace, path: str, *, force: bool = False) -> tupl
 def _bounds(trace: GatheredTrace) -> tuple[int, int]:
     """The earliest begin and the latest end."""
     low, high = [], []
-    for spool in (trace.calls, trace.activities, trace.given, trace.switches):
+    for spool in (trace.calls, trace.activities, trace.work, trace.switches):
         for chunk in spool.chunks():
-            rows = chunk if spool is not trace.given else chunk[chunk["what"] > 0]
+            rows = chunk if spool is not trace.work else chunk[chunk["what"] > 0]
             if len(rows):
                 low.append(int(rows["begin"].min()))
                 high.append(int(rows["end"].max()))

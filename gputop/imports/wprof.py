@@ -88,7 +88,7 @@ def read_wprof(path: str, folder: str | None = None) -> GatheredTrace:
             except (ValueError, RecursionError) as error:
                 raise ImportFileError(f"line {number} of {path} is no JSON: {error}") from error
             if isinstance(row, dict):
-                reader.take(row)
+                reader.consume(row)
             if not number % 4096:
                 trace.settle()
     reader.finish()
@@ -122,7 +122,7 @@ class _Reader:
         self._end = 0
         self._broken = 0
 
-    def take(self, row: dict[str, Any]) -> None:
+    def consume(self, row: dict[str, Any]) -> None:
         kind = row.get("t")
         if kind is None:
             if "frames" in row:
@@ -140,7 +140,7 @@ class _Reader:
         elif kind == "cuda_api":
             self._call(at, row)
         elif kind in _ON_GPU:
-            self._given(_ON_GPU[kind], at, row)
+            self._add_work(_ON_GPU[kind], at, row)
         elif kind in _OPENED:
             pid, tid = self._task(row.get("task"))
             name = str(row.get("name", ""))
@@ -265,7 +265,7 @@ class _Reader:
         name = str(row.get("name", "not named")).partition("_v")[0]
         self._trace.call(at - (_ns(row.get("dur")) or 0), at, pid, tid, name, **known)
 
-    def _given(self, what: str, at: int, row: Mapping[str, Any]) -> None:
+    def _add_work(self, what: str, at: int, row: Mapping[str, Any]) -> None:
         pid, _ = self._task(row.get("task"))
         self._users.add(pid)
         known = {
@@ -288,7 +288,7 @@ class _Reader:
             known["direction"] = _DIRECTIONS.get(kind, -1)
             side = {1: "src_kind", 2: "dst_kind"}.get(known["direction"], "")
             known["memory"] = _MEMORY.get(str(row.get(side, "")).lower(), -1)
-        self._trace.give(what, at - (_ns(row.get("dur")) or 0), at, name, **known)
+        self._trace.add_work(what, at - (_ns(row.get("dur")) or 0), at, name, **known)
 
     def _close(self, at: int, what: str, tid: int) -> None:
         """The innermost of those that are open ends."""

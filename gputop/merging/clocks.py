@@ -44,7 +44,7 @@ class Clock:
         later_ns: What is added to its times, at ``base_ns``.
         error_ns: How far that may be off at most; None: nobody knows.
         how: ``same``, ``collectives`` or ``wall``.
-        told: By what, in words.
+        basis: What the error was derived from, in words.
         drift: By how much more is added with each nanosecond since then: a share.
         base_ns: A moment by the part's clock.
     """
@@ -52,7 +52,7 @@ class Clock:
     later_ns: int
     error_ns: int | None
     how: str
-    told: str
+    basis: str
     drift: float = 0.0
     base_ns: int = 0
 

@@ -219,7 +219,7 @@ def _clock(first: Session, other: Session, progress: Progress) -> Clock:
             f"{first.path} and {other.path} are of two machines, and nothing says how far their clocks are "
             f"apart: {found}, and one of them tells no wall clock"
         )
-    return Clock(wall.later_ns, None, wall.how, f"{wall.told}; {found}")
+    return Clock(wall.later_ns, None, wall.how, f"{wall.basis}; {found}")
 
 
 def _check_shared(parts: Sequence[MergedPart]) -> None:
@@ -355,7 +355,7 @@ def _about(part: MergedPart, *, private: bool) -> dict[str, Any]:
         "drift_ppm": 1e6 * part.clock.drift,
         "error_ns": part.clock.error_ns,
         "clock": part.clock.how,
-        "told": part.clock.told,
+        "told": part.clock.basis,
         "pids_from": part.host * PIDS_APART,
         "gpus_from": part.host * GPUS_APART,
     }

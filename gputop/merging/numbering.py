@@ -312,7 +312,7 @@ class Numbering:
 
     def _api_rows(self, data: Mapping[str, Any]) -> dict[str, Any] | None:
         self._op = self._apis.numbers(data.get("rows") or ())
-        return self._apis.told()
+        return self._apis.payload()
 
 
 class Apis:
@@ -321,7 +321,7 @@ class Apis:
     def __init__(self) -> None:
         self.rows: list[list[str]] = []
         self._number: dict[tuple[str, ...], int] = {}
-        self._told = 0
+        self._written = 0
 
     def numbers(self, rows: Sequence[Sequence[Any]]) -> Any:
         """The number in the whole of each row of a part's table."""
@@ -339,11 +339,11 @@ class Apis:
             )
         return np.array(known, np.uint16)
 
-    def told(self) -> dict[str, Any] | None:
+    def payload(self) -> dict[str, Any] | None:
         """The table, where it has grown since it was told last."""
-        if len(self.rows) == self._told:
+        if len(self.rows) == self._written:
             return None
-        self._told = len(self.rows)
+        self._written = len(self.rows)
         return {"rows": [list(row) for row in self.rows]}
 
 

@@ -85,7 +85,7 @@ class PartReader:
                     return True
                 if isinstance(changed, Sample) and changed.kind == OPEN:
                     self.open_ahead = changed
-                elif changed is not None and not (item.kind in _OF_MACHINE and self._others_tell(changed)):
+                elif changed is not None and not (item.kind in _OF_MACHINE and self._others_report(changed)):
                     (early if item.kind in _EARLY else self.items).append(changed)
             else:
                 self.items.append(self.numbering.records(item, cut=self.cut))
@@ -93,7 +93,7 @@ class PartReader:
         self.items = [*early, *self.items]
         return False
 
-    def _others_tell(self, changed: Item) -> bool:
+    def _others_report(self, changed: Item) -> bool:
         at = changed.time_ns if isinstance(changed, Sample) else 0
         return any(low <= at <= high for low, high in self.no_gpus)
 

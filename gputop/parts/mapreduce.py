@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from gputop.errors import GputopError
 from gputop.parts.process_pool import PartError, ProcessEndedError, ProcessPool
 
-_ASK_S = 0.2
+_POLL_S = 0.2
 _most = 1 << 20
 Partial = TypeVar("Partial")
 Carry = TypeVar("Carry")
@@ -149,7 +149,7 @@ def reduced(
     with ProcessPool(processes) as pool:
         done(0, len(segments))
         for segment, result in _in_order(pool, work, segments, processes):
-            while not stopped() and not wait((result,), _ASK_S).done:
+            while not stopped() and not wait((result,), _POLL_S).done:
                 pass
             if stopped():
                 raise EndedEarlyError(whole, joined)

@@ -193,7 +193,7 @@ class _Subject:
         self.since_ns: int | None = None
         self.fired = False
 
-    def take(self, now_ns: int, value: float) -> float | None:
+    def consume(self, now_ns: int, value: float) -> float | None:
         """Takes a figure; returns what the rule compares, None while that is not known."""
         rule, parts = self.rule, self._parts
         if now_ns - self.newest_ns > max(HOLE_NS, rule.over_ns):
@@ -239,9 +239,9 @@ class Alerts:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         self.subjects: dict[tuple[int, str], _Subject] = {}
-        self._taken_ns: int | None = None
+        self._consumed_ns: int | None = None
 
-    def take(self, frame: Frame, explained: Explained) -> list[Alert]:
+    def consume(self, frame: Frame, explained: Explained) -> list[Alert]:
         """The rules that fire at a frame.
 
         Args:
@@ -252,12 +252,12 @@ class Alerts:
 
     def hold(self, now_ns: int, now: Callable[[str], Figures]) -> list[Alert]:
         """The rules that fire at a moment."""
-        taken_ns = self._taken_ns
+        taken_ns = self._consumed_ns
         if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
             return []
         if taken_ns is not None and now_ns < taken_ns:
             self.subjects.clear()  # a recording that jumps back
-        self._taken_ns = now_ns
+        self._consumed_ns = now_ns
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
             told = dict(now(rule.figure))
@@ -271,7 +271,7 @@ class Alerts:
         return fired
 
     def _hold(self, one: _Subject, now_ns: int, value: float, subject: str, fired: list[Alert]) -> float:
-        compared = one.take(now_ns, value)
+        compared = one.consume(now_ns, value)
         if one.fires(now_ns, compared) and compared is not None:
             fired.append(Alert(now_ns, one.rule, subject, compared))
         return compared or 0.0

@@ -35,7 +35,7 @@ class Landmarks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: list[Landmark] = []
-        self._told: dict[tuple[str, int], int] = {}
+        self._added_ns: dict[tuple[str, int], int] = {}
         self._events: set[int] = set()
         self._lost: int | None = None
         self._mark_ns = 0
@@ -51,7 +51,7 @@ class Landmarks:
             insort(self._all, Landmark(time_ns, kind, text))
             del self._all[:-MOST]
 
-    def take_mark(self, mark: Sample) -> None:
+    def consume_mark(self, mark: Sample) -> None:
         """Look whether events were lost before a mark, or nothing was observed for a while."""
         time_ns, lost = mark.time_ns, sum(lost_until(mark).values())
         if self._lost is not None and lost > self._lost:
@@ -60,17 +60,17 @@ class Landmarks:
             self.add(time_ns, LOSS, f"nothing recorded for {(time_ns - self._mark_ns) / 1e9:.1f} s")
         self._lost, self._mark_ns = lost, time_ns
 
-    def take_marker(self, sample: Sample) -> None:
+    def consume_marker(self, sample: Sample) -> None:
         """Take what the user has marked."""
         self.add(sample.time_ns, MARKED, text_of(sample))
 
-    def take_verdict(self, verdict: Verdict) -> None:
+    def consume_verdict(self, verdict: Verdict) -> None:
         """Add what is told for the first time, or again after a while; verdicts come in the order of time."""
         for finding in verdict.report.findings:
             key = (finding.cause, finding.pid)
-            if verdict.end_ns - self._told.get(key, -_AWAY_NS) >= _AWAY_NS:
+            if verdict.end_ns - self._added_ns.get(key, -_AWAY_NS) >= _AWAY_NS:
                 self.add(verdict.end_ns, FINDING, f"{finding.cause} {finding.title}")
-            self._told[key] = verdict.end_ns
+            self._added_ns[key] = verdict.end_ns
         for event in verdict.report.events:
             at = verdict.start_ns + event.time_ns + event.ns
             if at not in self._events:

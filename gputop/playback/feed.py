@@ -128,9 +128,9 @@ class RecorderControls(Protocol):
         """
 
     def stop(self) -> None:
-        """End the recording; ``take_notice`` says so when the file is complete."""
+        """End the recording; ``pop_notice`` says so when the file is complete."""
 
-    def take_notice(self) -> str:
+    def pop_notice(self) -> str:
         """What has happened since the last call, ""."""
 
 

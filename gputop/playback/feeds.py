@@ -88,7 +88,7 @@ class LiveFeed:
         self._anew: str | None = None  # why the explanation began anew the last time
         self._anew_ns = 0
         self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
-        self.explainer = LiveExplainer(source.header, self._landmarks.take_verdict)
+        self.explainer = LiveExplainer(source.header, self._landmarks.consume_verdict)
         self._slower = 1
         self.recorder = recorder or Recorder(History(source.header))
         self._history = self.recorder.history
@@ -110,7 +110,7 @@ class LiveFeed:
     def _run(self) -> None:
         try:
             for item in self._source.items():
-                self._take(item)
+                self._consume(item)
         except Exception as error:  # whatever it was, the screen must say it
             _LOG.exception("observing stopped")
             self._failure = f"observing stopped: {sentence(error)}"
@@ -118,7 +118,7 @@ class LiveFeed:
             self.recorder.finish()
             self.explainer.close()
 
-    def _take(self, item: Item) -> None:
+    def _consume(self, item: Item) -> None:
         marked = isinstance(item, Sample) and item.kind == MARK
         while marked and self._markers:
             self.recorder.write(self._markers.popleft())
@@ -127,9 +127,9 @@ class LiveFeed:
             self._explain_anew(item.time_ns)
         self.explainer.feed(item)
         if self._engine.feed(item):
-            self.frame_now = self._told(self._engine.frame())
+            self.frame_now = self._with_problems(self._engine.frame())
         if isinstance(item, Sample) and marked:
-            self._landmarks.take_mark(item)
+            self._landmarks.consume_mark(item)
 
     def ease(self, slower: int) -> None:
         """Has the explanation brought up to date so many times less often."""
@@ -140,11 +140,11 @@ class LiveFeed:
             return  # what made it stop may still be there; it says so meanwhile
         self._anew, self._anew_ns = self.explainer.failure, now_ns
         self.explainer = begun_anew(
-            self.explainer, self._source.header, self._history, self._landmarks.take_verdict
+            self.explainer, self._source.header, self._history, self._landmarks.consume_verdict
         )
         self.explainer.slower = self._slower
 
-    def _told(self, frame: Frame) -> Frame:
+    def _with_problems(self, frame: Frame) -> Frame:
         """The frame, beside it what is wrong with the history and the explanation."""
         anew = f"{self._anew}; it restarted, without the time before" if self._anew else ""
         problems = tuple(filter(None, (self._history.problem, anew)))

@@ -103,7 +103,7 @@ class ReplayFeed:
         self._closed = False
         self._failure: str | None = None
         self._explainer = explainer
-        self._asked = start_index, True  # the mark to be explained, and whether it is this very one
+        self._requested = start_index, True  # the mark to be explained, and whether it is this very one
         self._survey = Survey(reader) if landmarks is None else None
         self._landmarks = landmarks or (self._survey.landmarks if self._survey else Landmarks())
         self.thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
@@ -132,16 +132,16 @@ class ReplayFeed:
                 self._explainer = self._explainer or ReplayExplainer(self._reader)
                 if not self._closed:
                     self._explainer.start()
-                self._explainer.show(self._asked[0], exact=self._asked[1])
+                self._explainer.show(self._requested[0], exact=self._requested[1])
             if self._survey is not None and not self._closed:
                 self._survey.start()
         except Exception as error:  # whatever it was, the screen must say it
             _LOG.exception("nothing is explained")
             self._failure = f"nothing is explained: {type(error).__name__}: {error}"
 
-    def _ask(self, index: int, *, exact: bool) -> None:
+    def _request(self, index: int, *, exact: bool) -> None:
         """Has a mark explained, as soon as there is somebody who explains."""
-        self._asked = index, exact
+        self._requested = index, exact
         if self._explainer is not None:
             self._explainer.show(index, exact=exact)
 
@@ -276,7 +276,7 @@ class ReplayFeed:
             self._reader.refresh()
             self._advance(mark_at(self._reader, int(self._clock_ns)))
         else:
-            self._ask(self._index, exact=True)
+            self._request(self._index, exact=True)
 
     def _pause_s(self) -> float | None:
         """How long until the next mark is due; None: until somebody calls."""
@@ -298,7 +298,7 @@ class ReplayFeed:
             self._advance(index)
         elif index != self._index:
             self._show(index, self._frame_at(index))
-        self._ask(index, exact=True)
+        self._request(index, exact=True)
         self._clock_ns = float(self._reader.marks[index])
 
     def _advance(self, index: int) -> None:
@@ -312,14 +312,14 @@ class ReplayFeed:
         if index == self._newest:
             self._caught_up = self._reader.refresh()
             self._playing &= self._caught_up
-            self._ask(index, exact=not self._playing)
+            self._request(index, exact=not self._playing)
 
     def _show(self, index: int, frame: Frame) -> None:
         with self._lock:
             self._index, self._caught_up = index, False
             if self._wanted is None:
                 self._aim = index
-        self._ask(index, exact=not self._playing)
+        self._request(index, exact=not self._playing)
         self._frame = frame
 
     def close(self) -> None:

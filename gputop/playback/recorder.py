@@ -137,6 +137,6 @@ class Recorder:
         self._ending = ending
         ending.start()
 
-    def take_notice(self) -> str:
+    def pop_notice(self) -> str:
         notice, self._notice = self._notice, ""
         return notice

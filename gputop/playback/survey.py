@@ -42,7 +42,7 @@ class Survey:
     def _run(self) -> None:
         try:
             for sample in self._reader.samples(MARKER):
-                self.landmarks.take_marker(sample)
+                self.landmarks.consume_marker(sample)
             self.read()
         except Exception as error:  # the bar shows what was found until then
             _LOG.exception("the survey of a recording stopped")
@@ -61,11 +61,11 @@ class Survey:
                 return
             closed = window.feed(item) if window is not None else False
             if isinstance(item, Sample) and item.kind == MARK:
-                self.landmarks.take_mark(item)
-            if window is None or not closed or window.told_ns < window.end_ns:
+                self.landmarks.consume_mark(item)
+            if window is None or not closed or window.explained_ns < window.end_ns:
                 continue  # of what has ended all is told
             if window.end_ns >= due or window.end_ns in (marks[-1], window.ended_ns):
                 due = window.end_ns + step
                 began = time.thread_time()
-                self.landmarks.take_verdict(window.verdict())
+                self.landmarks.consume_verdict(window.verdict())
                 time.sleep((time.thread_time() - began) * _REST)

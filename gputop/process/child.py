@@ -211,7 +211,7 @@ class _Streams:
     terminal: ChildTerminal | None
     relayed: list[int]  # those that are its own terminal, where it has one
 
-    def take(self) -> None:
+    def apply(self) -> None:
         """In the child: a session without a controlling terminal, or with its own."""
         _lead_session()
         if self.deaf:
@@ -263,7 +263,7 @@ def _become(
     """In the child: waits for the gate, takes the identity, executes. Never returns."""
     status, reason = NOT_EXECUTABLE, ""
     try:
-        streams.take()
+        streams.apply()
         if os.read(gate, 1) != _GO:
             os._exit(0)  # gputop could not start: the command never ran
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):

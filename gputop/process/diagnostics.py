@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from gputop.errors import USAGE, CommandError, GputopError
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 VARIABLE = "GPUTOP_LOG"
 _LOGGERS = tuple(map(logging.getLogger, ("gputop", "replay", "probes")))
@@ -38,7 +38,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (its name in logging)
         """Called by logging, which would print a traceback."""
         self.setLevel(_OFF)
-        say(f"the log cannot be written, and ends here: {sys.exc_info()[1]}")
+        print_message(f"the log cannot be written, and ends here: {sys.exc_info()[1]}")
 
 
 @contextmanager

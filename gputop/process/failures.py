@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gputop.errors import FAILURE
 from gputop.process.interrupts import Interrupted
-from gputop.process.say import say, say_where
+from gputop.process.say import print_message, print_traceback
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -41,12 +41,12 @@ _UNLOADABLE = ("failed to map segment", "annot allocate memory")
 _WHERE = "(GPUTOP_TRACEBACK=1 shows where)"
 
 
-def tell(error: BaseException) -> None:
+def report(error: BaseException) -> None:
     """Says what went wrong; with GPUTOP_TRACEBACK where."""
     if os.environ.get("GPUTOP_TRACEBACK"):
-        say_where(error)
+        print_traceback(error)
     else:
-        say(sentence(error))
+        print_message(sentence(error))
 
 
 def sentence(error: BaseException) -> str:
@@ -117,14 +117,14 @@ def thread_ended(what: threading.ExceptHookArgs) -> None:
     """Logs and tells the exception that ended a thread (``threading.excepthook``)."""
     if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
         _LOG.error("a thread ended", exc_info=what.exc_value)
-        tell(what.exc_value)
+        report(what.exc_value)
 
 
 def _not_raised(what: UnraisableHookArgs) -> None:
     if what.exc_value is None or isinstance(what.exc_value, Interrupted):  # which is raised again
         return
     _LOG.error("not raised", exc_info=what.exc_value)
-    tell(what.exc_value)
+    report(what.exc_value)
     if isinstance(getattr(what.object, "__self__", None), threading.Thread):
         # it ended before it began, for want of memory, and who started it would wait for it for ever
         os._exit(FAILURE)

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("gputop", "replay", "probes")
 
 
-def _take(package: str) -> None:
+def _import(package: str) -> None:
     """Imports a package from the folder beside ours, without a search that could find another one."""
     folder = _ROOT / package
     spec = spec_from_file_location(package, folder / "__init__.py", submodule_search_locations=[str(folder)])
@@ -31,7 +31,7 @@ def main() -> int:
     module, _, name = sys.argv.pop(1).partition(":")
     sys.argv[0] = name or sys.argv[0]
     for package in _PACKAGES:
-        _take(package)
+        _import(package)
     status: int = import_module(f"{module}.__main__").main()
     return status
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from gputop.errors import OutputError
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Says a sentence, if somebody can hear it."""
-    _say_lines(f"gputop: {_harmless(text)}\n")
+    _write(f"gputop: {_harmless(text)}\n")
 
 
 def show(text: str) -> None:
@@ -64,16 +64,16 @@ def silence(number: int) -> None:
     os.close(null)
 
 
-def say_where(error: BaseException) -> None:
+def print_traceback(error: BaseException) -> None:
     """Says where an error was raised, as Python would, for whoever looks for a mistake of ours."""
     for part in traceback.format_exception(error):
         # a place has a line of its own for the code there; a message is one, whatever is in it
         lines = part.splitlines() if part.startswith("  File ") else [part.strip("\n")]
         for line in lines:
-            _say_lines(f"{_harmless(line)}\n")
+            _write(f"{_harmless(line)}\n")
 
 
-def _say_lines(text: str) -> None:
+def _write(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -49,7 +49,7 @@ def run(gputop: int, inner: int, shown: int, *, reads: bool, ended: int, done: i
     except OSError:  # nothing can be shown any more
         relay.hang_up()
     finally:
-        relay.give_back()
+        relay.restore()
         os._exit(0)
 
 
@@ -80,9 +80,9 @@ class _Relay:
                 self._read()
             if self._ended in happened or os.getppid() != self._gputop:
                 self._show_rest()
-                self.give_back()
+                self.restore()
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Our terminal becomes what it was and is not read any more; gputop may go on."""
         self._reads = False
         self._undress()

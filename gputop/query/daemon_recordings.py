@@ -80,10 +80,10 @@ class Live:
         """What the tool ``observe`` answers: the session's id, and the verdict over it."""
         path = self.record(seconds)
         (id,) = (id for id, known in catalogue.ids().items() if os.path.samefile(known, path))
-        return page(_told(catalogue.get(id), pids), "next", ["get_check", "get_causal_chains"])
+        return page(_facts(catalogue.get(id), pids), "next", ["get_check", "get_causal_chains"])
 
 
-def _told(recording: Recording, pids: Sequence[int] | None) -> dict[str, object]:
+def _facts(recording: Recording, pids: Sequence[int] | None) -> dict[str, object]:
     found = recording.inspected()
     return {
         "session": recording.id,

@@ -66,7 +66,7 @@ class LockedDatabase:
         # only SELECT is run (``query``), so nothing can be added, changed or dropped
         self._connection = duckdb.connect(":memory:")
         try:
-            with self._told(filling=True):
+            with self._errors_as_sentences(filling=True):
                 for bound in SESSION_BOUNDS:
                     self._connection.execute(bound)
                 fill(self._connection)
@@ -85,7 +85,7 @@ class LockedDatabase:
         Raises:
             GputopError: It is no single SELECT, is wrong, or takes too much time or memory.
         """
-        with self._told(seconds):
+        with self._errors_as_sentences(seconds):
             names, found = in_child(lambda: self._answered(text, rows), seconds)
         return QueryResult(names, tuple(found[:rows]), len(found) > rows)
 
@@ -101,7 +101,7 @@ class LockedDatabase:
         return tuple(str(column[0]) for column in cursor.description or ()), found
 
     @contextmanager
-    def _told(self, seconds: float = 0, *, filling: bool = False) -> Iterator[None]:
+    def _errors_as_sentences(self, seconds: float = 0, *, filling: bool = False) -> Iterator[None]:
         """Errors of the database as sentences."""
         try:
             yield

@@ -129,7 +129,7 @@ def graph_calls(session: Session) -> GraphCalls:
         rows = rows[np.argsort(rows["begin"], kind="stable")]
         pids = [int(pid) for pid in np.unique(rows["pid"])]
         spans = {pid: _captured(rows[rows["pid"] == pid]) for pid in pids}
-        counts = _given(session, [span for one in spans.values() for span in one])
+        counts = _calls_in_captures(session, [span for one in spans.values() for span in one])
     numbers = iter(counts)
     captures = {
         pid: tuple(Capture(begin, end, next(numbers)) for begin, end in some) for pid, some in spans.items()
@@ -152,7 +152,7 @@ def _calls(session: Session, facts: Facts) -> Iterator[Records]:
     """Outermost calls, a batch at a time; what samples tell goes to ``facts``."""
     for item in reader_of(session).items():
         if isinstance(item, Sample):
-            facts.take(item)
+            facts.consume(item)
             continue
         yield select(item, (item["kind"] == Kind.CALL) & (item["flags"] & np.uint16(CallFlag.NESTED) == 0))
 
@@ -173,7 +173,7 @@ def _part(name: str) -> int:
     return next((part for end, part in _PARTS if name.endswith(end)), GraphRole.INSTANTIATE)
 
 
-def _gives_work(name: str) -> int:
+def _enqueues(name: str) -> int:
     return int(name in api.OP_OF and api.BY_OP[api.OP_OF[name]].role in (Role.ENQUEUE, Role.COPY_SYNC))
 
 
@@ -204,7 +204,7 @@ def _captured(rows: Rows) -> list[tuple[Any, Any]]:
     return found + [(row, None) for row in waiting.values()]
 
 
-def _given(session: Session, spans: Sequence[tuple[Any, Any]]) -> list[int | None]:
+def _calls_in_captures(session: Session, spans: Sequence[tuple[Any, Any]]) -> list[int | None]:
     """How many calls gave each captured stream work; None where its begin or end is not known."""
     counts = [None if begin is None or end is None else 0 for begin, end in spans]
     whole = [(number, *spans[number]) for number, count in enumerate(counts) if count is not None]
@@ -212,7 +212,7 @@ def _given(session: Session, spans: Sequence[tuple[Any, Any]]) -> list[int | Non
         return counts
     facts = Facts()
     for calls in _calls(session, facts):
-        given = select(calls, (_of_ops(calls, facts, _gives_work) > 0) & (calls["ret"] == 0))
+        given = select(calls, (_of_ops(calls, facts, _enqueues) > 0) & (calls["ret"] == 0))
         if not len(given):
             continue
         first, last = int(given["t_end"].min()), int(given["t_end"].max())

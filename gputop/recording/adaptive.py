@@ -40,13 +40,13 @@ class Explains(Protocol):
 class RecordingDetail(Protocol):
     """Takes what is observed, and gives what is written of it."""
 
-    def take(self, item: Item) -> Iterator[Item]:
+    def consume(self, item: Item) -> Iterator[Item]:
         """What is to be written now that this has come."""
 
     def finish(self) -> Iterator[Item]:
         """What is left."""
 
-    def told(self) -> str:
+    def omission(self) -> str:
         """In words what was not written whole, "" where all was."""
 
 
@@ -66,7 +66,7 @@ class SumsOnly:
         self._reducer = Reducer(start_ns)
         self._items: list[Item] = []
 
-    def take(self, item: Item) -> Iterator[Item]:
+    def consume(self, item: Item) -> Iterator[Item]:
         self._items.append(item if isinstance(item, Sample) else copied(item))
         if isinstance(item, Sample) and item.kind == MARK:
             items, self._items = self._items, []
@@ -76,7 +76,7 @@ class SumsOnly:
         if self._items:
             yield from self._reducer.reduced(self._items)
 
-    def told(self) -> str:
+    def omission(self) -> str:
         return "sums and histograms only"
 
 
@@ -107,7 +107,7 @@ class Adaptive:
         self._wanted = ""
         self._kept_ns = self._whole_ns = 0
 
-    def take(self, item: Item) -> Iterator[Item]:
+    def consume(self, item: Item) -> Iterator[Item]:
         if not isinstance(item, Sample):
             item = copied(item)
             self._now.size += item.nbytes
@@ -132,7 +132,7 @@ class Adaptive:
         while self._ring:
             yield from self._emit(self._ring.popleft())
 
-    def told(self) -> str:
+    def omission(self) -> str:
         if self._kept_ns == self._whole_ns:
             return ""
         why = ", ".join(f"{reason} ({count})" for reason, count in self.reasons.most_common())

@@ -13,7 +13,7 @@ from gputop.engine.tally import Tally
 from gputop.engine.threads.switches import OpenThreads, TickThreads, states_told
 from probes import api
 from probes.api_semantics import Role
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import Kind, Records, select
 from probes.source import MARK, OPEN, SUMS, Item, Sample
 
@@ -51,20 +51,22 @@ class Reducer:
         for item in items:
             if isinstance(item, Sample):
                 rest.append(item)
-                if (threads := told(item, OPEN)) is not None:
+                if (threads := sample_data(item, OPEN)) is not None:
                     still_open = OpenThreads.from_sample(threads)
                 continue
             every.add(item)
             written = _written(item)
             written[self._other_choices(item)] = True
-            sums.take(select(item, ~written) if written.any() else item)
+            sums.consume(select(item, ~written) if written.any() else item)
             if written.any():
                 rest.append(select(item, written))
         marks = [item for item in rest if isinstance(item, Sample) and item.kind == MARK]
         mark_ns = marks[0].time_ns if marks else self._since_ns
         every.settle()
         states = states_told(switches.close(mark_ns, still_open, self._alive))
-        added = {name: value for name, value in sums.told().items() if name != "failed"}  # those are written
+        added = {
+            name: value for name, value in sums.payload().items() if name != "failed"
+        }  # those are written
         yield Sample(SUMS, mark_ns, {**added, "states": states, "choices": True})
         for item in rest:
             self._follow(item)
@@ -100,7 +102,7 @@ class Reducer:
     def _follow(self, item: Item) -> None:
         if not isinstance(item, Sample):
             return
-        if (threads := told(item, OPEN)) is not None:
+        if (threads := sample_data(item, OPEN)) is not None:
             self._alive = frozenset(OpenThreads.from_sample(threads).tid)
         elif item.kind == MARK:
             self._since_ns = item.time_ns

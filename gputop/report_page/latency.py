@@ -28,7 +28,7 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
     bars = call.histogram[first:end]
     width, most = _WIDTH / max(len(bars), 1), max(bars, default=1) or 1
     rects = "".join(
-        _bar(number * width, width, _HEIGHT * count / most, _told(first + number, count))
+        _bar(number * width, width, _HEIGHT * count / most, _bounds_text(first + number, count))
         for number, count in enumerate(bars)
         if count
     )
@@ -46,7 +46,7 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
     )
 
 
-def _told(power: int, count: int) -> str:
+def _bounds_text(power: int, count: int) -> str:
     return f"{format_ns(2**power)} to {format_ns(2 ** (power + 1))}: {format_counted(count, 'call')}"
 
 

@@ -40,7 +40,7 @@ class Budget:
         self._up_s = UP_S
         self._went_up_s = float("-inf")
 
-    def take(self, now_s: float, own_cpu_s: float, calls: int) -> bool:
+    def consume(self, now_s: float, own_cpu_s: float, calls: int) -> bool:
         """Takes what has been spent since the start; whether ``reach`` has changed.
 
         Args:

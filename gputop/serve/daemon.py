@@ -22,7 +22,7 @@ LOOKING_UP: Final = (0.05, 0.5)  # CPU seconds of looking up what is known for w
 
 
 class Daemon:
-    """Takes items in; ``take`` belongs to the thread that observes.
+    """Takes items in; ``consume`` belongs to the thread that observes.
 
     Attributes:
         history: The ring.
@@ -59,16 +59,16 @@ class Daemon:
         self.mark: Sample | None = None
         self._joining, self._put = joining, put
         self._looking_up = RateLimiter(*LOOKING_UP)
-        self.asked_s = 0.0
+        self.requests_s = 0.0
         self._tick: list[Item] = []
         self._busy_ns = 0  # when something was last seen of a program
 
-    def take(self, item: Item) -> bool:
+    def consume(self, item: Item) -> bool:
         """Takes one item in; True when it was a mark."""
-        self.owners.take(item)
+        self.owners.consume(item)
         self.history.write(item)
         self.explainer.feed(item)
-        sums = self.totals.take(item)
+        sums = self.totals.consume(item)
         self._tick.append(item)
         if not isinstance(item, Sample) or item.kind != MARK:
             return False
@@ -91,7 +91,7 @@ class Daemon:
                 known = KnownAtMark(self.history.facts(now=True), self.history.lost_now())
             cost_s = time.thread_time() - begun_s
             self._looking_up.spend(cost_s)
-            self.asked_s += cost_s
+            self.requests_s += cost_s
         self._put(ShownTick(items, sums, known))
 
     def status(self, uid: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from gputop.serve.clients.owners import NOBODY
 from gputop.serve.clients.user_past import Past
 from gputop.serve.clients.user_view import ROOT
 from gputop.serve.daemon import Daemon
-from gputop.serve.triggers import ASKED, Trigger
+from gputop.serve.triggers import REQUESTED, Trigger
 from probes.files.file_trust import others_on
 from probes.proc.subordinate import Subordinates
 from probes.source import MARKER, Sample
@@ -107,7 +107,7 @@ class Keeper:
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, trigger: Trigger) -> None:
+    def keep(self, trigger: Trigger) -> None:
         """Keeps the minutes around a moment, if the limits allow it; returns at once."""
         uid = self._daemon.owners.of(trigger.pid) if trigger.pid else ROOT
         uid = ROOT if uid == NOBODY else uid
@@ -124,11 +124,11 @@ class Keeper:
                 return
             self._newest[trigger.pid] = now
             self._hours.setdefault(account, deque()).append(now)
-            after = 0 if trigger.kind == ASKED else int(self._limits.after_s * 1e9)
+            after = 0 if trigger.kind == REQUESTED else int(self._limits.after_s * 1e9)
             self._waiting.append(KeptFile(uid, trigger, trigger.time_ns + after))
 
     def _allowed(self, trigger: Trigger, account: int, now: float) -> bool:
-        if trigger.kind == ASKED:
+        if trigger.kind == REQUESTED:
             return True
         self._newest = {pid: at for pid, at in self._newest.items() if now - at < self._limits.every_s}
         hour = self._hours.setdefault(account, deque())

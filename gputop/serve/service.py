@@ -18,7 +18,7 @@ from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict
 from gputop.playback.alerts import Rule
 from gputop.playback.restart import begun_anew
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.serve.budget import Budget
 from gputop.serve.clients.answering import Answering, send_past
 from gputop.serve.clients.hub import Hub
@@ -27,10 +27,10 @@ from gputop.serve.clients.user_view import ROOT
 from gputop.serve.clients.wire import packed
 from gputop.serve.daemon import Daemon
 from gputop.serve.flight_recorder import Keeper, KeepLimits
-from gputop.serve.metrics.alarms import Alarms, Told
+from gputop.serve.metrics.alarms import Alarms, AlertTargets
 from gputop.serve.metrics.idle import Idle
 from gputop.serve.metrics.process_info import People
-from gputop.serve.triggers import ASKED, Trigger, Triggers
+from gputop.serve.triggers import REQUESTED, Trigger, Triggers
 from probes.ebpf.degradation import Reach
 from probes.ebpf.loader import ProbeError
 from probes.samples import section
@@ -54,7 +54,7 @@ class Notifier:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if path else None
         )
 
-    def tell(self, *lines: str) -> None:
+    def send(self, *lines: str) -> None:
         """Sends lines such as ``STATUS=…``; one that systemd does not take is no reason to end."""
         if self._socket is not None:
             with suppress(OSError):
@@ -82,7 +82,7 @@ class Settings:
         otlp: Where they are sent; None for nowhere.
         most_rows: Functions and classes of processes that have series of their own.
         alerts: Rules that are held against what is counted.
-        told: Who hears of those that fire, beside the log.
+        alert_targets: Receivers of alerts, beside the log.
         budget: The part of all CPUs' time that observing may take; None: whatever it takes.
     """
 
@@ -96,7 +96,7 @@ class Settings:
     budget: float | None = None
     otlp: Destination | None = None
     alerts: tuple[Rule, ...] = ()
-    told: Told = field(default_factory=Told)
+    alert_targets: AlertTargets = field(default_factory=AlertTargets)
 
 
 class Service:
@@ -133,14 +133,14 @@ class Service:
         self._budget: Budget | None = None
         if settings.budget is not None:
             self._budget = Budget(settings.budget, call_ns, os.cpu_count() or 1)
-        self._asked = False  # a handler of signals may only set what no thread waits for
+        self._keep_requested = False  # a handler of signals may only set what no thread waits for
         self._history = History(
             header,
             limit_bytes=settings.history_bytes,
             span_ns=int(settings.minutes * 60e9),
             directory=_MEMORY if os.path.isdir(_MEMORY) else None,
         )
-        self._explainer = LiveExplainer(header, self._take_verdict, unseen=True)
+        self._explainer = LiveExplainer(header, self._consume_verdict, unseen=True)
         self.hub = Hub(listener, self._status, {"snap": self._send_past, "off": self._off})
         self.showing = Showing(header, self.hub)
         self.daemon = Daemon(
@@ -154,7 +154,7 @@ class Service:
         self._idle = Idle()
         self._alarms = self._alarms_of(settings, header)
         self.keeper = Keeper(self.daemon, settings.keep_dir, settings.limits) if settings.keep_dir else None
-        self._triggers = Triggers(self._keep, self._idle.take_step)
+        self._triggers = Triggers(self._keep, self._idle.consume_step)
         self._metrics = self._metrics_server(settings.metrics) if settings.metrics is not None else None
         self._sender = self._sender_to(settings.otlp) if settings.otlp is not None else None
 
@@ -171,36 +171,36 @@ class Service:
         if self._sender is not None:
             self._sender.start()
 
-    def take(self, item: Item) -> bool:
+    def consume(self, item: Item) -> bool:
         """Takes one item in; True when it was a mark."""
-        self._triggers.take(item)  # while it is known whose a process was
-        self._people.take(item)
-        marked = self.daemon.take(item)
+        self._triggers.consume(item)  # while it is known whose a process was
+        self._people.consume(item)
+        marked = self.daemon.consume(item)
         if not isinstance(item, Sample):
             self._calls += int(np.count_nonzero(item["kind"] == np.uint8(Kind.CALL)))
         if self._alarms is not None:
-            self._alarms.take(item)  # the totals know of the tick
+            self._alarms.consume(item)  # the totals know of the tick
         if marked:
             self._keep_within_budget()
             if self._explainer.failure:
                 self._explain_anew()
-            told = set(self.daemon.totals.processes)
-            self._people.forget(told)
-            self._idle.forget(told)
-        if marked and self._asked:
-            self._asked = False
-            self._keep(Trigger(ASKED, 0, self._history.end_ns, "requested by root (SIGUSR2)"))
+            alert_targets = set(self.daemon.totals.processes)
+            self._people.forget(alert_targets)
+            self._idle.forget(alert_targets)
+        if marked and self._keep_requested:
+            self._keep_requested = False
+            self._keep(Trigger(REQUESTED, 0, self._history.end_ns, "requested by root (SIGUSR2)"))
         return marked
 
     def _explain_anew(self) -> None:
         self.explained_anew += 1
         self._explainer = self.daemon.explainer = begun_anew(
-            self._explainer, self.daemon.header, self._history, self._take_verdict, unseen=True
+            self._explainer, self.daemon.header, self._history, self._consume_verdict, unseen=True
         )
 
     def _keep_within_budget(self) -> None:
         budget = self._budget
-        if budget is not None and budget.take(time.monotonic(), self.observing_s(), self._calls):
+        if budget is not None and budget.consume(time.monotonic(), self.observing_s(), self._calls):
             _LOG.info("observing at step %d: %s", budget.reach, budget.sentence() or "everything")
             # detaching takes a tenth of a second, and ticks go on
             change = threading.Thread(
@@ -210,8 +210,10 @@ class Service:
 
     def observing_s(self) -> float:
         """CPU time of the daemon without what others asked for: nobody can make it look away by asking."""
-        asked_s = self.hub.spent_s + self.showing.spent_s + self.daemon.asked_s
-        return time.process_time() - asked_s - (self._metrics.spent_s if self._metrics is not None else 0.0)
+        requests_s = self.hub.spent_s + self.showing.spent_s + self.daemon.requests_s
+        return (
+            time.process_time() - requests_s - (self._metrics.spent_s if self._metrics is not None else 0.0)
+        )
 
     def _change(self, reach: Reach, why: str) -> None:
         try:
@@ -219,9 +221,9 @@ class Service:
         except ProbeError as error:
             _LOG.warning("%s", error)
 
-    def ask_for_the_past(self) -> None:
+    def request_keep(self) -> None:
         """Keeps the last minutes, at the next mark; for a signal's handler."""
-        self._asked = True
+        self._keep_requested = True
 
     def close(self, why: str) -> None:
         """Ends all of it: what is waited for is kept first, clients are told why."""
@@ -240,20 +242,20 @@ class Service:
 
     def _keep(self, trigger: Trigger) -> None:
         if self.keeper is not None:
-            self.keeper.ask(trigger)
+            self.keeper.keep(trigger)
 
-    def _take_verdict(self, verdict: Verdict) -> None:
-        self._idle.take(verdict)
-        self._triggers.take_verdict(verdict)
+    def _consume_verdict(self, verdict: Verdict) -> None:
+        self._idle.consume(verdict)
+        self._triggers.consume_verdict(verdict)
         if self._alarms is not None:
-            self._alarms.take_verdict(verdict)
+            self._alarms.consume_verdict(verdict)
 
     def _alarms_of(self, settings: Settings, header: Mapping[str, Any]) -> Alarms | None:
         if not settings.alerts:
             return None
         return Alarms(
             settings.alerts,
-            settings.told,
+            settings.alert_targets,
             self.daemon.totals,
             host=str(section(header, "machine").get("host") or ""),
             reduced=lambda: int(self._budget.reach) if self._budget is not None else 0,
@@ -278,7 +280,7 @@ class Service:
         if host := str(machine.get("host") or ""):
             # not one made up at each start, which would begin all series anew
             who |= {"host.name": host, "service.instance.id": host}
-        return Sender(to, self._collector().collect, who, say)
+        return Sender(to, self._collector().collect, who, print_message)
 
     def _collector(self) -> GputopCollector:
         from gputop.serve.metrics.metric_families import GputopCollector
@@ -317,23 +319,23 @@ class Service:
     # -- what clients ask ---------------------------------------------------------------------------
 
     def _status(self, uid: int) -> dict[str, Any]:
-        told = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
-        told["clients"], told["explained_anew"] = self.hub.count(), self.explained_anew
+        alert_targets = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
+        alert_targets["clients"], alert_targets["explained_anew"] = self.hub.count(), self.explained_anew
         if self._budget is not None:
-            told["budget"] = {
+            alert_targets["budget"] = {
                 "step": int(self._budget.reach),
                 "share": self._budget.share,
                 "given_up": self._budget.sentence(),
             }
         if self.keeper is not None:
-            told["kept"] = [
+            alert_targets["kept"] = [
                 {"path": path, "bytes": size, "seconds_ago": int(time.time()) - at}
                 for path, owner, size, at in self.keeper.files()
                 if uid in (ROOT, owner)
             ]
-            told["kept_now"], told["not_kept"] = self.keeper.written, self.keeper.left_out
-            told["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
-        return told
+            alert_targets["kept_now"], alert_targets["not_kept"] = self.keeper.written, self.keeper.left_out
+            alert_targets["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
+        return alert_targets
 
     def _send_past(self, connection: Answering, uid: int, message: dict[str, Any]) -> None:
         send_past(self.daemon, connection, uid, message)

@@ -26,12 +26,12 @@ class Sharing:
         self._hub.start()
         self._showing.start()
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Take one item in; a mark shows what came since the last one."""
         self._tick.append(item)
         if not isinstance(item, Sample):
             return
-        self._facts.take(item)
+        self._facts.consume(item)
         if item.kind != MARK:
             return
         known: KnownAtMark | None = None

@@ -29,10 +29,10 @@ MOST_PACES = 1024  # processes with steps: one that has ended may be told of onc
 LEAST_SHARE = 0.1  # of the GPU's time that a finding costs, to be worth a file
 AGAIN_NS = 900_000_000_000  # a finding that was not reported for so long is new again
 ERROR_NS = 30_000_000_000  # so long before its end an error of CUDA has to do with it
-_ASKED_FOR = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE})  # no accident
+_INTENDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE})  # no accident
 _NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
 
-SLOW_STEP, FINDING, ENDED, ASKED = "slow-step", "finding", "ended", "asked"
+SLOW_STEP, FINDING, ENDED, REQUESTED = "slow-step", "finding", "ended", "asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StepTimes:
         self._lengths: deque[int] = deque(maxlen=MOST_STEPS)
         self._until = 0
 
-    def take(self, step: OneStep) -> Iterator[tuple[int, int, int]]:
+    def consume(self, step: OneStep) -> Iterator[tuple[int, int, int]]:
         """(end, length, usual length in ns) of each new step that is slow.
 
         Explanations overlap: a step that was taken before is not taken again.
@@ -76,14 +76,14 @@ class StepTimes:
             self._until = until
 
     def lengths(self, step: OneStep) -> list[int]:
-        """The lengths of the steps that ``take`` would look at."""
+        """The lengths of the steps that ``consume`` would read."""
         fresh = step.spans[step.spans[:, 0] >= self._until]
         lengths: list[int] = (fresh[:, 1] - fresh[:, 0]).tolist()
         return lengths
 
 
 class Triggers:
-    """Looks for such moments: ``take`` in the thread that observes, ``take_verdict`` in that of verdicts."""
+    """Finds such moments: ``consume`` in the observing thread, ``consume_verdict`` in that of verdicts."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Triggers:
             step: Gets each step: the process, and how long it took.
             killed_for_memory: How many processes the kernel has ended for lack of memory; asked at ends.
         """
-        self._tell, self._step = tell, step
+        self._report, self._step = tell, step
         self._paces: dict[int, StepTimes] = {}
-        self._told: dict[tuple[int, str], int] = {}
+        self._reported: dict[tuple[int, str], int] = {}
         self._errors: dict[int, tuple[int, str, int]] = {}  # process -> when, function, code
         self._ended: list[tuple[int, int, int]] = []  # process, exit code, when: within this tick
         self._killed = killed_for_memory or killed_by_kernel
@@ -108,15 +108,15 @@ class Triggers:
 
     # -- verdicts -----------------------------------------------------------------------------------
 
-    def take_verdict(self, verdict: Verdict) -> None:
+    def consume_verdict(self, verdict: Verdict) -> None:
         """Looks at the newest ten seconds."""
         for step in verdict.steps:
             pace = self._paces.setdefault(step.pid, StepTimes())
             for ns in pace.lengths(step):
                 self._step(step.pid, ns)
-            for until, length, usual in pace.take(step):
+            for until, length, usual in pace.consume(step):
                 text = f"a step of process {step.pid} took {format_ns(length)}, usually {format_ns(usual)}"
-                self._tell(Trigger(SLOW_STEP, step.pid, until, text))
+                self._report(Trigger(SLOW_STEP, step.pid, until, text))
         while len(self._paces) > MOST_PACES:
             self._paces.pop(next(iter(self._paces)), None)
         for finding in verdict.report.findings:
@@ -124,15 +124,15 @@ class Triggers:
             if finding.level == Level.HINT or finding.kind != "idle" or not large:
                 continue
             key = finding.pid, finding.cause
-            if verdict.end_ns - self._told.get(key, -AGAIN_NS) >= AGAIN_NS:
+            if verdict.end_ns - self._reported.get(key, -AGAIN_NS) >= AGAIN_NS:
                 text = f"{finding.cause} {finding.title}: process {finding.pid}"
-                self._tell(Trigger(FINDING, finding.pid, verdict.end_ns, text))
-            self._told[key] = verdict.end_ns
-        self._told = {key: at for key, at in self._told.items() if verdict.end_ns - at < AGAIN_NS}
+                self._report(Trigger(FINDING, finding.pid, verdict.end_ns, text))
+            self._reported[key] = verdict.end_ns
+        self._reported = {key: at for key, at in self._reported.items() if verdict.end_ns - at < AGAIN_NS}
 
     # -- items --------------------------------------------------------------------------------------
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Looks for errors, and for ends that nobody asked for."""
         if not isinstance(item, Sample):
             self._note_errors(item)
@@ -141,7 +141,7 @@ class Triggers:
             for pid, code, at_ns in ended:
                 text = self._bad_end(code, at_ns, self._errors.pop(pid, None))
                 if text:
-                    self._tell(Trigger(ENDED, pid, at_ns, f"process {pid} {text}"))
+                    self._report(Trigger(ENDED, pid, at_ns, f"process {pid} {text}"))
         elif (data := process_data(item)) is not None and data.get("exited_ns") is not None:
             self._paces.pop(data["pid"], None)
             if data.get("called"):  # its last calls are told after its end, within the tick
@@ -159,7 +159,7 @@ class Triggers:
     def _bad_end(self, code: int, now_ns: int, error: tuple[int, str, int] | None) -> str:
         """What was bad about an end; "" for one in order."""
         number, status = code & 0x7F, code >> 8 & 0xFF
-        if number and number not in _ASKED_FOR:
+        if number and number not in _INTENDED:
             name = str(number)
             with suppress(ValueError):
                 name = signal.Signals(number).name

@@ -26,7 +26,7 @@ from gputop.playback.bookmarks import MARKED
 from gputop.playback.feed import Explained, Feed
 from gputop.process.event_loop import collect_old
 from gputop.ui.main_screen import MainScreen
-from gputop.ui.model.config import USUAL, Asked
+from gputop.ui.model.config import USUAL, Startup
 from gputop.ui.model.time.timebar import TransportView
 from gputop.ui.model.view import View
 from gputop.ui.panes.detail_panes import Details
@@ -82,7 +82,7 @@ class GputopApp(Host):
     def __init__(
         self,
         feed: Feed,
-        asked: Asked = USUAL,
+        asked: Startup = USUAL,
         *,
         native_log: NativeLog | None = None,
         seen: Callable[[], None] = lambda: None,
@@ -117,7 +117,7 @@ class GputopApp(Host):
         if asked.mode == "live" and not asked.readonly:
             from gputop.ui.sender import OwnSender
 
-            self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.tell_outcome))
+            self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.show_outcome))
         self.crash: Exception | None = None
         self._rate_hz = asked.rate_hz
         self._native_log = native_log
@@ -196,17 +196,17 @@ class GputopApp(Host):
         if frame is not None and fresh:
             farewell = view.show(frame)
             if farewell:
-                self.say(farewell)
+                self.show_message(farewell)
             self._shown_number = frame.number
         chrome = self._poll_chrome()
         seen = present or ((frame, view.explained) if frame is not None else None)
         if seen is not None:
-            view.runs.take(*seen)
+            view.runs.consume(*seen)
             self._summarise()
         self._alert(seen)
         self._unseen = view.settle() or fresh or chrome != self._chrome or self._unseen
         self._chrome = chrome
-        if view.own_cost.take(view.clock(), time.process_time()):
+        if view.own_cost.consume(view.clock(), time.process_time()):
             self._ease(view.own_cost.slower)
         if self._unseen and self._draws_now():
             self.show()
@@ -242,7 +242,7 @@ class GputopApp(Host):
         if pid is None and row is not None:
             pid = row.pid
         if pid is None:
-            self.say("no process is selected")
+            self.show_message("no process is selected")
         else:
             self.push_screen(SummaryPage(self.view, pid))
 
@@ -280,8 +280,8 @@ class GputopApp(Host):
                 transport.end_ns,
                 tuple((landmark.time_ns, landmark.kind) for landmark in landmarks),
             )
-        if feed.recorder is not None and (notice := feed.recorder.take_notice()):
-            self.say(notice)
+        if feed.recorder is not None and (notice := feed.recorder.pop_notice()):
+            self.show_message(notice)
         # Whole seconds: the screen is never painted for a clock alone.
         elapsed = int(state.elapsed_s) if state else -1
         log = self._log_index if view.log_shown else 0
@@ -372,7 +372,9 @@ class GputopApp(Host):
         self.palette = palette
         self.ansi_color = palette.native
         self.theme = palette.name
-        self.say(f'theme {palette.name}; to keep it: theme = "{palette.name}" in {self.preferences.path}')
+        self.show_message(
+            f'theme {palette.name}; to keep it: theme = "{palette.name}" in {self.preferences.path}'
+        )
 
     async def refresh_css(self, animate: bool = True) -> None:  # type: ignore[override]
         """Give everything the styles of the theme, piece by piece: nothing else waits for all of it."""
@@ -395,7 +397,7 @@ class GputopApp(Host):
     def action_theme(self) -> None:
         if self.no_color or self.color_system is None:
             why = "NO_COLOR is set" if self.no_color else "this terminal has no colours"
-            self.say(f"no other theme: {why}")
+            self.show_message(f"no other theme: {why}")
             return
         self.wear(following(self.palette.name, self.color_system))
 
@@ -405,7 +407,7 @@ class GputopApp(Host):
         """The frame and its verdict as JSON; hundreds of processes take longer than the screen may wait."""
         frame, report = self.view.frame, self.view.explained.report
         if frame is None:
-            self.say("there is no frame yet")
+            self.show_message("there is no frame yet")
             return
         from gputop.documents.fields import document
         from gputop.engine.frame_json import frame_to_json
@@ -425,14 +427,14 @@ class GputopApp(Host):
         frame = self.view.frame
         wall_ns, offset_s = (frame.wall_ns, frame.utc_offset_s) if frame else (time.time_ns(), 0)
         try:
-            self.say(f"written: {save(stamped(wall_ns, offset_s, ending), text)}")
+            self.show_message(f"written: {save(stamped(wall_ns, offset_s, ending), text)}")
         except ExportError as error:
-            self.say(str(error))
+            self.show_message(str(error))
 
-    def tell_outcome(self) -> None:
+    def show_outcome(self) -> None:
         """What has become of the process that a signal was sent to."""
         if self.sender is not None and (outcome := self.sender.outcome()):
-            self.say(outcome)
+            self.show_message(outcome)
 
     # -- the end ------------------------------------------------------------------------------
 

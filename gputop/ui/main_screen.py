@@ -151,7 +151,7 @@ class MainScreen(TimeScreen):
         """Say why no signal is sent."""
         if self.app.sender is None:
             recorded = self.app.view.mode != "live"
-            self.app.say(
+            self.app.show_message(
                 "K works live only: this is a recording"
                 if recorded
                 else "K is off: gputop was started with --readonly"
@@ -276,7 +276,7 @@ class MainScreen(TimeScreen):
         if name in hidden:
             hidden.discard(name)
         elif name != "storms" and hidden | {name, "storms"} >= set(TOGGLED):
-            self.app.say("the last pane cannot be hidden")
+            self.app.show_message("the last pane cannot be hidden")
         else:
             hidden.add(name)
             if self.maximized is not None:

@@ -48,7 +48,7 @@ class PageText(Pane):
     def heading(self) -> Heading:
         below = self.virtual_size.height - round(self.scroll_y) - self.size.height
         right = f"+{below} row{'s' if below > 1 else ''} {_BACK}" if below > 0 else _BACK
-        return [(self._page.told_title(), "")], right
+        return [(self._page.heading(), "")], right
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         glyphs = self.view.glyphs
@@ -100,7 +100,7 @@ class Page(TimeScreen):
         yield TimeBar(self.view)
         yield Keys(self.view)
 
-    def told_title(self) -> str:
+    def heading(self) -> str:
         """What stands above its text."""
         return self.title or ""
 
@@ -253,7 +253,7 @@ class GpuPage(Page):
         quiet_key("down,j", "gpu(1)", "Down", "the next GPU"),
     ]
 
-    def told_title(self) -> str:
+    def heading(self) -> str:
         gpu, frame = self.view.gpu, self.view.frame
         gpus = frame.gpus if frame else ()
         place = f" {gpus.index(gpu) + 1} of {len(gpus)}" if gpu in gpus and gpu is not None else ""
@@ -293,7 +293,7 @@ class ProblemsPage(Page):
     def lines(self, width: int) -> Sequence[Line]:
         view = self.view
         reduced = view.own_cost.sentence(view.frame.rate_hz) if view.frame else ""
-        return pages.problems_page(view.told, view.failure, width, view.glyphs, reduced)
+        return pages.problems_page(view.problem_frame, view.failure, width, view.glyphs, reduced)
 
 
 class HelpPage(Page):
@@ -333,17 +333,17 @@ class HelpPage(Page):
     def lines(self, width: int) -> Sequence[Line]:
         return pages.help_page(self._groups, width, self.view.glyphs, self._search)
 
-    def told_title(self) -> str:
+    def heading(self) -> str:
         return f"Help  search {escape_text(self._search)} [/]" if self._search else "Help"
 
     def action_search(self) -> None:
 
-        def take(text: str) -> None:
+        def apply(text: str) -> None:
             self._search = text
             self.query_one(PageText).scroll_home(animate=False)
             self.show()
 
-        self.app.ask_for_text("search help", self._search, take, hint="a part of a text")
+        self.app.prompt_text("search help", self._search, apply, hint="a part of a text")
 
     def action_back(self) -> None:
         """All entries again, then close the page."""

@@ -16,9 +16,9 @@ from importlib import import_module
 from gputop.format import escape_text, format_counted
 from gputop.playback.feed import Feed
 from gputop.process.event_loop import leave_old
-from gputop.process.say import say, say_where
+from gputop.process.say import print_message, print_traceback
 from gputop.process.terminal import in_browser
-from gputop.ui.model.config import USUAL, Asked
+from gputop.ui.model.config import USUAL, Startup
 
 _LOG = logging.getLogger(__name__)
 NO_TERMINAL = "gputop's screen needs a terminal; use --once or --json"
@@ -36,7 +36,7 @@ _LATER = (
 
 def run_app(
     feed: Feed,
-    asked: Asked = USUAL,
+    asked: Startup = USUAL,
     *,
     seen: Callable[[], None] = lambda: None,
     ease: Callable[[int], None] = lambda slower: None,
@@ -84,7 +84,7 @@ def run_app(
     if isinstance(crash, OSError) and crash.errno == errno.EIO:
         crash, status = None, 128 + signal.SIGHUP  # the terminal has gone before its signal came
     if status != 128 + signal.SIGHUP:  # else nobody is there any more
-        _tell(log.lines(), crash)
+        _print_after(log.lines(), crash)
     return 1 if crash else status if status is not None else (app.return_code or 0)
 
 
@@ -112,7 +112,7 @@ def _is_terminal(descriptor: int) -> bool:
         return False
 
 
-def _tell(lines: list[str], crash: BaseException | None) -> None:
+def _print_after(lines: list[str], crash: BaseException | None) -> None:
     """Say after the screen what could not be said on it."""
     if lines:
         sys.stderr.write(
@@ -122,5 +122,5 @@ def _tell(lines: list[str], crash: BaseException | None) -> None:
     if crash is None:
         return
     if os.environ.get("GPUTOP_TRACEBACK"):
-        say_where(crash)
-    say(f"the screen failed: {type(crash).__name__}: {crash} (GPUTOP_TRACEBACK=1 shows where)")
+        print_traceback(crash)
+    print_message(f"the screen failed: {type(crash).__name__}: {crash} (GPUTOP_TRACEBACK=1 shows where)")

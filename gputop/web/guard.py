@@ -82,11 +82,11 @@ class Guard:
         origin = headers.get("Origin", "")
         if (origin or socket) and origin not in {f"http://{name}" for name in self.names}:
             return "the request comes from another site"
-        if socket and not self._is_told(headers.get("Sec-WebSocket-Protocol", "")):
+        if socket and not self._is_offered(headers.get("Sec-WebSocket-Protocol", "")):
             return "open the whole address that gputop web printed, with its token"
         return ""
 
-    def _is_told(self, protocols: str) -> bool:
+    def _is_offered(self, protocols: str) -> bool:
         told = protocols.replace(" ", "").partition(",")
         right = secrets.compare_digest(told[2].encode("utf-8", "replace"), self.token.encode())
         return told[0] == PROTOCOL and right

@@ -17,7 +17,7 @@ SMALLEST, LARGEST = (20, 5), (500, 200)  # columns and lines of a browser's term
 PATIENCE_S = 5.0  # for a screen that is told to end, or to take what was typed, and for a browser
 LAST_WORDS_S = 1.0  # from its last output to its end
 SOCKET_NAME = "screens.sock"
-MOST_SAID = 4096  # bytes of why it cannot observe
+MOST_INPUT = 4096  # bytes of why it cannot observe
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -121,7 +121,7 @@ class Observation:
                 assert self._process.stdout is not None
                 assert self._process.stderr is not None
                 if not await self._process.stdout.readline():
-                    said = await self._process.stderr.read(MOST_SAID)
+                    said = await self._process.stderr.read(MOST_INPUT)
                     await self._process.wait()
                     return (
                         said.decode("utf-8", "replace").strip()

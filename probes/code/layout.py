@@ -266,7 +266,7 @@ HANDLE_NAME_BYTES = 2008  # mangled names of templates are long; what is longer 
 # what a function of the driver does
 HANDLE_NAMED = 1  # leaves a handle at its first argument, of the kernel that its third one names
 HANDLE_SAME = 2  # leaves another handle of the kernel that its second argument is
-HANDLE_ASKED = 3  # leaves the address of the name of the kernel that its second argument is
+HANDLE_QUERIED = 3  # leaves the address of the name of the kernel that its second argument is
 
 
 def _dtype(rows: tuple[Field, ...], *more: tuple[Any, ...]) -> np.dtype[np.void]:
@@ -313,7 +313,7 @@ def c_header() -> str:
         "HANDLE_NAME_BYTES": HANDLE_NAME_BYTES,
         "HANDLE_NAMED": HANDLE_NAMED,
         "HANDLE_SAME": HANDLE_SAME,
-        "HANDLE_ASKED": HANDLE_ASKED,
+        "HANDLE_QUERIED": HANDLE_QUERIED,
         "MAX_NATIVES": MAX_NATIVES,
         "SAMPLED": f"{SAMPLED}ULL",
         "NO_FRAME": f"{NO_FRAME}U",

@@ -197,7 +197,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
     try:
         # what lies on the way may hang: that is to be blamed on who mapped it, not on the file's owner
         user = users.of(mapping.pid)
-        found, _ = asked.ask("file_of", what, mapping.file, mapping.path, owner=-2 - user)
+        found, _ = asked.request("file_of", what, mapping.file, mapping.path, owner=-2 - user)
         if found is None:
             return None
         place = Path(found[0]), (int(found[1][0]), int(found[1][1]))
@@ -243,7 +243,7 @@ def executable(pid: int) -> Target | None:
         return executable_of(pid)
     try:
         shown = os.readlink(f"/proc/{pid}/exe")
-        found, _ = asked.ask("executable", [pid], (-pid, 0), shown)
+        found, _ = asked.request("executable", [pid], (-pid, 0), shown)
         if found is None:
             return None
         path, shown, (device, inode) = found

@@ -33,7 +33,7 @@ def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
     if file_reader.current() is None:
         probes, image = libraries.probes_of(target, file)
         return probes, image.build_id
-    found = _asked("probes", [target.layer, target.major, target.static], file, target.shown)
+    found = _answer("probes", [target.layer, target.major, target.static], file, target.shown)
     try:
         rows, build_id = found
         return _probes(rows), _text(build_id)
@@ -78,7 +78,7 @@ def linked_runtime(target: Target) -> Runtime | None:
         with untrusted_files.opened(target.path, target.identity) as file:
             if file_reader.current() is None:
                 return libraries.runtime_in(file)
-            return Runtime(_asked("runtime", [], file, target.shown))
+            return Runtime(_answer("runtime", [], file, target.shown))
     except (OSError, elf.ElfError, ValueError) as error:
         late = isinstance(error, OSError) and error.errno == errno.ETIMEDOUT
         return None if late else Runtime.ABSENT
@@ -88,7 +88,7 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
     """The interpreter in a file, if there is one. Raises OSError, elf.ElfError."""
     if file_reader.current() is None:
         return interpreter.read(file, shown)
-    found = _asked("interpreter", [shown], file, shown)
+    found = _answer("interpreter", [shown], file, shown)
     if found is None:
         return None
     try:
@@ -104,7 +104,7 @@ def function_in(file: File, name: str, shown: str) -> int | None:
     """Where in a file a function begins that it exports; None where it has none. Raises as above."""
     if file_reader.current() is None:
         return elf.read(file).functions.get(name)
-    found = _asked("function", [name], file, shown)
+    found = _answer("function", [name], file, shown)
     try:
         return None if found is None else _number(found)
     except (TypeError, ValueError) as error:
@@ -121,7 +121,7 @@ def library_in(target: Target, file: File, witness: str) -> tuple[list[Probe], s
         probes, image = libraries.probes_of(target, file)
         return probes, image.build_id, image.soname, image.functions.get(witness)
     what = [target.layer, target.major, target.static, witness]
-    found = _asked("library", what, file, target.shown)
+    found = _answer("library", what, file, target.shown)
     try:
         rows, build_id, soname, begin = found
         return _probes(rows), _text(build_id), _text(soname), None if begin is None else _number(begin)
@@ -137,7 +137,7 @@ def names_in(file: File, shown: str) -> tuple[int, float]:
             return len(functions), functions.keeping()
         finally:
             functions.close()
-    found = _asked("names", [], file, shown)
+    found = _answer("names", [], file, shown)
     try:
         count, share = found
         return _number(count), min(max(float(share), 0.0), 1.0)
@@ -162,7 +162,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
             os.close(memory)
     try:
         what = [pid, *thread_states.packed(found, mapping)]
-        said, _ = asked.ask("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
+        said, _ = asked.request("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
         if said == "not yet":
             raise thread_states.NotYetError
         return InterpreterPlace(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
@@ -176,7 +176,7 @@ def doubt(path: Path, file: File) -> str:
     if asked is None:
         return file_trust.doubt(path, file.identity)
     try:
-        return _text(asked.ask("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
+        return _text(asked.request("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
     except (OSError, file_reader.UnreadableError, ValueError) as error:
         return f"its permissions cannot be read ({error})"
 
@@ -184,11 +184,11 @@ def doubt(path: Path, file: File) -> str:
 _NONSENSE = "the process that read it sent an invalid answer"
 
 
-def _asked(job: str, what: list[Any], file: File, shown: str) -> Any:
+def _answer(job: str, what: list[Any], file: File, shown: str) -> Any:
     asked = file_reader.current()
     assert asked is not None
     try:
-        return asked.ask(job, what, file.identity, shown, file.descriptor)[0]
+        return asked.request(job, what, file.identity, shown, file.descriptor)[0]
     except file_reader.UnreadableError as error:
         raise elf.ElfError(str(error)) from error
 

@@ -29,7 +29,7 @@ SOURCES = (
 MAX_THREADS = 16384
 MAX_PROCS = 4096
 SLOTS = 1 << 16  # numbers of threads and processes, as far as every switch looks at them; a power of two
-_ASKED_FOR = 1 << 30  # in a slot: more than can be taken from it
+_OVERDRAWN = 1 << 30  # in a slot: more than can be taken from it
 
 VALUES = ("slots",)  # maps of one value that programs know the address of
 # whose line is looked for -> how the programs know
@@ -130,9 +130,9 @@ def defines(options: Options, layout: btf.KernelLayout, *, as_old: bool) -> list
         "WANTS_LINE(cookie)": LINES[options.lines],
         "NO_PYTHON": NO_PYTHON,
     }
-    if as_old or not layout.switch_tells_state:
+    if as_old or not layout.switch_has_state:
         defines["TASK_STATE"] = layout.offsets["task_struct.__state"]
-    if layout.oom_tells_task:
+    if layout.oom_has_task:
         defines["OOM_TELLS_TASK"] = 1
     if as_old:
         defines["OUTLIVES"] = 1
@@ -213,7 +213,7 @@ class Programs:
         options: What they were compiled for.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
         sessions: One program is at entry and return of calls (``on_call``), else there are two.
-        tells: What only some kernels let the programs tell, as in the header (docs/session-format.md).
+        observes: What only some kernels let the programs observe, as in the header (docs/session-format.md).
         layout: This kernel's structures.
         typed: The tracepoints whose programs know the types of their arguments, with the types.
     """
@@ -221,7 +221,7 @@ class Programs:
     options: Options
     multi: bool
     sessions: bool
-    tells: Mapping[str, bool]
+    observes: Mapping[str, bool]
     layout: btf.KernelLayout
     typed: Mapping[str, int]
     module: Module
@@ -232,7 +232,7 @@ class Programs:
     def admit(self, pid: int) -> None:
         """Lets the threads of a process join with their next switch or call. Raises OSError."""
         with mmap.mmap(self.maps["slots"], 4 * SLOTS) as counts:
-            struct.pack_into("<I", counts, 4 * (pid & (SLOTS - 1)), _ASKED_FOR)
+            struct.pack_into("<I", counts, 4 * (pid & (SLOTS - 1)), _OVERDRAWN)
         bpfcall.update(self.maps["procs"], struct.pack("<I", pid), struct.pack("<I", 1))
 
 

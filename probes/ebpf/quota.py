@@ -41,13 +41,13 @@ class Quota:
             )
         return False
 
-    def take(self, user: int, file: Identity) -> None:
+    def acquire(self, user: int, file: Identity) -> None:
         """One more is probed, or tried."""
         if file not in self._files:
             self._files[file] = user
             self.taken[user] += 1
 
-    def give_back(self, file: Identity) -> bool:
+    def release(self, file: Identity) -> bool:
         """One is probed no more; whether its user had too many, and has room again."""
         if (user := self._files.pop(file, None)) is None:
             return False

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
-from probes.files.given_up import GivenUp, Key
+from probes.files.given_up import AbandonedFiles, Key
 from probes.files.reader_protocol import NUMBER_BYTES, Patience, found_in, let_go, received, unpacked
 from probes.files.reader_protocol import EndedError as EndedError
 from probes.files.reader_protocol import UnreadableError as UnreadableError
@@ -40,7 +40,7 @@ BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers that nobody has asked for yet
-_MOST_SAID = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
+_MOST_ANSWER = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
 TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
 NO_END = "the process that read it did not end"
@@ -77,7 +77,7 @@ class Reader:
         self.problems: deque[str] = deque(maxlen=64)
         self.places: dict[Key, tuple[Path, Key]] = {}
         self.owners: dict[Key, int] = {}
-        self.given_up = GivenUp(self.problems.append)
+        self.abandoned = AbandonedFiles(self.problems.append)
         self._ahead: dict[tuple[str, Key, str], tuple[Any, int]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -133,7 +133,7 @@ class Reader:
     def pid(self) -> int:
         return self._pid
 
-    def ask(
+    def request(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1, owner: int | None = None
     ) -> tuple[Any, int]:
         """The answer to a question, and a descriptor that came with it, or -1.
@@ -158,14 +158,14 @@ class Reader:
             if answer is not None:
                 break
         else:
-            raise self.give_up(key, whose, shown, NO_END)
+            raise self.abandon(key, whose, shown, NO_END)
         try:
             said = found_in(answer, shown)
         except BaseException:
             let_go(found)
             raise
         if job != "open ":
-            self.given_up.answered(key, whose)
+            self.abandoned.answered(key, whose)
         return said, found
 
     def _answered(
@@ -205,10 +205,10 @@ class Reader:
         """A process has not answered in time: what to raise, None where the file has no part in it."""
         state, cpu_s = at_work(worker)
         if cpu_s >= BUDGET_S / 2:
-            return self.give_up(key, owner, shown, TOO_MUCH)
+            return self.abandon(key, owner, shown, TOO_MUCH)
         if state in "TtZX":  # somebody has stopped or ended it
             return None
-        return self.give_up(
+        return self.abandon(
             key, owner, shown, TOO_SLOW, hangs=state != "R"
         )  # else others have the processors
 
@@ -216,9 +216,9 @@ class Reader:
         """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.
 
         Raises:
-            OSError: As ``ask``.
+            OSError: As ``request``.
         """
-        (facts, _answer), descriptor = self.ask("open ", [path, list(identity), None], identity, path)
+        (facts, _answer), descriptor = self.request("open ", [path, list(identity), None], identity, path)
         try:
             size, owner = facts
             if descriptor < 0 or not isinstance(size, int) or not isinstance(owner, int):
@@ -230,14 +230,14 @@ class Reader:
         return (size, owner), descriptor
 
     def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
-        """A process that goes on answering about one file, until it is closed. Raises as ``ask``."""
+        """A process that goes on answering about one file, until it is closed. Raises as ``request``."""
         owner = self.owners.get(key, UNKNOWN)
         for _ in range(2):
             channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_SEQPACKET)
             if (worker := self._begun(channel)) is not None:
                 return Talk(self, channel, worker, key, owner, shown)
             channel.close()
-        raise self.give_up(key, owner, shown, NO_END)
+        raise self.abandon(key, owner, shown, NO_END)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
         """Opens a file and asks about it at once: who asks the same next has the answers."""
@@ -246,7 +246,7 @@ class Reader:
         if len(self._ahead) >= _MOST_AHEAD:
             self._forget_ahead()
         with suppress(OSError, UnreadableError, TypeError, ValueError):  # told to who asks next
-            (facts, answer), descriptor = self.ask(f"open {job}", [path, list(key), what], key, shown)
+            (facts, answer), descriptor = self.request(f"open {job}", [path, list(key), what], key, shown)
             self.owners[key] = int(facts[1])
             self._ahead["open ", key, path] = [facts, None], descriptor
             self._ahead[job, key, shown] = answer, -1
@@ -255,7 +255,7 @@ class Reader:
         self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int, kind: socket.SocketKind
     ) -> socket.socket:
         """Asks; returns where the answer comes. Raises OSError."""
-        if (before := self.given_up.refusal(key, owner, shown)) is not None:
+        if (before := self.abandoned.refusal(key, owner, shown)) is not None:
             raise OSError(errno.ETIMEDOUT, before, shown)
         for kept in (self.places, self.owners):
             if len(kept) >= _MOST_KEPT:
@@ -290,9 +290,9 @@ class Reader:
                     self._end()
                     self._spawn()
 
-    def give_up(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
+    def abandon(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
         """For a while nobody asks about a file; what to raise. ``hangs``: its file system did not answer."""
-        self.given_up.add(key, owner, shown, why, hangs=hangs)
+        self.abandoned.add(key, owner, shown, why, hangs=hangs)
         return OSError(errno.ETIMEDOUT, why, shown)
 
     def _end(self) -> None:
@@ -321,13 +321,13 @@ class Talk:
     """A process that has read a file and answers about it, one question after the other, by one thread.
 
     Raises:
-        UnreadableError, OSError: As ``Reader.ask``.
+        UnreadableError, OSError: As ``Reader.request``.
     """
 
     def __init__(
         self, asked: Reader, channel: socket.socket, worker: int, key: Key, owner: int, shown: str
     ) -> None:
-        self._asked, self._channel, self._worker = asked, channel, worker
+        self._reader, self._channel, self._worker = asked, channel, worker
         self._key, self._owner, self._shown = key, owner, shown
         self._answered = 0
         try:
@@ -336,12 +336,12 @@ class Talk:
             channel.close()
             raise
 
-    def ask(self, question: Any) -> Any:
+    def request(self, question: Any) -> Any:
         """The answer to one more question.
 
         Raises:
             EndedError: The process had ended before, maybe for the time that it took in all: ask another one.
-            UnreadableError, OSError: As ``Reader.ask``.
+            UnreadableError, OSError: As ``Reader.request``.
         """
         try:
             self._channel.send(msgpack.packb(question))
@@ -352,17 +352,17 @@ class Talk:
     def _heard(self) -> Any:
         try:
             Patience(BUDGET_S).wait(self._channel)
-            data = self._channel.recv(_MOST_SAID)
+            data = self._channel.recv(_MOST_ANSWER)
             if not data and self._answered:
                 raise EndedError
             answer = unpacked(data)
         except TimeoutError:
-            late = self._asked.late(self._worker, self._key, self._owner, self._shown)
+            late = self._reader.late(self._worker, self._key, self._owner, self._shown)
             raise late or EndedError() from None
         except ConnectionResetError:
             raise EndedError from None
         except ValueError:
-            raise self._asked.give_up(self._key, self._owner, self._shown, NO_END) from None
+            raise self._reader.abandon(self._key, self._owner, self._shown, NO_END) from None
         self._answered += 1
         return found_in(answer, self._shown)
 

@@ -20,7 +20,7 @@ ENOUGH: Final = (
 )
 FIRST_S, LONGEST_S = 60.0, 3600.0  # of being left alone, twice as long each time
 _MOST_KEPT = 4096
-_MOST_TOLD = 8  # files of an owner that are named
+_MOST_NAMED = 8  # files of an owner that are named
 _OTHERS = "other files of its owner in its file system could not be read in time"
 _K = TypeVar("_K", bound=Hashable)
 
@@ -50,18 +50,18 @@ class _Kept(OrderedDict[_K, _Rest], Generic[_K]):
             self.popitem(last=False)
 
 
-class GivenUp:
+class AbandonedFiles:
     """Files, and owners' files of a device, that are left alone now. Any thread may ask.
 
     An owner is a number of whoever the files are of, by what is known: the user, or who mapped them.
     """
 
     def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._tell, self.clock = tell, clock
+        self._report, self.clock = tell, clock
         self.files: _Kept[Key] = _Kept()
         self._owners: _Kept[tuple[int, int]] = _Kept()
         self.hung: Counter[tuple[int, int]] = Counter()
-        self._told: dict[tuple[int, int], set[Key]] = {}
+        self._named: dict[tuple[int, int], set[Key]] = {}
         self._lock = threading.Lock()
         self._next = float("inf")  # when somebody may be asked again
 
@@ -76,12 +76,12 @@ class GivenUp:
             theirs = self._owners.get(whose)
             if theirs is None or now >= theirs.until:
                 return None
-            told = self._told.setdefault(whose, set())
-            if key not in told and len(told) < _MOST_TOLD:
+            told = self._named.setdefault(whose, set())
+            if key not in told and len(told) < _MOST_NAMED:
                 told.add(key)
-                self._tell(f"{shown} is left out for now: {theirs.why}")
-                if len(told) == _MOST_TOLD:
-                    self._tell("other files of that user are left out as well, and not named")
+                self._report(f"{shown} is left out for now: {theirs.why}")
+                if len(told) == _MOST_NAMED:
+                    self._report("other files of that user are left out as well, and not named")
             return theirs.why
 
     def add(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool) -> None:
@@ -105,10 +105,10 @@ class GivenUp:
                     self._owners.begin(whose, _OTHERS, now)
             if len(self.hung) > _MOST_KEPT:
                 self.hung.clear()
-            if len(self._told) > _MOST_KEPT:
-                self._told.clear()
+            if len(self._named) > _MOST_KEPT:
+                self._named.clear()
             if first:
-                self._tell(
+                self._report(
                     f"{shown} is left out: {why} (a file system that does not answer, or a damaged file?); "
                     "it is tried again later"
                 )

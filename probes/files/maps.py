@@ -2,7 +2,7 @@
 
 A process can have as many mappings as the kernel allows (vm.max_map_count, 65,530 unless it was raised), each
 with a path of any length. So a list is read line by line, and no more of it than ``MOST_LINES`` and
-``MOST_BYTES``; and of those that were asked for, ``MOST_TAKEN`` are handed out. Whose list was longer is
+``MOST_BYTES``; and of those that were asked for, ``MOST_MAPPINGS`` are handed out. Whose list was longer is
 remembered until somebody tells it.
 """
 
@@ -17,12 +17,12 @@ from probes.files.mmap_events import Mapped
 
 MOST_LINES = 70_000  # more than a kernel allows by itself
 MOST_BYTES = 16 << 20
-MOST_TAKEN = 4096  # a program has a few hundred libraries
+MOST_MAPPINGS = 4096  # a program has a few hundred libraries
 LONGEST_LINE = 4096 + 128  # with a path that can be opened
-MOST_TOLD = 64  # processes; gputop's user does not read more sentences of one kind
+MOST_REPORTED = 64  # processes; gputop's user does not read more sentences of one kind
 
-cut_pids: deque[int] = deque(maxlen=MOST_TOLD)
-told_pids: set[int] = set()
+cut_pids: deque[int] = deque(maxlen=MOST_REPORTED)
+reported_pids: set[int] = set()
 
 
 def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
@@ -39,7 +39,7 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
         columns = line.split(" ", 5)
         if len(columns) < 6 or not wanted(columns[1], path := columns[5].lstrip(" ")):
             continue
-        if taken >= MOST_TAKEN:
+        if taken >= MOST_MAPPINGS:
             note_cut(pid)
             return
         taken += 1
@@ -63,14 +63,14 @@ def cut() -> Iterator[int]:
     """Processes whose list was longer than what was read of it, each once."""
     while cut_pids:
         pid = cut_pids.popleft()
-        if pid not in told_pids and len(told_pids) < MOST_TOLD:
-            told_pids.add(pid)
+        if pid not in reported_pids and len(reported_pids) < MOST_REPORTED:
+            reported_pids.add(pid)
             yield pid
 
 
 def note_cut(pid: int) -> None:
     """Keeps a process whose mappings were cut, to be told once."""
-    if pid not in told_pids and pid not in cut_pids:
+    if pid not in reported_pids and pid not in cut_pids:
         cut_pids.append(pid)
 
 

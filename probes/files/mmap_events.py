@@ -100,7 +100,7 @@ class _CpuRing:
             os.close(self.event)
             raise
 
-    def take(self) -> Iterator[bytes]:
+    def drain(self) -> Iterator[bytes]:
         """The records that wait, without those that come meanwhile."""
         (head,) = struct.unpack_from("<Q", self._map, _HEAD)
         (tail,) = struct.unpack_from("<Q", self._map, _TAIL)
@@ -179,7 +179,7 @@ class MmapEvents:
             execs: list[tuple[int, int]] = []
             missed: list[tuple[int, int]] = []
             for ring in self.rings:
-                for record in ring.take():
+                for record in ring.drain():
                     kind, misc = struct.unpack_from("<IH", record)
                     now = _time_of(record)
                     if kind == _RECORD_LOST:

@@ -107,7 +107,7 @@ class SharedPages:
         """Number of the page frame of a file's beginning, 0 where it is not reported; what it holds."""
         with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
             if (asked := file_reader.current()) is not None:
-                found, _ = asked.ask("frame", None, file.identity, str(file.path), file.descriptor)
+                found, _ = asked.request("frame", None, file.identity, str(file.path), file.descriptor)
                 frame, digest = map(int, found)
                 return (frame, digest) if 0 < frame <= _FRAME else (0, None)
             if self._own is not None:

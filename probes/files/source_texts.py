@@ -46,7 +46,9 @@ def text_of(file: str, pid: int | None) -> Text:
         with found.file:
             return Text(*read(found))
     try:
-        (path, data, changed_ns), _ = asked.ask("text", what, (hash(os.path.dirname(file)), hash(file)), file)
+        (path, data, changed_ns), _ = asked.request(
+            "text", what, (hash(os.path.dirname(file)), hash(file)), file
+        )
         return Text(str(path), bytes(data), int(changed_ns))
     except (file_reader.UnreadableError, TypeError, ValueError) as error:
         raise OSError(errno.EIO, str(error), file) from error

@@ -23,12 +23,12 @@ Identity = tuple[int, int]  # device, inode
 
 _CHUNK = 1 << 20
 _OURS = "/proc/self/fd/"
-NOT_ASKED = -1
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Of a file: device and inode, bytes, its owner's number; ``NOT_ASKED`` where nobody did."""
+    """Of a file: device and inode, bytes, its owner's number; ``UNKNOWN`` where nobody did."""
 
     identity: Identity
     size: int
@@ -123,7 +123,7 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
     asked = file_reader.current()
     if asked is not None and identity is not None:
         if str(path).startswith(_OURS):  # open already, and its place is all that is used
-            return File(os.dup(int(str(path)[len(_OURS) :])), FileIdentity(identity, NOT_ASKED, NOT_ASKED))
+            return File(os.dup(int(str(path)[len(_OURS) :])), FileIdentity(identity, UNKNOWN, UNKNOWN))
         (size, owner), descriptor = asked.place(str(path), identity)
         return File(descriptor, FileIdentity(identity, size, owner))
     with placed(path, identity) as place:

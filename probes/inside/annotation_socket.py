@@ -66,7 +66,7 @@ class AnnotationSocket:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.settimeout(_POLL_S)
-        self._take = take
+        self._consume = take
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
 
@@ -90,7 +90,7 @@ class AnnotationSocket:
                 _LOG.warning("annotations are no longer read: %s", error)
                 return
             if datagram is not None:
-                self._take(datagram)
+                self._consume(datagram)
             now = time.monotonic()
             if now - begun > _SLICE_S:
                 begun, count = now, 0

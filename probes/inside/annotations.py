@@ -84,7 +84,7 @@ class Annotations:
         self._lock = threading.Lock()
         self._rows = (0, 0)  # since the mark before: how many, the first one's begin
 
-    def take(self, datagram: Datagram) -> None:
+    def consume(self, datagram: Datagram) -> None:
         lines = datagram.message.splitlines()
         pid, uid, now = datagram.pid, datagram.uid, datagram.time_ns
         with self._lock:

@@ -63,7 +63,7 @@ _LAUNCHES: Final = np.array([row.argument == "kernel" for row in api.BY_OP])
 _CAPTURES: Final = np.array(
     [(row.role is Role.CAPTURE_BEGIN) - (row.role is Role.CAPTURE_END) for row in api.BY_OP], np.int64
 )
-_TAKEN: Final = "another CUPTI client, such as torch.profiler, has taken its records"
+_DISPLACED: Final = "another CUPTI client, such as torch.profiler, has taken its records"
 _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED)
 _MOMENTS: Final = 4_096
 _MOST_ROWS: Final = 200_000  # of all programs, from one mark to the next
@@ -89,7 +89,7 @@ class _Process:
     inside_pid: int
     rows: list[Rows] = field(default_factory=list)  # as they came
     moments: deque[Rows] = field(default_factory=lambda: deque(maxlen=_MOMENTS))
-    given: Rows = field(default_factory=lambda: np.zeros(0, ROW))  # calls of CUPTI that are not joined yet
+    calls: Rows = field(default_factory=lambda: np.zeros(0, ROW))  # calls of CUPTI that are not joined yet
     givers: Rows = field(default_factory=lambda: np.zeros(0, _GIVERS))
     work: Table = field(default_factory=lambda: np.zeros(0, TABLE))  # whose call is not known yet
     correlation: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these
@@ -97,7 +97,7 @@ class _Process:
     threads: dict[int, int] = field(
         default_factory=dict
     )  # as the process has them -> as the machine has them
-    told: int = 0  # rows that were handed over, of those that came or were lost
+    reported: int = 0  # rows that were handed over, of those that came or were lost
     lost: int = 0
     dropped: int = 0
     dropped_before: int = 0
@@ -107,14 +107,14 @@ class _Process:
     state: int = 0
     states: int = 0  # that were told, and programs that were under this number before
     error_ns: int = 0
-    told_error_ns: int = -1
+    reported_error_ns: int = -1
 
 
 class Inside:
     """Takes messages and calls in; tells activities, and how it stands with each process."""
 
     def __init__(self, tell: Callable[[Sample], object]) -> None:
-        self._tell = tell
+        self._report = tell
         self._processes: dict[int, _Process] = {}
         self._texts = TextNumbers({*_WHAT.values(), *_COPY_NAMES.values(), "Memcpy", "Memset"})
         self._handed = HandedTexts()
@@ -148,7 +148,7 @@ class Inside:
         elif message == Message.CLOCK and len(data) >= CLOCK.itemsize:
             process.moments.append(np.frombuffer(data, CLOCK, 1))
         elif message == Message.TEXT:
-            self._handed.take(pid, int(header["number"]), data[:count])
+            self._handed.consume(pid, int(header["number"]), data[:count])
         elif message == Message.DEVICE and int(header["number"]) < _MOST_DEVICES:
             process.uuids[int(header["number"])] = data[:count].decode(errors="replace")
         elif message == Message.STATE:
@@ -168,13 +168,13 @@ class Inside:
 
     def _follow(self, process: _Process, before: int) -> None:
         """Counts rows that were handed over and have not come."""
-        if before < process.told:  # another program, by exec, begins anew
-            process.told, process.dropped_before = before, 0
-        process.lost = min(process.lost + before - process.told, _MOST_LOST)
-        process.told = before
+        if before < process.reported:  # another program, by exec, begins anew
+            process.reported, process.dropped_before = before, 0
+        process.lost = min(process.lost + before - process.reported, _MOST_LOST)
+        process.reported = before
 
     def _rows(self, process: _Process, header: Any, rows: Rows, now: int) -> None:
-        process.told += len(rows)
+        process.reported += len(rows)
         room = max(_MOST_ROWS - self._rows_since_mark, 0)
         process.lost += max(len(rows) - room, 0)
         rows = rows[:room]
@@ -193,27 +193,27 @@ class Inside:
         if process.states < _MOST_STATES:
             self._state(pid, process, state, sentence, now)
         elif process.states == _MOST_STATES:
-            self._state(pid, process, InsideState.TAKEN, _TOO_MANY_STATES, now)
+            self._state(pid, process, InsideState.DISPLACED, _TOO_MANY_STATES, now)
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
-        if process.state == InsideState.TAKEN and state in (InsideState.TAKEN, InsideState.ENDED):
+        if process.state == InsideState.DISPLACED and state in (InsideState.DISPLACED, InsideState.ENDED):
             return  # told already
         if state == InsideState.ON:
             process.lost += (
                 process.state == InsideState.ON
             )  # by exec: what the program before had is not known
-            self._tell(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
+            self._report(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
             process.heard_ns = now
         elif state == InsideState.ENDED:
             error = max((_error_of(one) for one in process.moments), default=process.error_ns)
             whole = {"inside_until_ns": now, "inside_error_ns": max(error, process.error_ns)}
-            self._tell(Sample(PROCESS, now, {"pid": pid, **whole}))
-        elif state in (InsideState.REFUSED, InsideState.TAKEN):
+            self._report(Sample(PROCESS, now, {"pid": pid, **whole}))
+        elif state in (InsideState.REFUSED, InsideState.DISPLACED):
             why = "starts without" if state == InsideState.REFUSED else "goes on without"
             text = f"process {pid} {why} --inside's exact kernels: {sentence}"
-            self._tell(Sample(PROBLEM, now, {"text": text}))
-            until = process.until_ns if state == InsideState.TAKEN else 0
-            self._tell(
+            self._report(Sample(PROBLEM, now, {"text": text}))
+            until = process.until_ns if state == InsideState.DISPLACED else 0
+            self._report(
                 Sample(PROCESS, now, {"pid": pid, "inside_until_ns": until, "inside_refused": sentence})
             )
         if state != InsideState.RANGES:
@@ -269,8 +269,8 @@ class Inside:
             if len(rows):
                 count += len(rows)
                 yield from activity_samples(rows, self._texts.texts, mark_ns)
-            if process.moments and process.error_ns > process.told_error_ns:
-                process.told_error_ns = process.error_ns
+            if process.moments and process.error_ns > process.reported_error_ns:
+                process.reported_error_ns = process.error_ns
                 yield Sample(PROCESS, mark_ns, {"pid": pid, "inside_error_ns": process.error_ns})
             missing = process.lost + process.dropped
             if missing:
@@ -301,9 +301,9 @@ class Inside:
             calls["launches"] & (calls["begin"] > process.heard_ns) & (calls["end"] < process.until_ns)
         ]
         if len(unseen) >= _FEWEST_UNSEEN and (last or int(unseen.min()) < process.until_ns - _SILENT_NS):
-            self._state(pid, process, InsideState.TAKEN, _TAKEN, now)
+            self._state(pid, process, InsideState.DISPLACED, _DISPLACED, now)
 
-    def told_since_mark(self) -> list[int]:
+    def mark_counts(self) -> list[int]:
         """What the mark tells of it: how many rows there were, and of which moment on some may be missing."""
         return self._since_mark
 
@@ -317,7 +317,7 @@ class Inside:
         given = rows[what == What.CALL]
         if len(given):
             process.heard_ns = max(process.heard_ns, int(self._monotonic(process, given["end"]).max()))
-        process.given = np.concatenate([process.given, given])
+        process.calls = np.concatenate([process.calls, given])
         told = np.isin(what, [int(one) for one in _WHAT])
         work = self._table(pid, process, rows[told])
         process.correlation = np.concatenate(
@@ -354,13 +354,13 @@ class Inside:
     def _find_givers(self, pid: int, process: _Process) -> None:
         """Joins calls of CUPTI with those that probes saw: the outermost one of the thread around each."""
         kept = self._calls.get(pid)
-        if not len(process.given) or not kept:
+        if not len(process.calls) or not kept:
             return
         calls = np.concatenate(kept)
         calls = calls[np.lexsort((calls["begin"], calls["tid"]))]
         self._calls[pid] = [calls]
-        at = self._monotonic(process, process.given["begin"])
-        tids = self._threads(pid, process, process.given["thread"])
+        at = self._monotonic(process, process.calls["begin"])
+        tids = self._threads(pid, process, process.calls["thread"])
         found = np.full(len(at), -1, np.int64)
         for tid in np.intersect1d(tids, calls["tid"]).tolist():
             low, high = np.searchsorted(calls["tid"], [tid, tid + 1])
@@ -374,19 +374,19 @@ class Inside:
             found[mine] = np.where(fits, np.where(inside, before, held), -1)
         known = found >= 0
         givers = np.zeros(int(known.sum()), _GIVERS)
-        givers["correlation"] = process.given["correlation"][known]
+        givers["correlation"] = process.calls["correlation"][known]
         givers["begin"], givers["tid"] = calls["begin"][found[known]], calls["tid"][found[known]]
         givers = np.concatenate([process.givers, givers])
         givers = givers[np.argsort(givers["correlation"], kind="stable")]
         process.givers = (
             givers[np.append(True, np.diff(givers["correlation"]) > 0)] if len(givers) else givers
         )
-        process.given = process.given[~known]
+        process.calls = process.calls[~known]
 
     def _drop_old(self, process: _Process, now: int) -> None:
         """Calls that were so long ago that nothing of them is still to come."""
         process.givers = process.givers[process.givers["begin"] > now - _KEPT_NS]
-        process.given = process.given[self._monotonic(process, process.given["begin"]) > now - _PATIENCE_NS]
+        process.calls = process.calls[self._monotonic(process, process.calls["begin"]) > now - _PATIENCE_NS]
 
     def _monotonic(self, process: _Process, at: npt.NDArray[Any]) -> Ints:
         """CUPTI's times on CLOCK_MONOTONIC: between two moments that both clocks tell, in proportion."""

@@ -45,7 +45,7 @@ class InsideState(IntEnum):
     ON = 1  # CUPTI tells what the GPU does from now on
     REFUSED = 2  # it does not, and why
     ENDED = 3  # all was handed over
-    TAKEN = 4  # another client has taken CUPTI over: it tells nothing more
+    DISPLACED = 4  # another client has taken CUPTI over: it tells nothing more
     RANGES = 5  # NVTX tells ranges from now on
 
 

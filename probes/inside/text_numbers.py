@@ -75,7 +75,7 @@ class HandedTexts:
         self._bytes: dict[int, int] = {}
         self._count = self._total = 0
 
-    def take(self, pid: int, number: int, text: bytes) -> None:
+    def consume(self, pid: int, number: int, text: bytes) -> None:
         """A program hands one over; beyond the bounds it has no name."""
         own = self._texts.setdefault(pid, {})
         size = self._bytes.get(pid, 0) + len(text)

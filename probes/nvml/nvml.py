@@ -108,23 +108,23 @@ class NvmlSampler:
         for gpu in self._gpus:
             gpu.look()
         time_ns = time.monotonic_ns()
-        self._tell(time_ns)
-        if self._ask_slow(began_s + SLOW_SHARE * self._interval_s):
-            self._tell(time_ns)
+        self._emit(time_ns)
+        if self._query_slow(began_s + SLOW_SHARE * self._interval_s):
+            self._emit(time_ns)
         if all(gpu.complete for gpu in self._gpus):
             self._complete.set()
 
-    def _ask_slow(self, until_s: float) -> bool:
+    def _query_slow(self, until_s: float) -> bool:
         """Asks what is due, one question at least; whether something was asked."""
         late = [(*entry, gpu) for gpu in self._gpus for entry in gpu.due(time.monotonic())]
         late.sort(key=lambda entry: -entry[0])  # stable: the first time in the order of the questions
         for _, place, gpu in late:
-            gpu.ask(place)
+            gpu.query(place)
             if time.monotonic() >= until_s or self._stop.is_set():
                 break
         return bool(late)
 
-    def _tell(self, time_ns: int) -> None:
+    def _emit(self, time_ns: int) -> None:
         lost = [f"GPU {gpu.index}: {gpu.lost}" for gpu in self._gpus if gpu.lost]
         error = f"{'; '.join(lost)}. See dmesg | grep -i xid; reset it or reboot." if lost else ""
         self._publish(time_ns, [gpu.row() for gpu in self._gpus], error)

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 _GARBAGE = "NVML answers what is no text: is libnvidia-ml.so.1 the driver's?"
-NOT_ASKED = "not queried yet"
+NOT_QUERIED = "not queried yet"
 NOT_WITH_MIG = "not offered while the GPU is cut into instances (MIG)"
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost",
@@ -34,7 +34,7 @@ def reason_of(error: Exception) -> str:
     """Why a figure is not to be had."""
     if isinstance(error, pynvml.NVMLError):
         code: Any = getattr(error, "value", None)
-        return _REASONS.get(code) or _told(error)
+        return _REASONS.get(code) or _message(error)
     if isinstance(error, UnicodeDecodeError):
         return _GARBAGE
     if isinstance(error, AttributeError):
@@ -42,7 +42,7 @@ def reason_of(error: Exception) -> str:
     return str(error)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """NVML's own words."""
     try:
         return str(error)

@@ -37,7 +37,7 @@ class GpmMeter:
         self._offered: bool | None = None
         self._spare: Any = None
         self._last: Any = None
-        self._taken_s = 0.0
+        self._sampled_s = 0.0
         self._values: dict[str, float | None] = {}
 
     def read(self, gpu: Any) -> dict[str, float | None]:
@@ -49,7 +49,7 @@ class GpmMeter:
         """
         self._check(gpu)
         now_s = time.monotonic()
-        if self._values and now_s - self._taken_s < _LEAST_S:
+        if self._values and now_s - self._sampled_s < _LEAST_S:
             return self._values
         fresh = self._spare if self._spare is not None else pynvml.nvmlGpmSampleAlloc()
         self._spare = fresh  # kept also when the next line fails: samples are never freed while we run
@@ -60,7 +60,7 @@ class GpmMeter:
         before, self._last, self._spare = self._last, fresh, self._last
         if before is None:
             raise RefusalError("two samples are needed, there is one so far")
-        self._taken_s, self._values = now_s, metrics_between(before, fresh)
+        self._sampled_s, self._values = now_s, metrics_between(before, fresh)
         return self._values
 
     def _check(self, gpu: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from probes.nvml import nvml_processes
-from probes.nvml.nvml_errors import NOT_ASKED, NOT_WITH_MIG, REFUSALS, RefusalError, is_loss, reason_of
+from probes.nvml.nvml_errors import NOT_QUERIED, NOT_WITH_MIG, REFUSALS, RefusalError, is_loss, reason_of
 from probes.nvml.nvml_gpm import SHARES, GpmMeter
 from probes.nvml.nvml_mig import MigReader, text_of
 from probes.nvml.nvml_samples import UtilizationSamples
@@ -25,7 +25,7 @@ class IdleSince:
     def __init__(self) -> None:
         self._since: dict[int, int] = {}
 
-    def take(self, pids: Iterable[int], use: Mapping[int, Use] | None, now_ns: int) -> dict[int, int]:
+    def consume(self, pids: Iterable[int], use: Mapping[int, Use] | None, now_ns: int) -> dict[int, int]:
         """Process -> since when it does nothing, CLOCK_MONOTONIC; those that work are not there.
 
         Args:
@@ -88,7 +88,7 @@ class NvmlQuery:
     """
 
     keys: tuple[str, ...]
-    ask: Callable[[GpuReader], tuple[Any, ...]]
+    query: Callable[[GpuReader], tuple[Any, ...]]
     every_s: float = _EACH_ROUND
     at_once: bool = False
 
@@ -109,9 +109,9 @@ class GpuReader:
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._idle = IdleSince()
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
-        self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_ASKED)
+        self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_QUERIED)
         self._rounds = 0
-        self._asked: dict[int, float] = {}  # place of a question -> when it was last asked
+        self._queried: dict[int, float] = {}  # place of a question -> when it was last asked
 
     def look(self) -> None:
         """Asks what is asked in each round."""
@@ -122,9 +122,9 @@ class GpuReader:
         except pynvml.NVMLError as error:
             self.lost = reason_of(error)
         for place, question in enumerate(QUESTIONS):
-            first = question.at_once and place not in self._asked
+            first = question.at_once and place not in self._queried
             if (question.every_s == _EACH_ROUND or first) and not self.lost:
-                self._ask(place)
+                self._query(place)
 
     def due(self, now_s: float) -> list[tuple[float, int]]:
         """The other questions whose answers are too old: (how late in their own periods, place)."""
@@ -133,22 +133,22 @@ class GpuReader:
         late = []
         for place, question in enumerate(QUESTIONS):
             if question.every_s != _EACH_ROUND:
-                asked = self._asked.get(place)
+                asked = self._queried.get(place)
                 periods = float("inf") if asked is None else (now_s - asked) / question.every_s
                 if periods >= 1:
                     late.append((periods, place))
         return late
 
-    def ask(self, place: int) -> None:
+    def query(self, place: int) -> None:
         """Asks one question that is due."""
         if not self.lost:
-            self._ask(place)
+            self._query(place)
 
-    def _ask(self, place: int) -> None:
+    def _query(self, place: int) -> None:
         question = QUESTIONS[place]
-        self._asked[place] = time.monotonic()
+        self._queried[place] = time.monotonic()
         try:
-            answers = question.ask(self)
+            answers = question.query(self)
         except REFUSALS as error:
             if is_loss(error):
                 self.lost = reason_of(error)
@@ -202,13 +202,13 @@ class GpuReader:
         if columns is not None:
             rows = zip(columns["pid"], *(columns[key] for key in nvml_processes.USE), strict=True)
             use = {pid: dict(zip(nvml_processes.USE, shares, strict=True)) for pid, *shares in rows}
-        since = self._idle.take([one["pid"] for one in clients], use, time.monotonic_ns())
+        since = self._idle.consume([one["pid"] for one in clients], use, time.monotonic_ns())
         return [{**one, "idle_since_ns": since.get(one["pid"])} for one in clients]
 
     @property
     def complete(self) -> bool:
         """Whether everything was asked, and what is the difference of two answers twice."""
-        return bool(self.lost) or (self._rounds > 1 and len(self._asked) == len(QUESTIONS))
+        return bool(self.lost) or (self._rounds > 1 and len(self._queried) == len(QUESTIONS))
 
 
 # -- the questions --------------------------------------------------------------------------
@@ -308,12 +308,12 @@ def _multiprocessors(gpu: GpuReader) -> tuple[int, int]:
 
 
 def _pcie(key: str, counter: int) -> NvmlQuery:
-    def ask(gpu: GpuReader) -> tuple[float | None]:
+    def query(gpu: GpuReader) -> tuple[float | None]:
         if key in gpu.counted:
             return (gpu.counted[key],)
         return (_KIB * pynvml.nvmlDeviceGetPcieThroughput(gpu.handle, counter),)
 
-    return NvmlQuery((key,), ask, _BLOCKING_S)
+    return NvmlQuery((key,), query, _BLOCKING_S)
 
 
 def _clock(kind: int) -> Callable[[GpuReader], tuple[int]]:

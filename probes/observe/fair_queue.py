@@ -36,7 +36,7 @@ class Turns(Generic[_T]):
         else:
             queue.append(work)
 
-    def take(self) -> tuple[int, _T] | None:
+    def pop(self) -> tuple[int, _T] | None:
         """What is to be done now, and for whom; None: nothing."""
         if not self.waiting:
             return None

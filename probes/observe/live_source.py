@@ -39,7 +39,7 @@ from probes.proc.resident import ResidentMemory
 from probes.proc.roster import Roster
 from probes.process import privileges, realtime
 from probes.process.realtime import Latch
-from probes.samples import told
+from probes.samples import sample_data
 from probes.shapes import notice_shapes
 from probes.source import APIS, GPUS, MARK, NOTE, PLACES, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
@@ -83,7 +83,7 @@ class LiveSource:
         self._inside = Inside(self._pending.append)
         self._annotations, self._named = None, Annotations()
         if plan.annotations is not None:
-            self._annotations = AnnotationSocket(plan.annotations, self._named.take)
+            self._annotations = AnnotationSocket(plan.annotations, self._named.consume)
         self._reader = file_reader.current()
         self._loading: threading.Thread | None = None
 
@@ -128,7 +128,7 @@ class LiveSource:
                     self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": kept}))
             if reduced := self._attachments.reduced:
                 self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
-            if not programs.tells["interrupts"]:
+            if not programs.observes["interrupts"]:
                 self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": _NO_INTERRUPTS}))
             for pid in self._plan.pids or ():
                 self.watch(pid)
@@ -185,7 +185,7 @@ class LiveSource:
             "pids": list(self._plan.pids) if self._plan.pids is not None else None,
             "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
-            "tells": dict(self._programs.tells),
+            "tells": dict(self._programs.observes),
             "addresses": True,
             "graphs": True,
             "lines": self._plan.lines,
@@ -281,8 +281,8 @@ class LiveSource:
                     break
             stopping = self._stop.is_set()
             if stopping or time.monotonic() >= deadline:
-                yield from machine.tell(time.monotonic_ns(), last=stopping)
-                yield from host.tell(time.monotonic_ns())
+                yield from machine.samples(time.monotonic_ns(), last=stopping)
+                yield from host.samples(time.monotonic_ns())
                 yield from self._mark(last=stopping)
                 deadline = max(deadline + period, time.monotonic())
             else:
@@ -304,7 +304,7 @@ class LiveSource:
             for record in self._hearing.read():
                 self._inside.hear(record)
 
-    def _tell_named(self, mark_ns: int, *, last: bool) -> Iterator[Sample]:
+    def _named_samples(self, mark_ns: int, *, last: bool) -> Iterator[Sample]:
         """Ranges that came over the socket."""
         if self._annotations is not None:
             alive = frozenset(self._roster.alive())
@@ -361,12 +361,12 @@ class LiveSource:
         yield from self._roster.facts(states, mark_ns)
         if self._lines is not None:
             for sample in self._lines.drain(mark_ns, last=last):
-                if (places := told(sample, PLACES)) is not None:
+                if (places := sample_data(sample, PLACES)) is not None:
                     self._files.notice_samples(places)
                 yield sample
-        yield from self._files.tell(states, mark_ns)
-        yield from self._faults.tell(self._roster.alive(), mark_ns, last=last)
-        yield from self._resident.tell(self._roster.alive(), mark_ns, self._clients.pids)
+        yield from self._files.samples(states, mark_ns)
+        yield from self._faults.samples(self._roster.alive(), mark_ns, last=last)
+        yield from self._resident.samples(self._roster.alive(), mark_ns, self._clients.pids)
         yield from cut_lists(mark_ns)
         while self._reader is not None and self._reader.problems:
             yield Sample(PROBLEM, mark_ns, {"text": self._reader.problems.popleft()})
@@ -375,8 +375,8 @@ class LiveSource:
         if self._hearing is not None:
             self._hear()
             yield from self._inside.at_mark(mark_ns, gpus, last=last)
-            activities = self._inside.told_since_mark()
-        yield from self._tell_named(mark_ns, last=last)
+            activities = self._inside.mark_counts()
+        yield from self._named_samples(mark_ns, last=last)
         count, since = self._named.rows_since_mark()
         if activities:
             activities = [activities[0] + count, activities[1]]
@@ -385,7 +385,7 @@ class LiveSource:
         while self._pending:
             yield self._pending.popleft()
         if gpus is not None:
-            yield from self._clients.tell(gpus, frozenset(self._roster.alive()), mark_ns)
+            yield from self._clients.samples(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield open_sample(states, mark_ns)
         told_with = {"activities": activities} if activities else {}

@@ -171,8 +171,8 @@ class ProcfsSource:
             stopping = self._stop.wait(max(deadline - time.monotonic(), 0))
             now = time.monotonic_ns()
             yield from self._look(now, last=stopping)
-            yield from machine.tell(now, last=stopping)
-            yield from host.tell(now)
+            yield from machine.samples(now, last=stopping)
+            yield from host.samples(now)
             yield Sample(MARK, now, self._mark_data(now))
             deadline = max(deadline + period, time.monotonic())
         self.abandon()
@@ -202,10 +202,10 @@ class ProcfsSource:
             self._searched_ns = now
             yield from self._search(now, gpus)
         yield from self._count(now)
-        yield from self._faults.tell(self._watched, now, last=last)
-        yield from self._resident.tell(self._watched, now, self._clients.pids)
+        yield from self._faults.samples(self._watched, now, last=last)
+        yield from self._resident.samples(self._watched, now, self._clients.pids)
         if gpus is not None:
-            yield from self._clients.tell(gpus, self._watched, now)
+            yield from self._clients.samples(gpus, self._watched, now)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
 
     def _bury(self, now: int) -> Iterator[Sample]:

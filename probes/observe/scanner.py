@@ -160,7 +160,7 @@ class Scanner:
             self.sweep()
             self._sweep_at = now + max(_SWEEP_S, (time.thread_time() - began_s) / _SWEEP_SHARE)
         asked = file_reader.current()
-        self._behind |= asked is not None and asked.given_up.is_due()
+        self._behind |= asked is not None and asked.abandoned.is_due()
         if self.events is None:
             if not self._turns and not stop.wait(_WAIT_S if late else POLL_S):
                 self._poll()
@@ -216,7 +216,7 @@ class Scanner:
     def work(self, seconds: float) -> None:
         """Does what waits, for so long; who has had least goes first."""
         until = time.monotonic() + seconds
-        while (taken := self._turns.take()) is not None:
+        while (taken := self._turns.pop()) is not None:
             user, work = taken
             began = time.monotonic()
             try:
@@ -349,7 +349,7 @@ class Scanner:
                 if error.errno in (errno.ENOENT, errno.ESTALE):
                     self._look_again(target)
                 elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):
-                    self.quota.take(user, identity)
+                    self.quota.acquire(user, identity)
                     yield target
                 continue
             with file:
@@ -357,7 +357,7 @@ class Scanner:
                     self.identities.clear()
                     self.aliases.clear()
                 self.identities.add(identity)
-                self.quota.take(user, identity)
+                self.quota.acquire(user, identity)
                 if (original := self.pages.original(file)) is not None:
                     self.aliases[identity] = original
                 else:
@@ -408,7 +408,7 @@ class Scanner:
             self._forget(target.identity)
 
     def _forget(self, identity: Identity) -> None:
-        self._behind |= self.quota.give_back(identity)  # there is room for one that was left out
+        self._behind |= self.quota.release(identity)  # there is room for one that was left out
         self.identities.discard(identity)
         self._mapped_as.pop(identity, None)
         libraries.forget(identity)

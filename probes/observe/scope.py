@@ -23,7 +23,7 @@ from probes.source import NOTE, PROBLEM, Sample
 
 MOST_OWN = 4  # each further link costs every call of theirs 80 ns
 MOST_DOUBTFUL = 4096
-_TELLING = np.array([Kind.FORK, Kind.EXEC, Kind.EXIT], np.uint8)
+_LIFE_EVENTS = np.array([Kind.FORK, Kind.EXEC, Kind.EXIT], np.uint8)
 _RARE = np.uint8(Kind.FORK)
 
 
@@ -69,7 +69,7 @@ class Scope:
             return
         if not (records["kind"] >= _RARE).any():
             return
-        rows = select(records, np.isin(records["kind"], _TELLING)).view(ALIASED)
+        rows = select(records, np.isin(records["kind"], _LIFE_EVENTS)).view(ALIASED)
         births = (rows["kind"] == Kind.EXEC) | (
             (rows["kind"] == Kind.FORK) & (rows["pid"] != rows["next_pid"])
         )

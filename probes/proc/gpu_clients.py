@@ -11,7 +11,7 @@ from probes.proc import procfs
 from probes.proc.belonging import KEYS
 from probes.source import CLIENT, Sample
 
-_TOLD = (
+_FACTS = (
     "pid",
     "parent_pid",
     "name",
@@ -30,30 +30,30 @@ class GpuClients:
     """Tells the facts of each process once, and again when its number was given to another one."""
 
     def __init__(self) -> None:
-        self._told: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)
+        self._known: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)
         # NVML may list the numbers of the machine: within a container they may be those of others
         self._own_numbers = in_initial_namespace()
 
-    def tell(self, gpus: Sample | None, watched: Container[int], now_ns: int) -> Iterator[Sample]:
+    def samples(self, gpus: Sample | None, watched: Container[int], now_ns: int) -> Iterator[Sample]:
         """Samples of those that are new."""
         rows = gpus.data["gpus"] if gpus is not None else []
         users = {int(client["pid"]) for row in rows for client in row["clients"] or ()}
-        for pid in self._told.keys() - users:
-            del self._told[pid]
+        for pid in self._known.keys() - users:
+            del self._known[pid]
         for pid in sorted(users):
-            start, looked = self._told.get(pid, (-1, 0))
+            start, looked = self._known.get(pid, (-1, 0))
             if pid in watched or (looked and now_ns - looked < _LOOK_AGAIN_NS):
                 continue
             facts = self._facts(pid)
             fresh = int(facts["start_ns"]) if facts else 0
-            self._told[pid] = (fresh, now_ns)
+            self._known[pid] = (fresh, now_ns)
             if facts is not None and fresh != start:
-                yield Sample(CLIENT, now_ns, {key: facts[key] for key in (*_TOLD, *KEYS) if key in facts})
+                yield Sample(CLIENT, now_ns, {key: facts[key] for key in (*_FACTS, *KEYS) if key in facts})
 
     @property
     def pids(self) -> frozenset[int]:
         """Those of which something is known."""
-        return frozenset(pid for pid, (start, _looked) in self._told.items() if start)
+        return frozenset(pid for pid, (start, _looked) in self._known.items() if start)
 
     def _facts(self, pid: int) -> dict[str, Any] | None:
         if not self._own_numbers and next(libraries.mappings((pid,)), None) is None:

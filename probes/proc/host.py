@@ -36,7 +36,7 @@ class HostFigures:
         self._cores = self._read_cores()
         self._sums = self._read_sums()
 
-    def tell(self, now_ns: int) -> Iterator[Sample]:
+    def samples(self, now_ns: int) -> Iterator[Sample]:
         """The figures, once a second."""
         if now_ns < self._due_ns or now_ns <= self._at_ns:
             return

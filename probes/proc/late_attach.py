@@ -34,7 +34,7 @@ class Latecomers:
         if facts and facts["parent_pid"] != os.getpid() and facts["start_ns"] <= self._own_start_ns:
             self._uncertain.setdefault(pid, False)
 
-    def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
+    def samples(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
         """The samples that follow from the threads known at a mark; mostly none."""
         if not self._uncertain or now_ns < self._next_ns:
             return

@@ -23,11 +23,11 @@ class MachineEvents:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._told = self._read()
+        self._reported = self._read()
         self._due_ns = 0
         self._first = True
 
-    def tell(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
+    def samples(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
         """What was added since it was told before; the first time also where nothing was.
 
         What this kernel does not count has no key.
@@ -36,11 +36,15 @@ class MachineEvents:
             return
         self._due_ns = now_ns + LOOK_NS
         now = self._read()
-        added = {name: max(value - self._told[name], 0) for name, value in now.items() if name in self._told}
+        added = {
+            name: max(value - self._reported[name], 0)
+            for name, value in now.items()
+            if name in self._reported
+        }
         if added and (self._first or any(added.values())):
             yield Sample(MACHINE, now_ns, {**added})
             self._first = False
-        self._told = now
+        self._reported = now
 
     def _read(self) -> dict[str, int]:
         return {**self._steal(), **self._pressure(), **self._retransmits()}

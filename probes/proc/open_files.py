@@ -22,8 +22,8 @@ from probes.samples import PlacesData
 from probes.schema import ALIASED, Kind, Records, select
 from probes.source import FILES, Sample
 
-ASKED_PER_MARK = 200
-ASKING_S = 0.02  # a mark may be late by that; one is asked for in any case
+READ_PER_MARK = 200
+READING_S = 0.02  # a mark may be late by that; one is asked for in any case
 FRESH_NS = 1_000_000_000
 _KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
 _OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
@@ -39,13 +39,13 @@ class OpenFiles:
     """
 
     def __init__(self, machine: str) -> None:
-        self._takes = syscalls.of_files(machine)
+        self._of_files = syscalls.of_files(machine)
         self._seen: set[int] = set()  # pid << 32 | descriptor
         self._known: dict[int, tuple[int, str]] = {}  # when it was asked for, and what it was
 
     def notice(self, records: Records) -> None:
         """Takes the descriptors out of a batch."""
-        chosen = self._takes.take(records["op"]) & (records["kind"] == _OFFCPU)
+        chosen = self._of_files.take(records["op"]) & (records["kind"] == _OFFCPU)
         if chosen.any():
             rows = select(records, chosen).view(ALIASED)
             self._add(rows["pid"], rows["argument"])
@@ -54,7 +54,7 @@ class OpenFiles:
         """Takes the descriptors of threads that a timer met in a system call."""
         columns = (places.get(name, ()) for name in ("pid", "argument", "syscall"))
         pid, argument, syscall = (np.array(column, np.uint32) for column in columns)
-        chosen = self._takes.take(syscall, mode="clip")
+        chosen = self._of_files.take(syscall, mode="clip")
         self._add(pid[chosen], argument[chosen])
 
     def _add(self, pids: npt.NDArray[np.uint32], arguments: npt.NDArray[np.uint32]) -> None:
@@ -63,12 +63,12 @@ class OpenFiles:
             keys = pids[inside].astype(np.uint64) << np.uint64(32) | arguments[inside]
             self._seen.update(distinct(keys).tolist())
 
-    def tell(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
+    def samples(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
         """The sample of what is new, if anything is; ``states`` are the threads at the mark."""
-        blocked = self._takes.take(states["syscall"]) & (states["off_since"] > 0)
+        blocked = self._of_files.take(states["syscall"]) & (states["off_since"] > 0)
         self._add(states["pid"][blocked], states["argument"][blocked])
         fresh = {}
-        sockets, until = Sockets(), time.monotonic() + ASKING_S
+        sockets, until = Sockets(), time.monotonic() + READING_S
         due = self._due(now_ns)
         for place, key in enumerate(due):
             if place and time.monotonic() > until:
@@ -90,8 +90,8 @@ class OpenFiles:
         never = (-FRESH_NS, "")
         ages = [(self._known.get(key, never)[0], key) for key in self._seen]
         due = sorted(pair for pair in ages if now_ns - pair[0] >= FRESH_NS)
-        self._seen = {key for _, key in due[ASKED_PER_MARK:]}
-        return [key for _, key in due[:ASKED_PER_MARK]]
+        self._seen = {key for _, key in due[READ_PER_MARK:]}
+        return [key for _, key in due[:READ_PER_MARK]]
 
 
 def kind_of(pid: int, descriptor: int, sockets: Sockets) -> str:

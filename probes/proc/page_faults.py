@@ -101,7 +101,7 @@ class PageFaults:
     def _add(self, pid: int, tid: int, counts: Counts) -> None:
         self._added[pid, tid] = _plus(self._added.get((pid, tid), NONE), counts)
 
-    def tell(self, alive: Collection[int], now_ns: int, *, last: bool = False) -> Iterator[Sample]:
+    def samples(self, alive: Collection[int], now_ns: int, *, last: bool = False) -> Iterator[Sample]:
         """What was added since it was told before; of what is seen first, that it is counted from here on.
 
         Args:

@@ -21,7 +21,9 @@ class ResidentMemory:
         self._turn = 0
         self._known: dict[int, int] = {}
 
-    def tell(self, watched: Collection[int], now_ns: int, others: Collection[int] = ()) -> Iterator[Sample]:
+    def samples(
+        self, watched: Collection[int], now_ns: int, others: Collection[int] = ()
+    ) -> Iterator[Sample]:
         """What each process holds.
 
         Args:

@@ -189,7 +189,7 @@ class Roster:
             self._devices.expect(pid)
         for pid in self._vanished(living):
             yield from self._ended(pid, mark_ns, 0)
-        yield from self._late.tell(states, mark_ns)
+        yield from self._late.samples(states, mark_ns)
         if self._fresh_names:
             fresh, self._fresh_names = self._fresh_names, {}
             yield Sample(

@@ -51,7 +51,7 @@ class DeviceCalls:
             if not used.all():
                 yield from self._implied(select(records, ~used))
 
-    def _told(self, pid: int) -> None:
+    def _mark_used(self, pid: int) -> None:
         self.used[pid % PIDS] = True
         self._open.discard(pid)
 
@@ -63,7 +63,7 @@ class DeviceCalls:
             if ordinal not in known:
                 known.add(ordinal)
                 late = {} if self.used[pid % PIDS] or self._complete(pid) else {"cuda_devices_missed": True}
-                self._told(pid)
+                self._mark_used(pid)
                 yield pid, {"cuda_devices": sorted(known), **late}
 
     def _implied(self, records: Records) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -74,7 +74,7 @@ class DeviceCalls:
         for pid in distinct(calls["pid"]).tolist():
             if self.used[pid % PIDS]:
                 continue
-            self._told(pid)
+            self._mark_used(pid)
             if not self._complete(pid):
                 yield pid, {"cuda_devices_missed": True}
             elif pid in through_runtime:

@@ -36,7 +36,7 @@ class DemanglerChild:
         self._lock = threading.Lock()
         self._failed = 0
 
-    def ask(self, name: str) -> str | None:
+    def request(self, name: str) -> str | None:
         """What a name means; None when it was too much."""
         with self._lock:
             if self._failed >= _MOST_FAILED and len(_REFERENCE.findall(name)) > _MANY_REFERENCES:
@@ -44,7 +44,7 @@ class DemanglerChild:
             try:
                 if self.process is None:
                     self._start()
-                said = self._tell(name.encode(errors="replace"), _PATIENCE_S)
+                said = self._exchange(name.encode(errors="replace"), _PATIENCE_S)
             except (OSError, subprocess.SubprocessError):
                 said = None
             if said is None:
@@ -63,9 +63,9 @@ class DemanglerChild:
             cwd="/",
             start_new_session=True,  # the terminal's signals mean us, not it
         )
-        self._tell(None, _PATIENCE_FIRST_S)
+        self._exchange(None, _PATIENCE_FIRST_S)
 
-    def _tell(self, name: bytes | None, patience_s: float) -> bytes | None:
+    def _exchange(self, name: bytes | None, patience_s: float) -> bytes | None:
         """Its next line; None where it does not come. Raises OSError."""
         process = self.process
         if process is None or process.stdin is None or process.stdout is None:
@@ -105,4 +105,4 @@ def demangled(name: str) -> str:
     """The name of a function in C++ (or in Rust's older form); any other name as it is."""
     if not name.startswith("_Z") or not name.isprintable() or len(name) > _LONGEST:
         return name
-    return _helper.ask(name) or name
+    return _helper.request(name) or name

@@ -16,7 +16,7 @@ from probes.process import users
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
 MOST_OF_ONE_USER, MOST_OF_ROOT = 16, 128  # each image of a container has its own, and links on it are bounded
 _MOST_SEEN = 1 << 12
-_TELLS = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
+_HOOK = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
 
 Identity = tuple[int, int]
 
@@ -48,10 +48,10 @@ class Loaders:
             found = libraries.file_of(mapping)
             if found is None:
                 continue  # it may be reached by another process's path
-            self._quota.take(user, mapping.file)
+            self._quota.acquire(user, mapping.file)
             with contextlib.suppress(OSError, elf.ElfError):
                 with untrusted_files.opened(*found) as file:
-                    offset = parsing.function_in(file, _TELLS, mapping.path)
+                    offset = parsing.function_in(file, _HOOK, mapping.path)
                     link = None if offset is None else self._attach(file, offset)
                 if len(self._seen) >= _MOST_SEEN:
                     self._seen = {file: path for file, path in self._seen.items() if file in self._links}
@@ -69,5 +69,5 @@ class Loaders:
         gone = self._unmapped.of(self._links, mapped, now)
         for file in gone:
             del self._seen[file]
-            self._quota.give_back(file)
+            self._quota.release(file)
         return [self._links.pop(file) for file in gone]

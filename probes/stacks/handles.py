@@ -15,15 +15,15 @@ import numpy as np
 
 from probes import api
 from probes.code import elf, parsing
-from probes.code.layout import HANDLE_ASKED, HANDLE_DTYPE, HANDLE_NAMED, HANDLE_SAME
+from probes.code.layout import HANDLE_DTYPE, HANDLE_NAMED, HANDLE_QUERIED, HANDLE_SAME
 from probes.ebpf.attacher import Attachments
 
 FUNCTIONS = {
     "cuModuleGetFunction": HANDLE_NAMED,
     "cuLibraryGetKernel": HANDLE_NAMED,
     "cuKernelGetFunction": HANDLE_SAME,
-    "cuKernelGetName": HANDLE_ASKED,
-    "cuFuncGetName": HANDLE_ASKED,
+    "cuKernelGetName": HANDLE_QUERIED,
+    "cuFuncGetName": HANDLE_QUERIED,
 }
 MOST = 1 << 16  # handles of all processes; what comes beyond has no name
 

@@ -128,7 +128,7 @@ class Kernels:
                     at = mine[row]
                     self._waiting[pid, address] = _Wanted(int(times[at]), bool(_OF_DRIVER[ops[at]]))
 
-    def tell(self, *, last: bool = False) -> Iterator[tuple[int, int, Frame]]:
+    def resolved(self, *, last: bool = False) -> Iterator[tuple[int, int, Frame]]:
         """(process, number, frame) of those whose names have been found; at the end all are tried."""
         self.unread = 0
         turn = list(self._waiting.items())
@@ -160,10 +160,10 @@ class Kernels:
             now_ns: Their time.
             until: At the end: so long files may be read, s of the monotonic clock.
         """
-        found = list(self.tell(last=until is not None))
+        found = list(self.resolved(last=until is not None))
         while until is not None and self._waiting and (left := until - time.monotonic()) > 0:
             self._wait(left)
-            found += self.tell(last=True)
+            found += self.resolved(last=True)
         for start in range(0, len(found), _A_SAMPLE):
             part = found[start : start + _A_SAMPLE]
             yield frames_sample(((pid, number, (frame,)) for pid, number, frame in part), now_ns)

@@ -73,7 +73,7 @@ _TURN_S, LAST_TURN_S = 0.15, 2.0
 LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
-_MOST_TOLD = 4096  # processes whose lines are unknown: told once
+_MOST_REPORTED = 4096  # processes whose lines are unknown: told once
 _MOST_FILES = 1 << 12  # of which it is known that they hold no interpreter
 ROW_RESTS_S = 60.0  # until a row means another interpreter: stacks that name it have been resolved
 MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
@@ -83,7 +83,7 @@ Identity = tuple[int, int]
 class Lines(Hears):
     """One for a session. Its programs are compiled in a thread of their own, and until then it does nothing:
     ``load`` belongs to that thread, ``look_at``, ``notice`` and ``turn`` to the scanner's, ``drain`` to the
-    reader's. ``tell`` takes what is to be told, from whichever thread.
+    reader's. ``report`` is called from any thread.
 
     Args:
         attachments, programs: What attaches the probes, and the programs that note the calls.
@@ -102,7 +102,7 @@ class Lines(Hears):
         self._attachments = attachments
         self._others = programs
         self._wanted = wanted
-        self._tell = tell
+        self._report = tell
         self._pythons = pythons
         self.programs: LinePrograms | None = None
         self.inbox: Inbox | None = None
@@ -110,7 +110,7 @@ class Lines(Hears):
         self.rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
         self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
-        self._told: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
         self._mappings = Mappings(self._state)
         self.resolver = Resolver(self.rows, self._mappings)
         self._samples = Samples()
@@ -145,7 +145,7 @@ class Lines(Hears):
             self.inbox = Inbox(StackRing(loaded.maps["stacks"], programs.STACK_BYTES), self.aside)
         except (ProbeError, OSError) as error:
             text = f"lines of Python are unknown: {error}"
-            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+            self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
             self.ready.set()
             return
         self.programs = loaded
@@ -275,7 +275,7 @@ class Lines(Hears):
         links = self._loaders.release(mapped, now)
         for file in self._unmapped.of(self._mapped_as, mapped, now):
             del self._mapped_as[file]
-            self._quota.give_back(file)
+            self._quota.release(file)
             row = self._files.pop(file, None)
             if isinstance(row, int) and row not in map(self._files.get, self._mapped_as):
                 links += self._row_links.pop(row)
@@ -300,7 +300,7 @@ class Lines(Hears):
         return mapping.offset <= place < mapping.offset + mapping.span[1] - mapping.span[0]
 
     def _too_many(self, text: str) -> None:
-        self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+        self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def _reach(self, mapping: Mapped) -> int | str | None:
         if mapping.file in self._files:
@@ -313,7 +313,7 @@ class Lines(Hears):
             return None
         row = self._file(found[0], mapping.path, found[1])
         if row is not None:
-            self._quota.take(user, mapping.file)
+            self._quota.acquire(user, mapping.file)
         if found[1] in self._files:
             self._files[mapping.file] = row
             if row is not None and (isinstance(row, str) or row in self._row_links):
@@ -388,16 +388,16 @@ class Lines(Hears):
             programs.forget_places(self._others, pid)
 
     def _problem(self, pid: int, why: str) -> None:
-        if (pid, why) in self._told or not self._wanted(pid):
+        if (pid, why) in self._reported or not self._wanted(pid):
             return
         if self._others.options.watch_all and next(libraries.mappings((pid,)), None) is None:
             return  # one of all the programs of the machine that make no CUDA call; told when it maps CUDA
-        if len(self._told) >= _MOST_TOLD:
-            self._told.clear()
-        self._told.add((pid, why))
+        if len(self._reported) >= _MOST_REPORTED:
+            self._reported.clear()
+        self._reported.add((pid, why))
         facts = procfs.process_facts(pid)
         text = f"Python lines of process {pid} ({facts['name'] if facts else '?'}) are unknown: {why}"
-        self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+        self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
 
     # -- the reader's thread -------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class Lines(Hears):
                 f"read within {LAST_S:g} s of the end (a busy machine, or a slow file system?); record "
                 "again, and let the program run for some seconds after it launched them"
             )
-            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+            self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
         places, self._places = self._places, []
         yield from places_samples(places, now_ns, self._samples.number)
         if now_ns > self._swept_ns + _SWEEP_NS:
@@ -439,10 +439,10 @@ class Lines(Hears):
     def _stacks(self, inbox: Inbox, until: float | None) -> Iterator[Stack]:
         """``until``: at the end files may be read so long, s of the monotonic clock."""
         last = until is not None
-        inbox.take(last=last)
+        inbox.drain(last=last)
         self._hear()  # what was mapped before a stack was taken is known from here on
         turn = Turn(LAST_TURN_S if last else _TURN_S)
-        yield from self.resolver.take(turn.of(inbox.unread))
+        yield from self.resolver.consume(turn.of(inbox.unread))
         inbox.looked_at()
         yield from self.resolver.complete(turn.lasts)
         while until is not None and self.resolver.waits and turn.lasts() and time.monotonic() < until:
@@ -450,7 +450,7 @@ class Lines(Hears):
             yield from self.resolver.complete(turn.lasts)
         if last and (rest := len(inbox.unread) + self.resolver.waits):
             text = f"the last {rest} stacks were not resolved in time: their lines are unknown"
-            self._tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+            self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def aside(self, record: bytes) -> bool:
         """Takes what is no stack, nor any part of one."""

@@ -66,7 +66,7 @@ class NativeFrames:
         if mapping is None or not mapping.file[1]:  # or code that a program made, or the kernel's own
             return None, Caller.UNKNOWN
         offset = address - mapping.span[0] + mapping.offset
-        answer = self._lookups.ask(mapping, (offset, exact)) if 0 <= offset < _END else None
+        answer = self._lookups.lookup(mapping, (offset, exact)) if 0 <= offset < _END else None
         if answer is None:
             return None, Caller.UNKNOWN
         name, begin, place, caller = answer

@@ -95,22 +95,22 @@ class Resolver:
             self._codes.pop(key, None)
         return keys
 
-    def take(self, records: Iterator[bytes]) -> Iterator[Stack]:
+    def consume(self, records: Iterator[bytes]) -> Iterator[Stack]:
         """The stacks that are complete with these records."""
         for record in records:
             kind = int.from_bytes(record[:4], "little")
             if kind == CODE_RECORD:
-                for waiting in self._take_code(record):
-                    yield from self._told(waiting)
+                for waiting in self._consume_code(record):
+                    yield from self._finished(waiting)
             elif kind == FORK_RECORD:
                 fork = np.frombuffer(record, FORK_DTYPE, 1)[0]
                 self._mappings.forked(int(fork["pid"]), int(fork["parent"]), int(fork["time"]))
             elif kind == STACK_RECORD:
                 head = np.frombuffer(record, STACK_DTYPE, 1)[0]
                 rows = np.frombuffer(record, FRAME_DTYPE, int(head["count"]), STACK_DTYPE.itemsize)
-                yield from self._told(_Begun(head, rows.tolist(), 0, []))
+                yield from self._finished(_Begun(head, rows.tolist(), 0, []))
 
-    def _told(self, begun: _Begun) -> Iterator[Stack]:
+    def _finished(self, begun: _Begun) -> Iterator[Stack]:
         """The stack that has begun; none while it waits.
 
         For code, which another thread met first and sends, or for the symbols of a file.
@@ -141,9 +141,9 @@ class Resolver:
             if not goes_on():
                 self.nameless = waiting[place:] + self.nameless
                 return
-            yield from self._told(begun)
+            yield from self._finished(begun)
 
-    def _take_code(self, record: bytes) -> list[_Begun]:
+    def _consume_code(self, record: bytes) -> list[_Begun]:
         """Keeps a code object or a part of its table; returns the stacks that waited for the last part."""
         head = np.frombuffer(record, CODE_DTYPE, 1)[0]
         layout = self._layout(int(head["row"]))

@@ -80,23 +80,23 @@ class Inbox:
     def __init__(self, ring: StackRing, aside: Callable[[bytes], bool]) -> None:
         self._ring, self._aside = ring, aside
         self.unread: deque[bytes] = deque()
-        self._taken = 0.0  # rings full of it
+        self._drained = 0.0  # rings full of it
 
     def relieve(self) -> None:
         """Makes room between two marks, where it is needed."""
         if self._ring.fill > _FULL:
-            self.take()
+            self.drain()
 
-    def take(self, *, last: bool = False) -> None:
+    def drain(self, *, last: bool = False) -> None:
         """Empties the ring; ``last``: also where too much waits already."""
-        if last or self._taken < _MOST:
+        if last or self._drained < _MOST:
             before = self._ring.fill
             self.unread.extend(record for record in self._ring.read() if not self._aside(record))
-            self._taken += before - self._ring.fill  # one that is still being written stops it
+            self._drained += before - self._ring.fill  # one that is still being written stops it
 
     def looked_at(self) -> None:
         """A mark is over; first those that it had no time for."""
-        self._taken = _MOST if self.unread else 0.0
+        self._drained = _MOST if self.unread else 0.0
 
     def close(self) -> None:
         self._ring.close()

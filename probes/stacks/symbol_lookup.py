@@ -26,7 +26,7 @@ _MOST_FILES = 256
 IDLE_S = (
     30.0  # a file is kept so long after the last question: it takes a descriptor, a removed one its space
 )
-MOST_ASKED = 1 << 14  # questions that wait for an answer, or to be asked again
+MOST_PENDING = 1 << 14  # questions that wait for an answer, or to be asked again
 _MOST_TALKS = 8  # processes
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _MOST_ANSWERS = 1 << 16  # some 200 bytes each
@@ -74,7 +74,7 @@ class _Question:
 
 
 class Lookups:
-    """The files that were asked about, and their answers. ``ask`` is for one thread."""
+    """The files that were asked about, and their answers. ``lookup`` is for one thread."""
 
     def __init__(self) -> None:
         self._files: dict[Identity, _Kept] = {}  # the least recently used one first
@@ -85,7 +85,7 @@ class Lookups:
         self._second, self._waited = 0.0, 0.0
         self._kept_answers = 0
 
-    def ask(self, mapping: Mapped, place: Place) -> Answer:
+    def lookup(self, mapping: Mapped, place: Place) -> Answer:
         """What is at a place of a mapped file.
 
         Raises:
@@ -101,9 +101,9 @@ class Lookups:
                 known = kept.known.get((mapping.path, place), _NOTHING)
                 if known is not _NOTHING:
                     return known  # type: ignore[return-value]
-            if len(self.asked) >= MOST_ASKED:
+            if len(self.asked) >= MOST_PENDING:
                 self._forget_answered()
-                if len(self.asked) >= MOST_ASKED:
+                if len(self.asked) >= MOST_PENDING:
                     raise NotYet
             waiting = self.asked[key] = _Question(mapping, place)
             self._begin()
@@ -190,7 +190,7 @@ class Lookups:
         known = (mapping.path, place) in kept.known
         why: Exception | None = None
         try:
-            found = self._asked_of(kept, shown, [] if known else [place])
+            found = self._request(kept, shown, [] if known else [place])
         except (OSError, elf.ElfError, file_reader.UnreadableError, file_reader.EndedError) as error:
             found, why = None, error
         if found is None:  # one that was written again tells nothing of what was mapped
@@ -208,7 +208,7 @@ class Lookups:
             self._kept_answers += 1
             kept.known[mapping.path, place] = checked_answer(found[0]) if found else None
 
-    def _asked_of(self, kept: _Kept, shown: str, places: list[Place]) -> list[Any] | None:
+    def _request(self, kept: _Kept, shown: str, places: list[Place]) -> list[Any] | None:
         for last in (False, True):
             if kept.answers is None:
                 _begin_talk(kept, shown)
@@ -255,7 +255,7 @@ def _begin_talk(kept: _Kept, shown: str) -> None:
         return
     talk = asked.converse("functions", [], kept.file.identity, shown, kept.file.descriptor)
     kept.symbols, kept.close = int(talk.first) if isinstance(talk.first, int) else 0, talk.close
-    kept.answers = talk.ask
+    kept.answers = talk.request
 
 
 def _bury(kept: _Kept, why: Exception | None) -> None:

@@ -116,7 +116,7 @@ class History:
         """
         if isinstance(item, Sample):
             with self.lock:
-                (self.parts[-1].facts if self.parts else self._before).take(item)
+                (self.parts[-1].facts if self.parts else self._before).consume(item)
         self._chunker.write(item)
         if self._clock() - self._flushed_ns >= FLUSH_NS:
             self._flushed_ns = self._clock()

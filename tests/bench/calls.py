@@ -18,7 +18,7 @@ from probes.code import libraries
 from probes.code.layout import FIRST_STACK
 from probes.ebpf import attacher, bpfcall, loader
 from probes.ebpf.bpf_ring import Ring
-from probes.schema import NOT_ASKED
+from probes.schema import NOT_REQUESTED
 from probes.stacks import programs
 from probes.stacks.line_tracker import Lines
 from tests.bench.rows import Row
@@ -117,7 +117,7 @@ class Gputop:
         while len(records := self.ring.read()):
             calls = records["kind"] == schema.Kind.CALL
             self.calls += int(calls.sum())
-            asked = calls & (records["stack"] != NOT_ASKED)
+            asked = calls & (records["stack"] != NOT_REQUESTED)
             self.without_line += int((asked & (records["stack"] < FIRST_STACK)).sum())
 
     def close(self) -> int:

@@ -81,12 +81,12 @@ def _show(out: Path) -> int:
 
     The start does not count: it imports what it needs and draws everything.
     """
-    from gputop.ui.model.config import Asked
+    from gputop.ui.model.config import Startup
     from gputop.ui.run import run_app
 
     gc.disable()  # as gputop.__main__: the screen lets it begin
     turns = Turns(_WARM_UP_S)
-    status = run_app(Crowd(), Asked(rate_hz=RATE_HZ), seen=turns.begin)
+    status = run_app(Crowd(), Startup(rate_hz=RATE_HZ), seen=turns.begin)
     out.write_text(str(turns.longest_ms))
     return status
 

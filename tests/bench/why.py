@@ -39,7 +39,7 @@ def rows(folder: Path) -> list[Row]:
             whole = explained(window)
             costs.append(time.thread_time() - began)
             if len(costs) == 1:
-                fresh.take(whole)
+                fresh.consume(whole)
         if closed and costs and window.end_ns - looked_ns > LONGEST_S * 1e9:
             looked_ns, began = window.end_ns, time.thread_time()
             fresh.look(window)

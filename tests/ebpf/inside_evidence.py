@@ -7,7 +7,7 @@ from pathlib import Path
 from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.gatherer import Gatherer
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import PROBLEM
 from replay.reader import SessionReader
 
@@ -20,7 +20,7 @@ def evidence_of(path: Path) -> tuple[Evidence, list[str]]:
     gatherer, problems = Gatherer(reader.header), []
     for item in reader.items():
         gatherer.feed(item)
-        if (problem := told(item, PROBLEM)) is not None:
+        if (problem := sample_data(item, PROBLEM)) is not None:
             problems.append(problem["text"])
     reader.close()
     return assemble(gatherer), problems

@@ -34,7 +34,7 @@ def blocked(run: Recorded) -> Blocked:
     reader, stacks = SessionReader(run.path), Stacks()
     for item in reader.items():
         if isinstance(item, Sample) and item.kind == FRAMES:
-            stacks.take(item.data)
+            stacks.consume(item.data)
     reader.close()
     found: Blocked = defaultdict(lambda: (0, 0))
     for row in run.records(Kind.OFFCPU).view(ALIASED):

@@ -168,7 +168,7 @@ class _Follower:
         self._socket.connect(path)
         self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": "follow"}))
         self._socket.setblocking(False)
-        self._incoming = wire.Incoming(wire.MOST_TOLD)
+        self._incoming = wire.Incoming(wire.MOST_MESSAGE)
         self._marks = 0
         self.last_words = ""
 

@@ -62,7 +62,7 @@ def test_a_daemon_at_rest_takes_little_more_than_waking_up(tmp_path: Path) -> No
 
     def run() -> None:
         for item in source.items():
-            service.take(item)
+            service.consume(item)
 
     observing = threading.Thread(target=run)
     observing.start()

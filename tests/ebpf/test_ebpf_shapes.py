@@ -41,7 +41,7 @@ def test_each_function_that_launches_tells_its_shape(tmp_path: Path, way: str) -
     for item in reader.items():
         if isinstance(item, Sample):
             if item.kind == SHAPES:
-                known.take(item.data)
+                known.consume(item.data)
             if item.kind == "apis":
                 functions = [row[0] for row in item.data["rows"]]
             continue

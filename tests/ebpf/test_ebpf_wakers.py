@@ -82,5 +82,5 @@ def test_the_programs_load_also_where_the_kernel_tells_neither_interrupts_nor_th
 ) -> None:
     monkeypatch.setattr(btf, "OPTIONAL", {"thread_info": ("cpu",)})  # which CPU it is, all kernels tell
     programs = loader.load(loader.Options(False, 1 << 20, os.getpid()))
-    assert programs.tells == {"interrupts": False, "throttling": False}
+    assert programs.observes == {"interrupts": False, "throttling": False}
     programs.module.close()

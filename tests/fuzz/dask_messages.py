@@ -90,7 +90,7 @@ def _run(data: bytes, folder: Path) -> None:
         with adding_to(str(lake)):
             run = IngestRun(str(lake), Found([task]), frozenset())
             for done, outcome in DaskClient(_Client(told), "here", print).outcomes([task], lambda: False):
-                run.take(done, outcome)
+                run.consume(done, outcome)
             run.keep()
     except GputopError as error:
         if len(str(error)) > 2000:

@@ -128,7 +128,7 @@ def _run(data: bytes, _folder: Path) -> None:
     _lines(table, first, at)
     interpreters = [Interpreter("python", (3, minor), layout=LAYOUTS[minor]) for minor in _ROWS]
     resolver = Resolver(interpreters, Mappings(lambda _pid: None))
-    for stack in resolver.take(iter(records)):
+    for stack in resolver.consume(iter(records)):
         for file, line, name in stack.frames:
             if not 0 <= line < 1 << 31 or len(file) > FILE_BYTES + 1 or len(name) > NAME_BYTES + 1:
                 raise AssertionError(f"{len(file)} {line} {len(name)} is no frame")

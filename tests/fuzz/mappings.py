@@ -84,7 +84,7 @@ def _run(data: bytes, _folder: Path) -> None:
             if not mapping.span[0] >= 0 or mapping.pid != _PID:
                 raise AssertionError(f"{mapping} is none")
         list(maps.cut())
-        maps.told_pids.clear()
+        maps.reported_pids.clear()
         kept = Mappings(lambda _pid: None)
         kept.heard(found, (), lambda _pid: True)
     finally:

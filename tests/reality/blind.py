@@ -116,7 +116,7 @@ def blinded(session: Path, name: str) -> Iterator[Blind]:
     gatherer = ActivityGatherer()
     for item in items:
         if isinstance(item, Sample) and item.kind == ACTIVITY:
-            gatherer.take(item.data)
+            gatherer.consume(item.data)
     activities = gatherer.table()
     rows = activities.of(KERNEL, COPY, FILL, GRAPH)
     indexes = np.unique(rows["device"])

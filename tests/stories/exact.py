@@ -11,7 +11,7 @@ import numpy as np
 import gputop
 from gputop.simgpu.trace import read_trace
 from probes.activities import activity_rows
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import ACTIVITY, PROBLEM
 from replay.reader import SessionReader
 from tests.stories.cells import count, mark, percent, row, table
@@ -103,12 +103,12 @@ def _rows(run: Run) -> tuple[Counter[str], int, list[str]]:
     unlinked, problems = 0, []
     reader = SessionReader(run.recording)
     for item in reader.items():
-        if (data := told(item, ACTIVITY)) is not None:
+        if (data := sample_data(item, ACTIVITY)) is not None:
             rows, texts = activity_rows(data)
             mine = rows[np.isin(rows["what"], [place for place, text in enumerate(texts) if text in _ON_GPU])]
             kinds.update(texts[one] for one in mine["what"])
             unlinked += int(np.count_nonzero(mine["call_tid"] < 0))
-        elif (problem := told(item, PROBLEM)) is not None and "--inside" in problem["text"]:
+        elif (problem := sample_data(item, PROBLEM)) is not None and "--inside" in problem["text"]:
             problems.append(problem["text"])
     reader.close()
     return kinds, unlinked, problems

@@ -22,7 +22,7 @@ class HeldLine:
     line: Line | None
     held: Annotated[int, Mark("held_bytes")]
     pieces: int
-    taken: Annotated[int, Mark("taken_bytes")]
+    allocated: Annotated[int, Mark("taken_bytes")]
     takes: int
 
 
@@ -106,10 +106,10 @@ class OutOfMemory:
 
     Attributes:
         time_ns: Of the last attempt, since the start of the recording.
-        asked: Bytes.
+        requested: Bytes.
         attempts: So many, one right after the other; ``gave_back`` bytes were given back between them.
         met: One more attempt succeeded.
-        free: Free memory of the GPU then; None where nobody told. ``asked_free``: the process itself asked.
+        free: Free memory of the GPU then; None where unknown. ``free_by_process``: queried by the process.
         total: Of the GPU.
         by_torch: PyTorch's allocator asked.
         held: What the process held of it, in so many ``pieces``; ``lines``: where it took them.
@@ -125,12 +125,12 @@ class OutOfMemory:
     tid: int
     api: str
     line: Line | None
-    asked: Annotated[int, Mark("asked_bytes")]
+    requested: Annotated[int, Mark("asked_bytes")]
     attempts: int
     gave_back: Annotated[int, Mark("gave_back_bytes")]
     met: bool
     free: Annotated[int | None, Mark("free_bytes")]
-    asked_free: Annotated[bool, HIDDEN]
+    free_by_process: Annotated[bool, HIDDEN]
     total: Annotated[int | None, Mark("total_bytes")]
     held: Annotated[int, Mark("held_bytes")]
     pieces: int
@@ -172,11 +172,11 @@ def shortage_lines(one: OutOfMemory) -> list[str]:
     met = ", then succeeded" if one.met else ""
     lines = [
         f"out of memory at {one.time_ns / 1e9:.3f} s: {_who(one.name, one.pid)} asked for "
-        f"{format_bytes(one.asked)} by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
+        f"{format_bytes(one.requested)} by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
         f"  {one.why}",
     ]
     if one.free is not None and one.blame in ("own", "others", "request"):
-        by = "as the process asked right after" if one.asked_free else "by NVML, shortly before"
+        by = "as the process asked right after" if one.free_by_process else "by NVML, shortly before"
         lines.append(f"  at most {format_bytes(one.free)} would have fitted ({by})")
     if one.gave_back:
         lines.append(f"  it gave {format_bytes(one.gave_back)} back between the attempts")

@@ -280,7 +280,7 @@ class DiagnosisKind(str, Enum):
     COMMUNICATION = "communication"
     CPU = "cpu"
     SHARED = "shared"
-    UNASKED = "no-requests"
+    NO_REQUESTS = "no-requests"
     QUEUE = "queue"  # work was there and did not start
     STARTUP = "startup"  # contexts, code and memory, for the first time
 

@@ -26,7 +26,7 @@ from gputop.engine.facts import Facts
 from gputop.format import NS_PER_S, format_count, format_joules, format_ns, format_percent, format_times
 
 NEAR = 1.05  # an upper bound below so many times the lower one says nothing more
-_WORTH_TELLING = 5.0  # percent of the span
+_WORTH_REPORTING = 5.0  # percent of the span
 PROVED, STRONG = "proved", "strong"
 LEVELS = {
     PROVED: "follows from what was observed and from CUDA's documented rules",
@@ -115,7 +115,7 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
     if told == sure:
         return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
     start = 100 * outside_ns / span_ns
-    begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_TELLING else ""
+    begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_REPORTING else ""
     return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
 
 

@@ -141,7 +141,7 @@ class Cause:
         gone: Other calls that go with it, for one claim, whether they end gaps or not.
         culprit: Which call is named.
         at: The line that is named, for one claim, where the cause has one of its own.
-        told: Sentences with figures that only this cause has, for one claim.
+        evidence: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
         beside: The causes whose gaps, with its own, tell how long one usually is.
         short: What ends the gaps that are its though they are too short to be followed: of launches all, of
@@ -176,7 +176,7 @@ class Cause:
     relaunched: bool = False
     late_rank: bool = False
     fault: bool = True
-    told: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
+    evidence: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
     titled: Callable[[CauseMatch], str] | None = None
     kind: DiagnosisKind | None = None
     rank: int | None = None

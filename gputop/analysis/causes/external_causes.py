@@ -159,7 +159,7 @@ SERVERS = (
 )
 
 
-def _unasked(scene: AttributionContext, free: Mask) -> Mask:
+def _no_requests(scene: AttributionContext, free: Mask) -> Mask:
     from_outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(Wait.POLL), int(Wait.REQUEST)])
     waits = (free & scene.does(State.BLOCKED)) | from_outside
     polls = free & scene.own & scene.polling & scene.inside(Group.OTHER)
@@ -204,15 +204,15 @@ def _answering(scene: AttributionContext) -> Mask:
     return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes & _own(scene))
 
 
-UNASKED = Cause(
+NO_REQUESTS = Cause(
     "C26",
     "no work is requested",
-    _unasked,
+    _no_requests,
     lambda _claim: (),
     lambda _claim: Level.STRONG,
     culprit="end",
     fault=False,
-    kind=DiagnosisKind.UNASKED,
+    kind=DiagnosisKind.NO_REQUESTS,
     family="U",
     rank=20,
 )

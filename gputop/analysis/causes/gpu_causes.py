@@ -234,7 +234,7 @@ def _device_memory(scene: AttributionContext, free: Mask) -> Mask:
     return free & in_own_call(scene, Group.ALLOC, Group.FREE)
 
 
-def _given_back(claim: CauseMatch) -> tuple[Ints, bool]:
+def _emptied_frees(claim: CauseMatch) -> tuple[Ints, bool]:
     """(the calls there by which PyTorch's ``empty_cache()`` frees, whether most of what is freed is that)."""
     evidence = claim.scene.evidence
     frames = evidence.facts.stacks.frames
@@ -250,12 +250,12 @@ def _given_back(claim: CauseMatch) -> tuple[Ints, bool]:
 
 
 def _emptied(claim: CauseMatch) -> bool:
-    return _given_back(claim)[1]
+    return _emptied_frees(claim)[1]
 
 
 def _emptying_line(claim: CauseMatch) -> Line | None:
     """Where the cache is emptied: that is to be removed, however long the next step's allocations take."""
-    given, most = _given_back(claim)
+    given, most = _emptied_frees(claim)
     return usual_line(claim.scene, given) if most else None
 
 

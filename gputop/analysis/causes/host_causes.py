@@ -315,7 +315,7 @@ def _lock_title(claim: CauseMatch) -> str:
     return f"waits for {what}, held by {who(claim)}, which {_holder_does(claim)}"
 
 
-def _told(claim: CauseMatch) -> tuple[str, ...]:
+def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     if is_gil(claim):
         return ("the GIL: threads that run Python wait at one condition variable in turn",)
     return ("a lock: those who end a wait for it wait for it at other times",)
@@ -342,7 +342,7 @@ LOCK = Cause(
     culprit="end",
     frees_cpu=True,
     titled=_lock_title,
-    told=_told,
+    evidence=_evidence_lines,
     kind=DiagnosisKind.HOST,
     family="L",
     rank=24,
@@ -425,7 +425,7 @@ def _level_of_other_work(claim: CauseMatch) -> Level:
     return Level.PROVED if share(claim, long) > 0.5 else Level.STRONG
 
 
-def _other_work_told(claim: CauseMatch) -> tuple[str, ...]:
+def _other_work_lines(claim: CauseMatch) -> tuple[str, ...]:
     """Where samples met the thread, and its pace beside."""
     found = own_code(claim.scene)
     rows = claim.gaps[found.own[claim.gaps]]
@@ -465,7 +465,7 @@ OTHER_WORK = Cause(
     _level_of_other_work,
     culprit="refilled_by",
     titled=_other_work_title,
-    told=_other_work_told,
+    evidence=_other_work_lines,
     # what is long once in such a loop is no recurring stall
     beside=frozenset({"C01", "C03", "C06", "C27"}),
     kind=DiagnosisKind.HOST,

@@ -61,7 +61,7 @@ def _computing(scene: AttributionContext, free: Mask) -> Mask:
     return free & of_loader(scene) & works
 
 
-def _cpu_taken(claim: CauseMatch) -> int:
+def _cpu_of_workers(claim: CauseMatch) -> int:
     """Time for which workers had the CPU that the submitting thread waited for.
 
     Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
@@ -106,7 +106,7 @@ COMPUTING = Cause(
     "DataLoader is CPU-bound",
     _computing,
     _advise_computing,
-    more=_cpu_taken,
+    more=_cpu_of_workers,
     culprit="end",
     crowded=True,
     kind=DiagnosisKind.INPUT,

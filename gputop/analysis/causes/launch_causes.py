@@ -224,7 +224,7 @@ def _line(claim: CauseMatch) -> Line | None:
     return place.line if place is not None else None
 
 
-def _told(claim: CauseMatch) -> tuple[str, ...]:
+def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     place = launch_place(claim)
     if place is None:
         return _kernels(claim)
@@ -241,7 +241,7 @@ LAUNCHES = Cause(
     assess=launch_bound,
     culprit="refilled_by",
     at=_line,
-    told=_told,
+    evidence=_evidence_lines,
     kind=DiagnosisKind.LAUNCH,
     short="launch",
     family="H",
@@ -279,7 +279,7 @@ COLLECTIVE = re.compile(
 )
 
 
-def _queued_told(claim: CauseMatch) -> tuple[str, ...]:
+def _queued_lines(claim: CauseMatch) -> tuple[str, ...]:
     """What ran before and after, and whether the stream had been made to wait for an event."""
     scene, gpu = claim.scene, claim.scene.analysis.gpu
     if not isinstance(gpu, KernelTime):
@@ -333,7 +333,7 @@ QUEUED = Cause(
         "copy or a host function before it, another rank, another GPU)",
     ),
     culprit="refilled_by",
-    told=_queued_told,
+    evidence=_queued_lines,
     kind=DiagnosisKind.QUEUE,
     family="C",
     rank=310,

@@ -166,7 +166,7 @@ def _advise_asleep(claim: CauseMatch) -> tuple[str, ...]:
     return (f"{who(claim)} is asleep while the GPU waits for it: shorten or remove that wait",)
 
 
-def _told(claim: CauseMatch) -> tuple[str, ...]:
+def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     if 2 * share(claim, claim.scene.polled_for) <= 1:
         return ()
     return ("which thread it polls for is inferred: that one works meanwhile, and stops when the poll ends",)
@@ -180,7 +180,7 @@ WORKS = Cause(
     level_of_chain,
     culprit="end",
     titled=_title,
-    told=_told,
+    evidence=_evidence_lines,
     exchanges=True,
     kind=DiagnosisKind.HOST,
     family="H",
@@ -289,7 +289,7 @@ def _started_processes_advise(claim: CauseMatch) -> tuple[str, ...]:
     )
 
 
-def _started_processes_told(claim: CauseMatch) -> tuple[str, ...]:
+def _started_processes_lines(claim: CauseMatch) -> tuple[str, ...]:
     births = births_in_gaps(claim.scene)
     count = int(births.count[claim.gaps].sum())
     return (f"{count} processes were born in {len(claim.gaps)} gaps, {_at_a_time(claim)} at a time",)
@@ -305,7 +305,7 @@ WORKERS = Cause(
         "or let one loader go through several epochs, by a sampler that repeats",
     ),
     culprit="waiter",
-    told=_started_processes_told,
+    evidence=_started_processes_lines,
     kind=DiagnosisKind.INPUT,
     family="D",
     rank=16,
@@ -317,7 +317,7 @@ STARTED = Cause(
     _started_processes_advise,
     culprit="waiter",
     titled=_started_processes_title,
-    told=_started_processes_told,
+    evidence=_started_processes_lines,
     kind=DiagnosisKind.HOST,
     family="H",
     rank=18,

@@ -18,7 +18,7 @@ from gputop.analysis.evidence.columns import WHOLE, Effort, Ints, Mask, covered,
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import Gaps, GpuTime, KernelTime, held_kernels, join
 from gputop.analysis.proofs.nvml_witness import shared_gpus
-from gputop.engine.malloc_tuning import give_back
+from gputop.engine.malloc_tuning import release_free_memory
 from gputop.engine.threads.occupancy import expand
 from gputop.errors import AccountingError
 
@@ -156,7 +156,7 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
         # kernels of processes that are not watched are missing
         exact, gpu = False, GpuTime(evidence, stretch)
     if len(evidence.calls) > _MANY:
-        give_back()  # what the proofs of ten million calls took for a moment, half a GB in pieces
+        release_free_memory()  # what the proofs of ten million calls took for a moment, half a GB in pieces
     estimated = () if exact else tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
     segments, links, polls = walk(evidence, gaps)

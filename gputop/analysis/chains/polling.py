@@ -322,7 +322,7 @@ PAIR = 3  # bits: glibc's two groups of waiters have a word each, one beside the
 # where the words of a condition variable and of its mutex lie, from that pair on: glibc 2.25 to 2.41
 _OF_CONDITION = (-24, 20)
 LEAST_PLACES = 2  # the GIL is waited for wherever Python runs, a barrier at one line
-_TAKES = re.compile(r"^\s*(?:async\s+)?with\b|\.acquire\(")
+_ACQUIRES = re.compile(r"^\s*(?:async\s+)?with\b|\.acquire\(")
 _QUEUES = ("/threading.py", "/queue.py", "/concurrent/futures/", "/multiprocessing/", "/asyncio/")
 
 
@@ -343,7 +343,7 @@ def find_locks(evidence: Evidence) -> Ints:
     if len(rows) < LEAST_WAITS:
         return kinds
     place = slices["pid"][rows].astype(np.int64) << 32 | slices["descriptor"][rows]
-    held = (_by_turns(evidence, rows, place) & ~_in_queue(evidence, rows)) | _takes_lock(evidence, rows)
+    held = (_by_turns(evidence, rows, place) & ~_in_queue(evidence, rows)) | _acquires_lock(evidence, rows)
     length = slices["end"][rows] - slices["begin"][rows]
     timed = (slices["flags"][rows] & OffFlag.WAKER_IRQ) != 0
     timed &= (length >= INTERVAL_NS[0]) & (length <= INTERVAL_NS[1])
@@ -405,10 +405,10 @@ def _python_lines(evidence: Evidence, stacks: npt.NDArray[np.uint64]) -> Ints:
     return of_stack[which.reshape(-1)]
 
 
-def _takes_lock(evidence: Evidence, rows: Ints) -> Mask:
+def _acquires_lock(evidence: Evidence, rows: Ints) -> Mask:
     """Stays whose innermost line takes a lock, by its text; threads of the process end them."""
     own = evidence.slices["waker_pid"][rows] == evidence.slices["pid"][rows]
-    takes: Mask = by_text(evidence, evidence.slices["stack"][rows], _TAKES) & own
+    takes: Mask = by_text(evidence, evidence.slices["stack"][rows], _ACQUIRES) & own
     return takes
 
 
@@ -452,7 +452,7 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     flags, tid = slices["flags"], slices["waker_tid"]
     direct = np.where(tid == 0, NO_WAKER, evidence.threads.row(tid))
     direct = np.where((direct == NO_WAKER) & (tid != 0), UNWATCHED, direct)
-    tells = _tells(evidence)
+    tells = _ending_rows(evidence)
     by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[tells]
     kind = slices["wait"]
     repeated = tells != np.arange(len(slices))
@@ -465,7 +465,7 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     return Wakers(direct[tells], own, queued)
 
 
-def _tells(evidence: Evidence) -> Ints:
+def _ending_rows(evidence: Evidence) -> Ints:
     """The row that tells who ended each stay: its own, or the last of a row of waits for one thing.
 
     A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended

@@ -121,7 +121,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
-    told = _told(by_nvml, model.learned_idle(), span.span_ns)
+    told = _combined(by_nvml, model.learned_idle(), span.span_ns)
     if told is None:
         return None
     idle_ns, error_ns, source, agrees = told
@@ -175,7 +175,7 @@ def _by_nvml(
     return min(max(idle, 0.0), open_ns), fitted
 
 
-def _told(
+def _combined(
     by_nvml: tuple[float, float] | None, by_work: tuple[float, float] | None, span_ns: int
 ) -> tuple[int, int, str, bool] | None:
     """(idle time within the unknown, its error, who says so, whether all who say something agree)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from gputop.analysis.estimates.estimate import Estimate
 from gputop.analysis.evidence.api_classes import D2H, H2D, ON_GPU, Group, Role, Trait
-from gputop.analysis.evidence.call_context import work_given
+from gputop.analysis.evidence.call_context import enqueued_work
 from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, length, subtract, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, KernelTime
@@ -48,7 +48,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenWork:
+class DeviceWork:
     """What one GPU was given, one row each.
 
     Attributes:
@@ -64,15 +64,15 @@ class GivenWork:
     duration_ns: Floats
 
     @classmethod
-    def of(cls, estimate: Estimate) -> GivenWork:
+    def of(cls, estimate: Estimate) -> DeviceWork:
         """As the estimate has it."""
         queue = estimate.queue
         return cls(queue.row, queue.thread, queue.ready, estimate.duration_ns)
 
     @classmethod
-    def known(cls, evidence: Evidence, gpu: KernelTime, device: int) -> GivenWork:
+    def known(cls, evidence: Evidence, gpu: KernelTime, device: int) -> DeviceWork:
         """As the GPU's own clock has it: a call's kernels one after the other."""
-        rows, call = work_given(evidence, *ON_GPU)
+        rows, call = enqueued_work(evidence, *ON_GPU)
         mine = (call >= 0) & (rows["device"] == gpu.devices.index[device])
         begin, end = (rows[name][mine].astype(np.int64) for name in ("begin", "end"))
         row, which = np.unique(call[mine], return_inverse=True)
@@ -90,7 +90,7 @@ class Loop:
         self,
         evidence: Evidence,
         gpu: GpuTime,
-        given: GivenWork,
+        given: DeviceWork,
         pid: int,
         stretch: tuple[int, int],
         waits: int,

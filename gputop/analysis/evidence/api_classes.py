@@ -112,7 +112,7 @@ class ActivityGatherer:
         self._parts: list[Table] = []
         self._texts: dict[str, int] = {}
 
-    def take(self, data: Mapping[str, Any], *only: str) -> int:
+    def consume(self, data: Mapping[str, Any], *only: str) -> int:
         """Takes one in, or what of it is of some kinds; returns how many rows that are.
 
         Raises:

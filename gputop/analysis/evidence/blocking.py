@@ -38,13 +38,13 @@ class Descriptors:
         self.names: list[str] = [""]
         self._numbers: dict[str, int] = {"": UNKNOWN}
         self._now: dict[int, int] = {}  # process << 32 | descriptor -> number
-        self._takes = of_files(machine)
+        self._of_files = of_files(machine)
 
     def copy(self) -> Descriptors:
         """One that goes on by itself."""
-        return apart(self, shared=("_takes",))  # never changed
+        return apart(self, shared=("_of_files",))  # never changed
 
-    def take(self, data: FilesData) -> None:
+    def consume(self, data: FilesData) -> None:
         """Takes the data of a sample in; what a descriptor was before is forgotten."""
         for pid, descriptor, what in zip(
             data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False
@@ -62,7 +62,7 @@ class Descriptors:
             self.names.append(what)
         return UNKNOWN if number is None else number
 
-    def tell(self, slices: Columns | Table) -> None:
+    def fill(self, slices: Columns | Table) -> None:
         """Fills the column ``file`` of stays off the CPU or of samples in, as reported up to now."""
         slices["file"][:] = self.of(slices)
 
@@ -71,7 +71,7 @@ class Descriptors:
         files = np.zeros(len(slices), np.int32)
         if not self._now:
             return files
-        rows = np.flatnonzero(self._takes.take(slices["syscall"]))
+        rows = np.flatnonzero(self._of_files.take(slices["syscall"]))
         keys = slices["pid"][rows].astype(np.int64) << 32 | slices["descriptor"][rows]
         distinct, place = np.unique(keys, return_inverse=True)
         known = np.array([self._now.get(key, UNKNOWN) for key in distinct.tolist()], np.int32)

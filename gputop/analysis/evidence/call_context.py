@@ -317,7 +317,7 @@ def flat(rows: Table) -> tuple[Innermost, list[tuple[int, ...]]]:
 # What each call gave the GPU, in a file that holds kernels: its calls have no handles.
 
 
-def kernels_given(evidence: Evidence) -> Ints:
+def kernel_names_of_calls(evidence: Evidence) -> Ints:
     """For each row of ``evidence.calls`` the place of its kernel's name in the texts, plus one; 0: none."""
     found = np.zeros(len(evidence.calls), np.int64)
     rows, call = _linked(evidence, KERNEL, GRAPH)
@@ -344,12 +344,12 @@ def work_ended(evidence: Evidence, calls: Ints) -> Ints:
 
 def _linked(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
     """(what the GPU did, the row of the call that gave it), where that is in the file."""
-    rows, call = work_given(evidence, *what)
+    rows, call = enqueued_work(evidence, *what)
     known = call >= 0
     return rows[known], call[known]
 
 
-def work_given(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
+def enqueued_work(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
     """(what the GPU did, the row of the call that gave it; -1: not in the file)."""
     calls = evidence.calls
     rows = evidence.activities.of(*what)

@@ -29,7 +29,7 @@ from gputop.engine.threads.occupancy import segments_of
 from gputop.engine.threads.switches import OpenThreads
 from probes import api, schema
 from probes.proc.syscalls import machine_of
-from probes.samples import CarriedData, lost_until, process_data, told
+from probes.samples import CarriedData, lost_until, process_data, sample_data
 from probes.schema import (
     ALIASED,
     COPY_SHIFT,
@@ -299,18 +299,18 @@ class Gatherer:
             self._records(item)
             return False
         if item.kind == MARK:
-            self.facts.take(item)
+            self.facts.consume(item)
             self._mark(item)
             return True
-        if (threads := told(item, OPEN)) is not None:
+        if (threads := sample_data(item, OPEN)) is not None:
             self.open = OpenThreads.from_sample(threads, ended=True)
         elif item.kind == GPUS:
             self.gpus.append(item)
-        elif (files := told(item, FILES)) is not None:
-            self.descriptors.take(files)
-        elif (places := told(item, PLACES)) is not None:
+        elif (files := sample_data(item, FILES)) is not None:
+            self.descriptors.consume(files)
+        elif (places := sample_data(item, PLACES)) is not None:
             self.ticks[-1].places.append(places_of(places))
-        elif (carried := told(item, CARRIED)) is not None:
+        elif (carried := sample_data(item, CARRIED)) is not None:
             self._before(carried)
         elif item.kind in (HOLE, SUMS):
             self._hole = True
@@ -318,16 +318,16 @@ class Gatherer:
                 self.losses.skip()
                 self._unkept = True
                 self.choices_kept &= item.data.get("choices") is True
-        elif (activities := told(item, ACTIVITY)) is not None:
-            self._activities += self.activities.take(activities)
-        elif (apis := told(item, APIS)) is not None:
+        elif (activities := sample_data(item, ACTIVITY)) is not None:
+            self._activities += self.activities.consume(activities)
+        elif (apis := sample_data(item, APIS)) is not None:
             self.apis = ApiTable(apis.get("rows", ()), proves=self._proves)
             self.held.name(list(self.apis.names))
         elif (process := process_data(item)) is not None:
             devices = process.get("cuda_devices")
             if isinstance(devices, list):
                 self.held.uses(process["pid"], (one for one in devices if isinstance(one, int)))
-        self.facts.take(item)
+        self.facts.consume(item)
         return False
 
     def copy(self) -> Gatherer:
@@ -361,9 +361,9 @@ class Gatherer:
         self._missing = missing
         self.held.mark(mark.time_ns, self.gpus[-1] if self.gpus else None)
         for part in self.ticks[-1].slices:
-            self.descriptors.tell(part)
+            self.descriptors.fill(part)
         for table in self.ticks[-1].places:
-            self.descriptors.tell(table)
+            self.descriptors.fill(table)
         if self._hole:
             self.losses.miss(self._marked_ns, mark.time_ns)
         self._count_activities(mark)
@@ -386,16 +386,16 @@ class Gatherer:
         records, complete = records_before(carried)
         self.complete |= complete
         if len(records):
-            self._take(records)
+            self._consume(records)
 
     def _records(self, records: Records) -> None:
         if not len(records):
             return
         self.losses.add(records)
         self.held.add(records)
-        self._take(records)
+        self._consume(records)
 
-    def _take(self, records: Records) -> None:
+    def _consume(self, records: Records) -> None:
         self.end_ns = max(self.end_ns, int(records["t_end"].max()))
         kinds, tick = records["kind"], self.ticks[-1]
         calls = kinds == np.uint8(Kind.CALL)
@@ -483,7 +483,7 @@ class Ends:
         """The last end, while no process that made CUDA calls lives."""
         return self._last if not self._alive else None
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Take one item."""
         if not isinstance(item, Sample):
             self._calls(item)

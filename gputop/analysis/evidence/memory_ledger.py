@@ -40,12 +40,12 @@ def gpu_of(sample: Sample | None, pid: int) -> OnGpu | None:
 
 OF_GPU: frozenset[Memory] = frozenset({"device", "managed", "pool", "physical"})
 OF_HOST: frozenset[Memory] = frozenset({"pinned", "registered"})
-_TAKES = OF_GPU | OF_HOST
+_ALLOCATES = OF_GPU | OF_HOST
 
 MOST_POINTS = 256  # of the history; then every second one goes
 MOST_SHORTAGES = 64
 MOST_ENDED = 4096  # processes that ended and had taken memory; then the oldest is forgotten
-TOLD = 16  # origins that are told with a shortage
+MOST_ORIGINS = 16  # origins that are told with a shortage
 RETRY_NS = 1_000_000_000  # an allocator that tries again does so within this
 
 Origin = tuple[int, Memory, int]  # pid, use, stack
@@ -58,8 +58,8 @@ class Sum(NamedTuple):
 
     held: int = 0
     pieces: int = 0
-    taken: int = 0
-    takes: int = 0
+    allocated: int = 0
+    allocations: int = 0
 
 
 class HeldAllocation(NamedTuple):
@@ -76,7 +76,7 @@ class Shortage:
     """An allocation that failed for lack of memory, with all attempts that followed at once.
 
     Attributes:
-        asked: Bytes.
+        requested: Bytes.
         op: The function.
         attempts: How often it was tried.
         held: What the process held of that memory then, by origin, the most first.
@@ -93,7 +93,7 @@ class Shortage:
     op: int
     stack: int
     use: Memory
-    asked: int
+    requested: int
     attempts: int
     held: tuple[tuple[Origin, int, int], ...]
     total: int
@@ -187,7 +187,7 @@ class Held:
         """Everything up to a mark has been taken in."""
         before = self.shortages
         for effect in self._calls.effects():
-            self._take(effect)
+            self._apply(effect)
         if self.shortages is not before:
             self.shortages = tuple(
                 one if one.gpu else replace(one, gpu=gpu_of(gpus, one.pid)) for one in self.shortages
@@ -202,7 +202,7 @@ class Held:
 
     # -- one call -----------------------------------------------------------------------------
 
-    def _take(self, effect: Effect) -> None:
+    def _apply(self, effect: Effect) -> None:
         at, row, use, device, counted = effect
         pid = int(row["pid"])
         for inner in counted:
@@ -215,10 +215,10 @@ class Held:
             if not int(row["ret"]):
                 self._reset_gpu(pid, device)
         elif int(row["ret"]):
-            if use in _TAKES:
+            if use in _ALLOCATES:
                 self._short(at, row, use)
-        elif use in _TAKES:
-            self._taken(at, row, use, device)
+        elif use in _ALLOCATES:
+            self._allocated(at, row, use, device)
         elif use == "free":
             self._free(pid, "address", int(row["aux"]), at)
         elif use == "unregister":
@@ -232,7 +232,7 @@ class Held:
         elif use == "room":
             self._room(at, pid, int(row["aux"]))
 
-    def _taken(self, at: int, row: Any, use: Memory, device: int) -> None:
+    def _allocated(self, at: int, row: Any, use: Memory, device: int) -> None:
         pid, address, size = int(row["pid"]), int(row["aux"]), int(row["bytes"])
         space = use if use in ("registered", "physical") else "address"
         if not address:
@@ -251,29 +251,31 @@ class Held:
         self._pieces[place] = HeldAllocation(size, origin, at, device if use != "physical" else UNKNOWN)
         self._takers[origin] = int(row["tid"])
         one = self._sums.get(origin, Sum())
-        self._sums[origin] = Sum(one.held + size, one.pieces + 1, one.taken + size, one.takes + 1)
+        self._sums[origin] = Sum(one.held + size, one.pieces + 1, one.allocated + size, one.allocations + 1)
         if use in OF_GPU:
             self._totals[pid] = self.total(pid) + size
             self._peaks[pid] = max(self._peaks.get(pid, 0), self.total(pid))
         last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
-        if last is not None and last.asked == size and at - last.time_ns < RETRY_NS and not last.met:
+        if last is not None and last.requested == size and at - last.time_ns < RETRY_NS and not last.met:
             self._replace(last, replace(last, met=True))
 
     def _undo(self, inner: Inner) -> None:
         """A nested call counted before the one around it had returned, which counts in its place."""
-        if inner.use in _TAKES and inner.ret:
+        if inner.use in _ALLOCATES and inner.ret:
             last = next((one for one in reversed(self.shortages) if one.pid == inner.pid), None)
-            if last is not None and (last.tid, last.asked) == (inner.tid, inner.size):
+            if last is not None and (last.tid, last.requested) == (inner.tid, inner.size):
                 fewer = replace(last, attempts=last.attempts - 1)
                 self._replace(last, *((fewer,) if fewer.attempts else ()))
             return
         place = (inner.pid, inner.use if inner.use == "registered" else "address", inner.address)
         piece = self._pieces.get(place)
-        if inner.use in _TAKES and piece is not None and piece.since == inner.end:
+        if inner.use in _ALLOCATES and piece is not None and piece.since == inner.end:
             self._gone(place)
             one = self._sums[piece.origin]
-            self._sums[piece.origin] = one._replace(taken=one.taken - piece.size, takes=one.takes - 1)
-            if one.takes == 1:
+            self._sums[piece.origin] = one._replace(
+                allocated=one.allocated - piece.size, allocations=one.allocations - 1
+            )
+            if one.allocations == 1:
                 del self._sums[piece.origin]
 
     def _gone(self, place: Place) -> None:
@@ -394,9 +396,11 @@ class Held:
         total, pieces = sum(one[1] for one in own), sum(one[2] for one in own)
         stack, op = int(row["stack"]), int(row["op"])
         last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
-        made = Shortage(at, pid, tid, op, stack, use, asked, 1, tuple(own[:TOLD]), total, pieces)
+        made = Shortage(at, pid, tid, op, stack, use, asked, 1, tuple(own[:MOST_ORIGINS]), total, pieces)
         # an allocator tries again from another place in its code
-        again = last is not None and (last.tid, last.asked) == (tid, asked) and at - last.time_ns < RETRY_NS
+        again = (
+            last is not None and (last.tid, last.requested) == (tid, asked) and at - last.time_ns < RETRY_NS
+        )
         if again and last is not None:
             gave = last.gave_back + max(last.total - total, 0)
             self._replace(last, replace(made, attempts=last.attempts + 1, gave_back=gave))

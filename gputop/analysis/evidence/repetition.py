@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role
-from gputop.analysis.evidence.call_context import kernels_given
+from gputop.analysis.evidence.call_context import kernel_names_of_calls
 from gputop.analysis.evidence.columns import Floats, Ints, Mask, Tabular, numbered
 from gputop.analysis.evidence.evidence import Column, Evidence
 
@@ -149,7 +149,7 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
 
 def _handles(evidence: Evidence) -> Column:
     """The kernel or graph of each call; of an imported file, where calls have no handles, by its name."""
-    given = kernels_given(evidence).astype(np.uint64)
+    given = kernel_names_of_calls(evidence).astype(np.uint64)
     return (
         np.where(evidence.calls["aux"] == 0, given, evidence.calls["aux"])
         if given.any()
@@ -395,7 +395,7 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     does = does[:, :-1]
     weight = (size / size.sum() + spent / max(spent.sum(), 1)) * whole
     usual = np.flatnonzero(weight @ does > 0.5 * weight.sum())
-    if not len(usual) or not _gives(sample, usual):
+    if not len(usual) or not _enqueues(sample, usual):
         return None
     alike, holds = likeness(does, usual, rare)
     step = (alike >= SAME) | (holds >= HOLDS)
@@ -418,7 +418,7 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     return _Tried(number, every, score, own, seldom, steps, length, usual, pause, heads, shares)
 
 
-def _gives(sample: _Sample, usual: Ints) -> bool:
+def _enqueues(sample: _Sample, usual: Ints) -> bool:
     """A loop of copies is no step of a program that launches: it moves parameters before the first."""
     return not sample.launches or bool(np.isin(sample.work[usual], _LAUNCHES).any())
 

@@ -37,7 +37,7 @@ from gputop.format import format_ns, format_percent
 
 LEAST = 0.1  # of the time, for an idle GPU's class
 MOVES = 1.5  # times as long as all others kernels must run that go over each element once, to name the class
-TOLD = 0.02  # of the kernels' time, for a kind to be told
+LEAST_SHARE = 0.02  # of the kernels' time, for a kind to be told
 
 
 def class_of_traced(
@@ -71,12 +71,12 @@ def class_of_traced(
         share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
         return _of_busy(busy, share, titles)
     if kind is None:
-        return _untold(taken[None], span)
+        return _no_class(taken[None], span)
     share = f"{format_percent(100 * taken[kind] / span)} % of the time goes to this"
     lead = next((place for place, one in enumerate(kinds) if one is kind), None)
     if lead is not None:
         return Diagnosis(kind, titles[kind], findings[lead].level, (share,), (), lead)
-    said = _said(scene, gpu, outcome, kind, busy, span)
+    said = _class_text(scene, gpu, outcome, kind, busy, span)
     return Diagnosis(kind, titles[kind], Level.STRONG, (said or share,), _ADVICE.get(kind, ()))
 
 
@@ -85,7 +85,7 @@ def _barely(taken: int, working: int, busy: BusyTime, span: int) -> bool:
     return busy.busy > 0.9 * span and taken < working
 
 
-def _said(
+def _class_text(
     scene: AttributionContext,
     gpu: KernelTime,
     outcome: Outcome,
@@ -143,7 +143,7 @@ def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -
     return f"{title} for {format_ns(ns)} in {gaps} gap{'s' * (gaps != 1)}{f', {where}' if where else ''}"
 
 
-def _untold(ns: int, span: int) -> Diagnosis:
+def _no_class(ns: int, span: int) -> Diagnosis:
     share = format_percent(100 * ns / span)
     said = (
         f"for {format_ns(ns)} ({share} %) why is not in the file: it holds no launches of what ended these "
@@ -176,10 +176,10 @@ def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Di
             ("kernels that go over each element once", kernels["memory"]),
             ("other kernels", kernels["other"]),
         )
-        if ns > TOLD * whole
+        if ns > LEAST_SHARE * whole
     ]
     told = share
-    if max(kernels["compute"], kernels["memory"]) > TOLD * whole:
+    if max(kernels["compute"], kernels["memory"]) > LEAST_SHARE * whole:
         told += f"; by their names the kernels' time is {', '.join(said)}"
     elif said:
         told += "; the names of its kernels do not tell whether they compute or move memory"
@@ -224,7 +224,7 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.COMMUNICATION: "communication-bound",
     DiagnosisKind.CPU: "starved of CPU",
     DiagnosisKind.SHARED: "GPU shared",
-    DiagnosisKind.UNASKED: "no work requested",
+    DiagnosisKind.NO_REQUESTS: "no work requested",
     DiagnosisKind.QUEUE: "queue-bound (launched work did not start)",
     DiagnosisKind.STARTUP: "start-up (contexts, code, memory)",
 }
@@ -232,9 +232,9 @@ _OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
 MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
 POLLS = "it looks for work again and again there: wait for it instead (queue.Queue.get, Condition.wait)"
 # rows of the catalogue that are no fault: no work is requested
-UNASKED_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
+NO_REQUESTS_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
 # of the span: start-up and what happened once, from which on they are said to be left out
-WORTH_TELLING = 0.05
+WORTH_REPORTING = 0.05
 MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
@@ -266,12 +266,12 @@ def ground_of(
         return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     once = sum(event.ns for event in outcome.events)
     outside = sum(one.outside_ns for one in accounts)
-    found, idle = class_of_rows(findings, kinds, unasked_of(scene, outcome), once, accounts)
+    found, idle = class_of_rows(findings, kinds, no_requests_ns(scene, outcome), once, accounts)
     if found is not None:
-        return _where_unasked(scene, outcome, found)
+        return _with_idle_line(scene, outcome, found)
     if idle is not None:
         apart = (once + outside) / sum(one.span_ns for one in accounts)
-        busy = _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_TELLING else "")
+        busy = _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_REPORTING else "")
         if busy.kind is not None or not isinstance(gpu, KernelTime):
             return busy
         # NVML does not tell, the kernels' names may
@@ -284,7 +284,7 @@ def ground_of(
 def class_of_rows(
     findings: Sequence[Finding],
     kinds: Sequence[DiagnosisKind | None],
-    unasked_ns: float,
+    no_requests_ns: float,
     once_ns: int,
     accounts: Sequence[Account],
 ) -> tuple[Diagnosis | None, float | None]:
@@ -294,7 +294,7 @@ def class_of_rows(
     span = sum(one.span_ns for one in accounts) - outside - once_ns
     if span <= 0:
         return None, None
-    of_losses = by_losses(findings, kinds, unasked_ns, span, accounts)
+    of_losses = by_losses(findings, kinds, no_requests_ns, span, accounts)
     if of_losses is not None:
         return of_losses, None
     idle = max(sum(one.proved_ns + one.estimated_ns for one in accounts) - once_ns - outside, 0) / span
@@ -302,16 +302,16 @@ def class_of_rows(
     return None, idle if idle <= MOST_IDLE and known else None
 
 
-def unasked_of(scene: AttributionContext, outcome: Outcome) -> float:
+def no_requests_ns(scene: AttributionContext, outcome: Outcome) -> float:
     """Idle time in which no work was requested, ns."""
-    return float(sum(scene.ns[outcome.cause == row].sum() for row in UNASKED_ROWS))
+    return float(sum(scene.ns[outcome.cause == row].sum() for row in NO_REQUESTS_ROWS))
 
 
-def _where_unasked(scene: AttributionContext, outcome: Outcome, found: Diagnosis) -> Diagnosis:
+def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosis) -> Diagnosis:
     """The class with the line at which nobody asks for work, and what to do about a sleep that polls."""
-    if found.kind is not DiagnosisKind.UNASKED:
+    if found.kind is not DiagnosisKind.NO_REQUESTS:
         return found
-    rows = np.flatnonzero(np.isin(outcome.cause, UNASKED_ROWS))
+    rows = np.flatnonzero(np.isin(outcome.cause, NO_REQUESTS_ROWS))
     submitters = scene.gaps.thread[scene.segments.gap[rows]]
     line = waiting_line(scene, rows, submitters)
     said = found.evidence[0] + (f", waiting at {line.text()}" if line is not None else "")
@@ -333,19 +333,19 @@ def _where_unasked(scene: AttributionContext, outcome: Outcome, found: Diagnosis
 def by_losses(
     findings: Sequence[Finding],
     kinds: Sequence[DiagnosisKind | None],
-    unasked_ns: float,
+    no_requests_ns: float,
     span_ns: int,
     accounts: Sequence[Account],
 ) -> Diagnosis | None:
     """The class that takes most of the time; None where none takes enough."""
-    ranges = _taken(findings, kinds, unasked_ns)
+    ranges = _time_by_class(findings, kinds, no_requests_ns)
     taken = {kind: loss.middle for kind, loss in ranges.items()}
     kind = max(taken, key=lambda one: taken[one]) if taken else None
     longest = span_ns / max(len(accounts), 1)
     lead = kinds.index(kind) if kind in kinds else None
     # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
     won = max(taken[kind], findings[lead].gain.ns if lead is not None else 0) if kind else 0
-    if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.UNASKED else longest):
+    if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.NO_REQUESTS else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
     said = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
@@ -363,11 +363,11 @@ def kinds_of(
     ]
 
 
-def _taken(
-    findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], unasked_ns: float
+def _time_by_class(
+    findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], no_requests_ns: float
 ) -> dict[DiagnosisKind, Range]:
     """The time that each class takes: of findings, and of time in which no work was requested."""
-    taken = {DiagnosisKind.UNASKED: Range(int(unasked_ns), int(unasked_ns))}
+    taken = {DiagnosisKind.NO_REQUESTS: Range(int(no_requests_ns), int(no_requests_ns))}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
             taken[kind] = taken.get(kind, Range(0, 0)) + finding.loss + Range(int(moved), int(moved))

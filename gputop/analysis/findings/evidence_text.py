@@ -91,7 +91,7 @@ def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) ->
         *_within(claim),
         *_waited_for(claim),
         *_queue_delay(cause, claim),
-        *cause.told(claim),
+        *cause.evidence(claim),
     )
 
 
@@ -205,7 +205,7 @@ _SHOWN: Final = 4
 _IMPORTED_PART: Final = 0.02  # of the idle time, to be worth a word
 
 
-def told_by_rows(scene: AttributionContext) -> list[str]:
+def trace_notes(scene: AttributionContext) -> list[str]:
     """Sentences about an imported trace; none about a recording of gputop's own."""
     evidence = scene.evidence
     if evidence.header.get("source", "gputop") == "gputop":

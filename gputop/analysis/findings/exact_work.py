@@ -13,7 +13,7 @@ from gputop.analysis.answer.kernel_report import ExactGpu, ExactKernel, ExactRep
 from gputop.analysis.causes.launch_causes import COLLECTIVE
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.api_classes import COPY, FILL, GRAPH, KERNEL
-from gputop.analysis.evidence.call_context import sums_by_line, work_given
+from gputop.analysis.evidence.call_context import enqueued_work, sums_by_line
 from gputop.analysis.evidence.columns import Ints, Mask, covered, intersect, length, subtract, union
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.stack_table import Line
@@ -47,7 +47,7 @@ def _of_gpu(scene: AttributionContext, gpu: KernelTime, device: int) -> ExactGpu
 def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel]:
     """By process and name: of graphs only the whole is known."""
     evidence, (low, high) = scene.evidence, gpu.stretch
-    rows, call = work_given(evidence, KERNEL, GRAPH)
+    rows, call = enqueued_work(evidence, KERNEL, GRAPH)
     inside = (rows["end"] > low) & (rows["end"] <= high)
     rows, call = rows[inside], call[inside]
     given = np.append(evidence.calls["begin"], 0)[call]  # of -1: there may be no call at all

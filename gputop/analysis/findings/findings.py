@@ -387,7 +387,7 @@ def _per_step(claim: CauseMatch, loss: Range, per_gap: Ints) -> int | None:
     steps = claim.steps
     if steps is None or not steps.count or not even(np.sort(per_gap)[::-1], steps.count):
         return None
-    return _told(loss) // steps.count
+    return _likely_ns(loss) // steps.count
 
 
 def _levels(idle: Level, name: Level) -> tuple[str, ...]:
@@ -425,7 +425,7 @@ def _widened(loss: Range, more_ns: int) -> Range:
     return Range(loss.lower, loss.upper + more_ns, loss.estimate)
 
 
-def _told(loss: Range) -> int:
+def _likely_ns(loss: Range) -> int:
     """What a loss is told to be, per step: the estimate, else what is sure."""
     return loss.lower if loss.estimate is None else loss.estimate
 

@@ -116,7 +116,7 @@ def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], 
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
-        pids, taken = scene.evidence.threads.pid[small.thread], _taken(scene, owner, small)
+        pids, taken = scene.evidence.threads.pid[small.thread], _cause_rows(scene, owner, small)
         for pid in np.unique(pids).tolist():
             mine = pids == pid
             for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
@@ -136,11 +136,11 @@ def causes_of_short(scene: AttributionContext, owner: Ints, small: Small) -> Int
     for pid in np.unique(pids[sends]).tolist():
         shares = _shares(scene, owner, pid, COPY)
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
-    taken = _taken(scene, owner, small)
+    taken = _cause_rows(scene, owner, small)
     return np.where(taken >= 0, taken, cause)
 
 
-def _taken(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
+def _cause_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
     """The catalogue's row of the cause that each short gap belongs to where it is no launch's; -1 for none.
 
     That is the cause whose loop of reads it lies in, or work that is too short to be followed.

@@ -143,7 +143,7 @@ class _Places:
 
 def _held_by(evidence: Evidence, places: _Places, pid: int) -> HeldBy:
     held, lines = evidence.held, places.sums(evidence.held.last(pid))
-    order = sorted(lines.items(), key=lambda row: (-row[1].held, -row[1].taken))
+    order = sorted(lines.items(), key=lambda row: (-row[1].held, -row[1].allocated))
     return HeldBy(
         pid,
         pid in evidence.ended,
@@ -246,7 +246,7 @@ def _explained(evidence: Evidence, places: _Places, one: Shortage, start_ns: int
         one.tid,
         evidence.apis.name(one.op),
         facts.stacks.line(one.stack),
-        one.asked,
+        one.requested,
         one.attempts,
         one.gave_back,
         one.met,
@@ -276,23 +276,23 @@ def _name(evidence: Evidence, pid: int) -> str:
 
 def _blame(one: Shortage, free: int | None, others: int) -> tuple[Blame, str]:
     """What it was for, and why that is so."""
-    asked = format_bytes(one.asked)
+    asked = format_bytes(one.requested)
     if one.use in OF_HOST:
         return (
             "host",
             f"the host gave no {asked} of page-locked memory: it has none left, or a limit is reached",
         )
-    if one.gpu is not None and one.asked > one.gpu.total:
+    if one.gpu is not None and one.requested > one.gpu.total:
         return "request", f"{asked} is more than all of the GPU's memory, {format_bytes(one.gpu.total)}"
     if free is None:
         return "unknown", "how much memory was free is not known: neither NVML nor the process asked"
-    if one.asked <= free:
+    if one.requested <= free:
         return "fragmentation", (
             f"{format_bytes(free)} was free, more than was asked for: no piece of that size was left "
             "(fragmentation), or the process has a limit of its own"
         )
-    short = f"{format_bytes(one.asked - free)} was missing"
-    if others >= one.asked - free:
+    short = f"{format_bytes(one.requested - free)} was missing"
+    if others >= one.requested - free:
         return "others", f"{short}, and other processes hold {format_bytes(others)}: without them it fits"
     alone = "" if not others else f" (other processes: {format_bytes(others)})"
     return "own", f"{short}, and this process holds {format_bytes(one.total)} by itself{alone}"

@@ -225,7 +225,7 @@ def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> 
         voluntary=_count(slices["begin"][switched & ~forced], begin, end),
         involuntary=_count(slices["begin"][switched & forced], begin, end),
         causes={
-            number: covered(_taken(scene, mask), begin, end) for number, mask in _by_cause(outcome).items()
+            number: covered(_bounds(scene, mask), begin, end) for number, mask in _by_cause(outcome).items()
         },
         count=pieces.count,
         between=pieces.between,
@@ -344,7 +344,7 @@ def _by_cause(outcome: Outcome) -> dict[str, Mask]:
     }
 
 
-def _taken(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
+def _bounds(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
     return union(scene.segments.begin[mask], scene.segments.end[mask])
 
 

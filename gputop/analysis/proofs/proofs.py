@@ -272,7 +272,7 @@ START_NS = 20_000  # work begins at most this long after its launch returned (2 
 SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
 
 
-Given = tuple[Ints, Ints, Ints]  # as Streams.given has it
+StreamWork = tuple[Ints, Ints, Ints]  # as ``Streams.work_of`` returns it
 
 
 class Delays:
@@ -354,7 +354,7 @@ class Pending:
         jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         held = streams.held()
         for stream in np.flatnonzero(~np.isin(streams.pid, sorted(held))).tolist():
-            given = streams.given([stream])
+            given = streams.work_of([stream])
             self._waits(stream, given, direct[stream], jointly)
             self._queries(stream, given)
             self._copies(stream, given)
@@ -410,14 +410,14 @@ class Pending:
         return stop
 
     @staticmethod
-    def _last(given: Given, before: Ints) -> Ints:
+    def _last(given: StreamWork, before: Ints) -> Ints:
         """The end of the last operation that was begun before, so that with ``START_NS`` 0 means none."""
         _rows, begins, reach = given
         place = np.searchsorted(begins, before, side="left") - 1
         return np.where(place >= 0, reach[np.maximum(place, 0)], -START_NS)
 
     def _waits(
-        self, stream: int, given: Given, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
+        self, stream: int, given: StreamWork, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
     ) -> None:
         """A wait for the device is for some stream: then all that was enqueued last counts, on whichever."""
         evidence, calls = self._evidence, self._evidence.calls
@@ -446,7 +446,7 @@ class Pending:
         rows, start = row[whole][order], start[whole][order]
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
 
-    def _drained(self, given: Given, known: Proofs, moment: Ints) -> Mask:
+    def _drained(self, given: StreamWork, known: Proofs, moment: Ints) -> Mask:
         """Whether all that was given to a stream before each moment was proved complete before it, too.
 
         A wait that begins then may return late, but not because of work.
@@ -458,7 +458,7 @@ class Pending:
         drained: Mask = (place >= 0) & (self._last(given, moment) <= proved)
         return drained
 
-    def _queries(self, stream: int, given: Given) -> None:
+    def _queries(self, stream: int, given: StreamWork) -> None:
         """A query that finds work: it was there since the last enqueueing."""
         calls = self._evidence.calls
         rows = self._streams.not_ready(stream)
@@ -468,7 +468,7 @@ class Pending:
             calls["begin"][rows],
         )
 
-    def _copies(self, stream: int, given: Given) -> None:
+    def _copies(self, stream: int, given: StreamWork) -> None:
         """A copy to the host that took longer than its bytes waited for the work before it.
 
         One to page-locked memory that does not wait has no reason to: what takes it long is something else.
@@ -484,7 +484,7 @@ class Pending:
         if not len(row):
             return
         streams = [stream, *self._streams.peers(stream)]
-        given = self._streams.given(streams) if len(streams) > 1 else given
+        given = self._streams.work_of(streams) if len(streams) > 1 else given
         begins = given[1]
         beside = np.searchsorted(begins, begin + WAIT_NS + queued) > np.searchsorted(
             begins, begin, side="right"

@@ -385,7 +385,7 @@ class Streams:
         mine: Column = self._order[self._first[stream] : self._first[stream + 1]]
         return mine
 
-    def given(self, streams: list[int]) -> tuple[Ints, Ints, Ints]:
+    def work_of(self, streams: list[int]) -> tuple[Ints, Ints, Ints]:
         """(row, begin, latest end so far) of some streams' operations and waits for events, by begin."""
         calls = self._evidence.calls
         own = np.concatenate([self.operations(stream) for stream in streams])
@@ -539,9 +539,9 @@ class HostRanges:
         self._complete = evidence.complete
         self._ranges: dict[int, list[list[int]]] = {}
         for row in events.tolist():
-            self._take(calls, row, bool(roles[row] == Role.HOST_RANGE))
+            self._consume(calls, row, bool(roles[row] == Role.HOST_RANGE))
 
-    def _take(self, calls: Columns, row: int, begins: bool) -> None:
+    def _consume(self, calls: Columns, row: int, begins: bool) -> None:
         ranges = self._ranges.setdefault(int(calls["pid"][row]), [])
         address = int(calls["aux"][row])
         if begins:

@@ -13,7 +13,7 @@ from gputop.errors import CommandError
 from gputop.files.output_files import refuse_existing
 from gputop.format import format_bytes, format_count
 from gputop.process.child import behind_sudo
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.serve.clients import wire
 from gputop.serve.clients.client import Connection
 from probes.ebpf.loader import ProbeError
@@ -64,7 +64,9 @@ def dump(options: argparse.Namespace) -> int:
         if writer is not None:
             writer.close()
     size, events = format_bytes(writer.size_bytes), format_count(writer.events)
-    say(f"{path}: {events} events, {size}; see why the GPU waited with: gputop explain {shlex.quote(path)}")
+    print_message(
+        f"{path}: {events} events, {size}; see why the GPU waited with: gputop explain {shlex.quote(path)}"
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ from datetime import date
 from gputop.commands.command import Command
 from gputop.commands.flags import add_output
 from gputop.commands.progress import INTERRUPTED, ProgressBar
-from gputop.commands.recordings.sql import add_answer, add_timeout, answered, tell
+from gputop.commands.recordings.sql import add_answer, add_timeout, answered, print_result
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.files.output_files import new_file
@@ -25,10 +25,10 @@ from gputop.fleet.lake_html import ROWS, fleet_page
 from gputop.fleet.on_dask import ADDRESS, dask
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from gputop.format import format_bytes, format_count, format_counted
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.query.forked import bound_memory
 
-_TOLD = 20  # problems that are printed; all are in the lake's table
+_MOST_PRINTED = 20  # problems that are printed; all are in the lake's table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help=f"use the workers of this Dask scheduler: tcp://HOST:8786 or its file.json ({ADDRESS})",
     )
-    hours = _asking(what.add_parser("overview", help="the most expensive causes, in GPU hours"))
+    hours = _query_arguments(what.add_parser("overview", help="the most expensive causes, in GPU hours"))
     hours.add_argument("--by", choices=GROUPS, default="cause", help="sum by this (cause)")
-    _asking(what.add_parser("findings", help="the findings of all sessions, most expensive first"))
-    late = _asking(what.add_parser("stragglers", help="ranks that other ranks wait for, and why"))
+    _query_arguments(what.add_parser("findings", help="the findings of all sessions, most expensive first"))
+    late = _query_arguments(what.add_parser("stragglers", help="ranks that other ranks wait for, and why"))
     late.add_argument(
         "--all",
         action="store_true",
@@ -71,16 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output(page, "PAGE", "the page")
     add_timeout(page)
-    _asking(what.add_parser("sql", help="any SELECT in DuckDB's SQL")).add_argument(
+    _query_arguments(what.add_parser("sql", help="any SELECT in DuckDB's SQL")).add_argument(
         "query", metavar="SELECT", help="one SELECT over the lake's tables (docs/fleet.md); in quotes"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    return _ingest(options) if options.what == "ingest" else _ask(options)
+    return _ingest(options) if options.what == "ingest" else _run_query(options)
 
 
-def _asking(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _query_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     add_answer(_choosing(parser))
     return parser
 
@@ -121,25 +121,27 @@ def _ingest(options: argparse.Namespace) -> int:
     workers = int(options.workers or os.cpu_count() or 1)
     here = options.dask or options.workers
     scheduler = options.scheduler or (None if here else os.environ.get(ADDRESS))
-    on = dask(scheduler, workers, say) if options.dask or scheduler else nullcontext(None)
+    on = dask(scheduler, workers, print_message) if options.dask or scheduler else nullcontext(None)
     with on as engine, ProgressBar("looking", partial=True) as progress:
         done = ingest(options.sessions, options.into, workers, engine=engine, progress=progress)
-    for row in done.problems[:_TOLD]:
-        say(f"{row['path']}: {row['what']}: {row['text']}")
-    if len(done.problems) > _TOLD:
-        say(f"{format_count(len(done.problems) - _TOLD)} more: see the lake's table problems")
+    for row in done.problems[:_MOST_PRINTED]:
+        print_message(f"{row['path']}: {row['what']}: {row['text']}")
+    if len(done.problems) > _MOST_PRINTED:
+        print_message(
+            f"{format_count(len(done.problems) - _MOST_PRINTED)} more: see the lake's table problems"
+        )
     unread = sum(row["what"] == "unreadable" for row in done.problems)
-    say(
+    print_message(
         f"{shown(options.into)}: {format_counted(done.explained, 'session')} explained, "
         f"{format_count(done.known)} known already, {format_count(unread)} unreadable"
     )
     if progress.stopped:
-        say(f"interrupted: {format_count(done.left)} are left for the next run")
+        print_message(f"interrupted: {format_count(done.left)} are left for the next run")
         return INTERRUPTED
     return FAILURE if unread else 0
 
 
-def _ask(options: argparse.Namespace) -> int:
+def _run_query(options: argparse.Namespace) -> int:
     if options.what == "stragglers":
         return _stragglers(options)
     if options.what == "screen":
@@ -160,14 +162,16 @@ def _stragglers(options: argparse.Namespace) -> int:
         bound_memory()
     with closing(open_lake(options.lake, TABLES, _part(options))) as database:
         found = stragglers(database, options.timeout, rest=options.rest, limit=int(options.limit))
-    tell(found.answer, options)
+    print_result(found.answer, options)
     many = found.late + found.healthy + found.unknown
-    say(
+    print_message(
         f"{format_counted(many, 'communicator')}: {format_count(found.late)} with a late rank, "
         f"{format_count(found.healthy)} without, {format_count(found.unknown)} not known (--all says why)"
     )
     if found.unnumbered:
-        say(f"{format_count(found.unnumbered)} processes use communicators whose creation was not recorded")
+        print_message(
+            f"{format_count(found.unnumbered)} processes use communicators whose creation was not recorded"
+        )
     return 0
 
 
@@ -179,7 +183,9 @@ def _report(options: argparse.Namespace) -> int:
     page = fleet_page(summary, called(options.lake)).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)
-    say(f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too")
+    print_message(
+        f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too"
+    )
     return 0
 
 

@@ -19,13 +19,13 @@ from gputop.commands.observation import ObservedRun, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError, install_command
 from gputop.process.interrupts import heeded
-from gputop.process.say import say
-from gputop.serve.clients.client import asked
+from gputop.process.say import print_message
+from gputop.serve.clients.client import request_once
 from gputop.serve.clients.listening import Listening, listen
 from gputop.serve.clients.user_view import ROOT
 from gputop.serve.clients.wire import SOCKET
 from gputop.serve.flight_recorder import KeepLimits
-from gputop.serve.metrics.alarms import Told, command_words, webhook_address
+from gputop.serve.metrics.alarms import AlertTargets, command_words, webhook_address
 from gputop.serve.service import Notifier, Service, Settings
 from probes.ebpf import callcost
 from probes.observe.live_source import LiveSource
@@ -186,7 +186,7 @@ def serve(options: argparse.Namespace) -> int:
 
 def _switch_off(path: str) -> int:
     """Ends the daemon; returns when its probes are gone."""
-    asked(path, "off")
+    request_once(path, "off")
     deadline = time.monotonic() + _ENDS_S
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -229,7 +229,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         options.budget,
         otlp_destination(options.otlp) if options.otlp else None,
         tuple(options.alerts),
-        Told(options.alert_command, options.alert_webhook or ""),
+        AlertTargets(options.alert_command, options.alert_webhook or ""),
     )
 
 
@@ -307,13 +307,13 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
         ) from error
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()), stop)
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda *_: service.ask_for_the_past())
+    previous[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, lambda *_: service.request_keep())
     try:
         session.release()
         service.start()
         _observe(session, service, notifier)
     finally:
-        notifier.tell("STOPPING=1")
+        notifier.send("STOPPING=1")
         session.source.abandon()
         service.close(f"the daemon has ended: {ended[0] if ended else 'it cannot go on'}")
         for number, handler in previous.items():
@@ -324,15 +324,15 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
 def _observe(session: ObservedRun, service: Service, notifier: Notifier) -> None:
     ready = False
     for item in session.items():
-        if not service.take(item):
+        if not service.consume(item):
             continue
         if not ready:
             ready = True
-            notifier.tell("READY=1", f"STATUS=observing, process {os.getpid()}")
-            say(
+            notifier.send("READY=1", f"STATUS=observing, process {os.getpid()}")
+            print_message(
                 "observing; screen: gputop attach · last minutes: gputop dump · end: sudo gputop serve --stop"
             )
-        notifier.tell("WATCHDOG=1")
+        notifier.send("WATCHDOG=1")
 
 
 COMMAND = Command(

@@ -11,7 +11,7 @@ from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
 from gputop.files.excerpt import cut as write_part
 from gputop.format import format_counted
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def cut(options: argparse.Namespace) -> int:
         part = write_part(
             session, options.output, options.since, options.until, progress, force=options.force
         )
-    say(
+    print_message(
         f"{options.output}: from {part.start_ns / NS:.3f} to {part.end_ns / NS:.3f} s of {options.file}, "
         f"{format_counted(part.records, 'record')}"
     )

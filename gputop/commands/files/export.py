@@ -11,7 +11,7 @@ from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import ProgressBar
 from gputop.exchange.formats import FORMATS
 from gputop.exchange.formats import export as write
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +27,8 @@ def export(options: argparse.Namespace) -> int:
         write(session, options.output, options.to, progress, force=options.force)
         missing = about_holes(session)
     for text in missing:
-        say(text)
-    say(f"{options.output}: {FORMATS[options.to].opened_by.format(options.output)}")
+        print_message(text)
+    print_message(f"{options.output}: {FORMATS[options.to].opened_by.format(options.output)}")
     return 0
 
 

@@ -17,7 +17,7 @@ from gputop.imports.detect import read_trace
 from gputop.imports.gathered import ImportFileError
 from gputop.imports.recorded import write_trace
 from gputop.merging.merge_writer import merge
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 _TRACES: Final = (".json", ".json.gz", ".json.zst", ".zip", ".sqlite", ".db", ".ndjson")
 
@@ -38,10 +38,10 @@ def import_(options: argparse.Namespace) -> int:
     except OSError as error:  # of the rows that are sorted beside the output
         raise not_written(options.output, error.strerror) from error
     for text in trace.problems:
-        say(text)
+        print_message(text)
     counts = f"{format_counted(calls, 'call')}, {format_count(activities)} GPU activities"
     shown = f"see it with: gputop explain {shlex.quote(options.output)}"
-    say(f"{options.output}: {counts} of {trace.source}; {shown}")
+    print_message(f"{options.output}: {counts} of {trace.source}; {shown}")
     return 0
 
 
@@ -64,10 +64,12 @@ def _folder(options: argparse.Namespace) -> int:
             rank = trace.header.get("distributed", {}).get("rank")
             parts.append(((rank if isinstance(rank, int) else 1 << 30, name), part))
             for text in trace.problems:
-                say(f"{name}: {text}")
+                print_message(f"{name}: {text}")
         found = merge([part for _, part in sorted(parts)], options.output, force=options.force)
     shown = f"see it with: gputop explain {shlex.quote(options.output)}"
-    say(f"{options.output}: {len(names)} traces, {format_counted(found.records, 'record')}; {shown}")
+    print_message(
+        f"{options.output}: {len(names)} traces, {format_counted(found.records, 'record')}; {shown}"
+    )
     return 0
 
 

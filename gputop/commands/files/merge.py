@@ -10,7 +10,7 @@ from gputop.commands.progress import ProgressBar
 from gputop.format import format_counted, format_ns
 from gputop.merging.merge_writer import MergedPart, merge
 from gputop.merging.numbering import PIDS_APART
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,8 @@ def run(options: argparse.Namespace) -> int:
     with ProgressBar("reading") as progress:
         found = merge(options.files, options.output, progress, force=options.force)
     for part in found.parts:
-        say(f"{part.session.path}: {_clock(part)}")
-    say(
+        print_message(f"{part.session.path}: {_clock(part)}")
+    print_message(
         f"{options.output}: {format_counted(found.records, 'record')} of {len(found.parts)} recordings in "
         f"{format_ns(found.duration_ns)}"
     )
@@ -37,7 +37,7 @@ def _clock(part: MergedPart) -> str:
         return "times are exact (the clock of one boot of one machine)"
     error = "not known" if clock.error_ns is None else f"at most {format_ns(clock.error_ns)}"
     return (
-        f"host {part.host + 1}: clock moved by {clock.later_ns / 1e9:+.6f} s, {clock.told}; "
+        f"host {part.host + 1}: clock moved by {clock.later_ns / 1e9:+.6f} s, {clock.basis}; "
         f"error: {error}; its process numbers are {part.host * PIDS_APART:,} higher"
     )
 

@@ -9,7 +9,7 @@ from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import ProgressBar
 from gputop.files.redaction import redact as write_redacted
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def redact(options: argparse.Namespace) -> int:
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         count = write_redacted(session, options.output, progress, force=options.force)
-    say(f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now")
+    print_message(
+        f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now"
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import ProgressBar
 from gputop.files.whole import repair as copy_intact
 from gputop.format import format_counted
-from gputop.process.say import say
+from gputop.process.say import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +21,8 @@ def repair(options: argparse.Namespace) -> int:
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         found = copy_intact(session, options.output, progress, force=options.force)
     for text in found.problems:
-        say(text)
-    say(
+        print_message(text)
+    print_message(
         f"{options.output}: {format_counted(found.frames, 'frame')}, "
         + format_counted(found.records, "record")
         + ("" if found.problems else f"; {options.file} was intact already")

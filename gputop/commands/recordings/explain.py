@@ -20,7 +20,7 @@ from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.process.interrupts import end_at_once
-from gputop.process.say import put, say, show
+from gputop.process.say import print_message, put, show
 from gputop.process.targets import named, without_cuda
 from gputop.process.terminal import terminal_width
 
@@ -103,9 +103,9 @@ def explain(options: argparse.Namespace) -> int:
     else:
         show(report_to_text(report, min(terminal_width(sys.stdout) or _WIDTH, _WIDTH)))
     if unseen:
-        say(unseen)
+        print_message(unseen)
     if child is not None and not child.ends_within(_GRACE_S if interrupted else 0):
-        say(f"{child.name} goes on as process {child.pid}")
+        print_message(f"{child.name} goes on as process {child.pid}")
     if interrupted:
         return interrupted
     if unseen:
@@ -181,7 +181,7 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
     if not came:
         return report, missing, 0, session.child
     note = interrupted_after(seen_s)
-    say(note)
+    print_message(note)
     return replace(report, notes=(note, *report.notes)), missing, 128 + came[0], session.child
 
 

@@ -11,7 +11,7 @@ from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import ProgressBar
 from gputop.files.output_files import new_file, refuse_existing
 from gputop.format import format_bytes
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.report_page.report_html import report_page
 
 
@@ -26,7 +26,9 @@ def report(options: argparse.Namespace) -> int:
         page = report_page(session, os.path.basename(options.file), progress).encode()
     with new_file(options.output, force=options.force) as file:
         file.write(page)
-    say(f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too")
+    print_message(
+        f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too"
+    )
     return 0
 
 

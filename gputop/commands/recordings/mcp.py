@@ -13,12 +13,12 @@ from gputop.commands.command import VERSION, Command
 from gputop.commands.flags import add_file
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import Live
 from gputop.query.forked import bound_memory
 from gputop.query.mcp_server import Tool, server_of
-from gputop.serve.clients.client import asked
+from gputop.serve.clients.client import request_once
 from gputop.serve.clients.wire import SOCKET
 
 HOST = "127.0.0.1"
@@ -64,7 +64,7 @@ def _present(options: argparse.Namespace) -> Iterator[Live | None]:
         raise CommandError(
             "gputop mcp --live does not run as root, which sees all users' processes: start it as a user"
         )
-    asked(options.socket, "status")
+    request_once(options.socket, "status")
     with tempfile.TemporaryDirectory(prefix="gputop-live-") as folder:
         yield Live(options.socket, folder)
 
@@ -80,7 +80,7 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
         server.run("stdio")
         return 0
     port = int(options.http)
-    say(f"http://{HOST}:{port}/mcp serves all users of this machine until ^C")
+    print_message(f"http://{HOST}:{port}/mcp serves all users of this machine until ^C")
     # nothing is remembered of who asked: anybody on this machine could begin sessions without end
     server.run("streamable-http", host=HOST, port=port, stateless_http=True)
     return 0
@@ -89,9 +89,9 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
 def _fleet(lake: str | None) -> Tool | None:
     if lake is None:
         return None
-    from gputop.fleet.tool import asked_of  # duckdb is asked for by who has a lake
+    from gputop.fleet.tool import lake_tool  # duckdb is asked for by who has a lake
 
-    return asked_of(lake)
+    return lake_tool(lake)
 
 
 COMMAND = Command(

@@ -22,7 +22,7 @@ from gputop.format import format_bytes, format_count
 from gputop.process.child import Child
 from gputop.process.failures import refused
 from gputop.process.interrupts import heeded
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.process.terminal import StatusLine
 from probes.samples import lost_until
 from probes.schema import Kind, Records
@@ -102,10 +102,10 @@ def record(options: argparse.Namespace) -> int:
         options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
     )
     if options.detail != "full" and session.reason:
-        say("--detail has no effect: without eBPF no calls are recorded")
+        print_message("--detail has no effect: without eBPF no calls are recorded")
     source, child = session.source, session.child
     if session.reason:
-        say(session.reason)
+        print_message(session.reason)
 
     began = time.monotonic()
     # also where a shell has these ignored, as of a background job: kill -INT ends a recording
@@ -167,7 +167,7 @@ def _write_all(
 
     try:
         for item in session.items():
-            write(detail.take(item) if detail is not None else (item,))
+            write(detail.consume(item) if detail is not None else (item,))
             if not isinstance(item, Sample):
                 progress.count(item)
             elif item.kind == MARK:
@@ -176,9 +176,9 @@ def _write_all(
                     session.source.close()
         if detail is not None:
             write(detail.finish())
-            if told := detail.told():
+            if told := detail.omission():
                 status.close()
-                say(f"{writer.path}: {told}")
+                print_message(f"{writer.path}: {told}")
         writer.close()
     except SessionError as error:
         session.source.close()
@@ -206,25 +206,25 @@ def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: 
     writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):
-        say(f"{failure}; what was recorded before is safe: {path}")
+        print_message(f"{failure}; what was recorded before is safe: {path}")
     elif failure is not None:
-        say(str(failure))
+        print_message(str(failure))
     if failure is not None:
         if session.child is not None:
             session.child.wait()
         return 1
-    say(
+    print_message(
         f"{after}{path}: {format_count(writer.events)} events, {format_bytes(writer.size_bytes)}; "
         f"see it with: gputop replay {shlex.quote(path)}"
     )
     child = session.child
     if child is not None and os.path.basename(child.command[0]) == "srun":
-        say(
+        print_message(
             "srun's tasks are children of slurmstepd, so they were not watched; they are by: "
             "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.msgpack -- CMD'"
         )
     if child is not None and child.poll() is None:
-        say(f"waiting for {child.command[0]} (process {child.pid}) to end")
+        print_message(f"waiting for {child.command[0]} (process {child.pid}) to end")
     return 0
 
 

@@ -12,7 +12,7 @@ from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
 from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
-from gputop.process.say import put, say, show
+from gputop.process.say import print_message, put, show
 from gputop.query.database import Database, LockedDatabase, QueryResult
 from gputop.query.forked import bound_memory
 from gputop.query.query_output import answer_to_csv, answer_to_json, answer_to_text
@@ -53,11 +53,11 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
         bound_memory()
     with closing(opened()) as database:
         answer = database.query(query, int(options.limit), options.timeout)
-    tell(answer, options)
+    print_result(answer, options)
     return 0
 
 
-def tell(answer: QueryResult, options: argparse.Namespace) -> None:
+def print_result(answer: QueryResult, options: argparse.Namespace) -> None:
     """Prints an answer in the form that was asked for."""
     if options.json:
         put(answer_to_json(answer))
@@ -66,7 +66,7 @@ def tell(answer: QueryResult, options: argparse.Namespace) -> None:
     else:
         show(answer_to_text(answer))
     if answer.more:
-        say(f"only the first {len(answer.rows)} rows are shown: see --limit")
+        print_message(f"only the first {len(answer.rows)} rows are shown: see --limit")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def sql(options: argparse.Namespace) -> int:
         with open_session(options.file) as session, ProgressBar("reading") as progress:
             database = Database(session, progress)
             for text in about_holes(session):
-                say(text)
+                print_message(text)
             return database
 
     return answered(options.query, opened, options)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gputop.commands.flags import filter_text, shown_gpus
 from gputop.process.terminal import prefers_ascii
-from gputop.ui.model.config import Asked, Preferences, config_path, load
+from gputop.ui.model.config import Preferences, Startup, config_path, load
 from gputop.ui.model.listing.process_table import process_table
 from gputop.ui.model.process import line_table
 from gputop.ui.model.process.call_table import CALL_COLUMNS, THREAD_COLUMNS
@@ -39,9 +39,9 @@ def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
     return tuple(column.key for column in columns)
 
 
-def asked_for(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Asked:
+def asked_for(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Startup:
     """What the screen is to be: what was typed, preferred, and ``more`` of the fields of ``Asked``."""
-    return Asked(
+    return Startup(
         ascii=draws_ascii(options, preferred),
         title=title,
         preferences=preferred,

@@ -33,7 +33,7 @@ def share(options: argparse.Namespace) -> int:
                 session.release_meanwhile(lambda _error: None)  # there is no command that could not start
                 put(f"{READY}\n")
                 for item in session.items():
-                    sharing.take(item)
+                    sharing.consume(item)
             finally:
                 with finishing(), suppress(CommandError):
                     session.source.abandon()

@@ -16,7 +16,7 @@ from gputop.commands.flags import add_duration, add_screen, add_target, check_al
 from gputop.demo.workload import is_workload
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.process.terminal import require_terminal
 from replay.coding.file_format import SessionError
 
@@ -239,11 +239,11 @@ def farewell(session: ObservedRun, log: OutputFile | None) -> None:
     output = f"; its output: {log.path}" if log is not None else ""
     status = child.poll()
     if status is None:
-        say(f"{child.name} goes on as process {child.pid}{output}")
+        print_message(f"{child.name} goes on as process {child.pid}{output}")
     elif log is not None and log.size == 0:
         log.remove()
     elif log is not None:
-        say(f"{child.outcome()}{output}")
+        print_message(f"{child.outcome()}{output}")
 
 
 COMMAND = Command(

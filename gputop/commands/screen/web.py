@@ -16,7 +16,7 @@ from gputop.commands.screen.watch import SHARE
 from gputop.commands.words import bounded, pids
 from gputop.errors import CommandError, install_command
 from gputop.process.isolation import isolated
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.serve.clients.wire import SOCKET
 
 PORT = 8000
@@ -97,8 +97,8 @@ def web(options: argparse.Namespace) -> int:
         ) from error
     with listening:
         guard = Guard(host, listening.getsockname()[1])
-        say(f"open {guard.address}")
-        say("anyone with this address can view the screen until ^C; it is read-only")
+        print_message(f"open {guard.address}")
+        print_message("anyone with this address can view the screen until ^C; it is read-only")
         if options.file is not None or options.socket is not None:
             WebServer(_words(options), guard).serve_on(listening)
             return 0

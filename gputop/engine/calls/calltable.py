@@ -133,7 +133,7 @@ class CallTable:
     def _slot(self, pid: int) -> int:
         return int(self.process_of[pid]) if pid < PIDS else self._far.get(pid, 0)
 
-    def _give_slot(self, pid: int, slot: int) -> None:
+    def _assign_slot(self, pid: int, slot: int) -> None:
         if pid < PIDS:
             self.process_of[pid] = slot
         elif slot:
@@ -162,7 +162,7 @@ class CallTable:
             if slot >= MAX_PROCESSES:
                 break
             self._slots = max(self._slots, slot + 1)
-            self._give_slot(pid, slot)
+            self._assign_slot(pid, slot)
         missing = self._slots * _KEYS_PER_PROCESS - len(self._row_of)
         if missing > 0:
             self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
@@ -209,7 +209,7 @@ class CallTable:
         slot = self._slot(pid)
         span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
         if slot and (self._row_of[span] < 0).all():
-            self._give_slot(pid, 0)
+            self._assign_slot(pid, 0)
             self._free_slots.append(slot)
 
     def add(self, calls: Records, totals: RowSums) -> Ints:
@@ -241,7 +241,7 @@ class CallTable:
         return flat
 
     def merge(self, data: Mapping[str, Any], totals: RowSums) -> tuple[Ints, npt.NDArray[np.int32]]:
-        """Adds what ``CallSums.told`` returned to the histograms and ``totals``.
+        """Adds what ``CallSums.payload`` returned to the histograms and ``totals``.
 
         Returns:
             The flat positions in ``counts``, and what was added there.
@@ -283,7 +283,7 @@ class CallSums:
 
     @property
     def size_bytes(self) -> int:
-        """Size of ``told``, before it is compressed."""
+        """Size of ``payload``, before it is compressed."""
         return _ROW_BYTES * len(self._row_of) + _BUCKET_BYTES * len(self._places)
 
     def absorb(self, table: CallTable, totals: RowSums) -> None:
@@ -310,8 +310,8 @@ class CallSums:
             return 0
         return self._row_of.setdefault(key, len(self._row_of))
 
-    def told(self) -> dict[str, Any]:
-        """The keys ``calls``, ``buckets`` and ``counts`` of ``CallCounts.told``."""
+    def payload(self) -> dict[str, Any]:
+        """The keys ``calls``, ``buckets`` and ``counts`` of ``CallCounts.payload``."""
         columns = [self._totals[name].tolist() for name in TOTALS]
         keys = [key or (0, 0, False) for key in self._row_of]
         return {
@@ -332,7 +332,7 @@ class CallCounts(Part):
         self.table.add(calls, self.totals)
 
     def pack(self) -> None:
-        """Empties the table. What was in it is in ``told`` from now on, and nowhere else."""
+        """Empties the table. What was in it is in ``payload`` from now on, and nowhere else."""
         self._packed.absorb(self.table, self.totals)
         self.table, self.totals = CallTable(), RowSums.zeros(0)
 
@@ -341,10 +341,10 @@ class CallCounts(Part):
         """Of what is packed, before it is compressed."""
         return self._packed.size_bytes
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         whole = apart(self._packed)
         whole.absorb(self.table, self.totals)
-        return whole.told()
+        return whole.payload()
 
     def merge(self, data: Mapping[str, Any]) -> None:
         self.table.merge(data, self.totals)
@@ -477,7 +477,7 @@ class Callers(Part):
     def add_calls(self, calls: Records) -> None:
         self._add(calls["tid"])
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {"callers": packed([(tid,) for tid in sorted({*self._tids, *self._far})])}
 
     def merge(self, data: Mapping[str, Any]) -> None:

@@ -130,7 +130,7 @@ class FailedCalls(Part):
 
     # -- as plain data ------------------------------------------------------------------------
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
         recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
         sums = {
@@ -175,14 +175,14 @@ class FailedCalls(Part):
         for (pid, op, code, stack), one in self._sums.items():
             key = pid, op, code, facts.stacks.line(stack)
             found[key] = _sum(found[key], one) if key in found else one
-        told: set[int] = set()
+        reported: set[int] = set()
         rows = []
         for (pid, op, code, line), one in sorted(found.items(), key=lambda row: (row[1][1], row[0][:3])):
             count, first, last, tid = one
             name, layer = facts.api(op)
             error = cuda_error(layer, code)
-            launches = self._launches(pid, facts, start_ns) if error.sticky and pid not in told else ()
-            told |= {pid} if error.sticky else set()
+            launches = self._launches(pid, facts, start_ns) if error.sticky and pid not in reported else ()
+            reported |= {pid} if error.sticky else set()
             rows.append(
                 Failure(
                     pid, tid, name, layer, error, count, first - start_ns, last - start_ns, line, launches

@@ -32,7 +32,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     short: dict[str, str] = {}
     taken: set[str] = set()
     for base, members in groups.items():
-        for name, own in _told_apart(base, members).items():
+        for name, own in _distinguished(base, members).items():
             short[name] = _free(own, taken)
     return [short[name] for name in names]
 
@@ -67,7 +67,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
     return whole if cut_off else _SPACES.sub("", whole) or whole, _WORD.findall(template)
 
 
-def _told_apart(base: str, members: dict[str, list[str]]) -> dict[str, str]:
+def _distinguished(base: str, members: dict[str, list[str]]) -> dict[str, str]:
     """Names of kernels that are one function: with the words that not all of them have."""
     alone = len(members) == 1
     if alone and not _GENERIC.fullmatch(base):

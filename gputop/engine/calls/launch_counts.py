@@ -161,7 +161,7 @@ class KernelCounts(Part):
                     found.shapes[pid, int(kernels[key >> 32]), key & _SHAPE] = n
         self.sums.add(found)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         counts, shapes = self.sums.counts.items(), self.sums.shapes.items()
         return {
             "kernels": packed([(pid, signed(handle), n) for (pid, handle), n in counts]),

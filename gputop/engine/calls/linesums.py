@@ -14,7 +14,7 @@ from gputop.engine.calls.stack_table import Line, in_backward
 from gputop.engine.facts import Facts
 from gputop.engine.fork_state import packed, signed, unpacked
 from gputop.engine.frame import OFF_CPU, UNPLACED, LineRow, SampleRow, StackRow, WaitRow
-from probes.schema import ALIASED, NOT_ASKED, CallFlag, Records, select
+from probes.schema import ALIASED, NOT_REQUESTED, CallFlag, Records, select
 
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
@@ -24,7 +24,7 @@ MOST_STACKS = 128  # of a process; the time of the others is told in one sum a f
 
 def sums_of(calls: Records) -> Sums:
     """The outermost calls whose line was looked for."""
-    asked = (calls["stack"] != NOT_ASKED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
+    asked = (calls["stack"] != NOT_REQUESTED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
     if not asked.any():
         return {}
     calls = select(calls, asked)
@@ -34,7 +34,7 @@ def sums_of(calls: Records) -> Sums:
 
 def waits_of(stays: Records) -> Sums:
     """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
-    asked = stays["stack"] != NOT_ASKED
+    asked = stays["stack"] != NOT_REQUESTED
     if not asked.any():
         return {}
     slices = select(stays, asked).view(ALIASED)
@@ -189,7 +189,7 @@ class LineSums(Part):
     def add_offcpu(self, stays: Records) -> None:
         add_pairs(self.waits, waits_of(stays))
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {
             name: packed([(pid, second, signed(stack), *one) for (pid, second, stack), one in sums.items()])
             for name, sums in (("lines", self.lines), ("waits", self.waits))

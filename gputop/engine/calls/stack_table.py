@@ -97,7 +97,7 @@ class Stacks:
         self._frameworks: dict[int, frozenset[Framework]] = {}
         self._over: deque[tuple[int, set[int]]] = deque()
 
-    def take(self, data: FramesData) -> None:
+    def consume(self, data: FramesData) -> None:
         pids = chain(data.get("pid", ()), repeat(0))  # a file may lack them
         for pid, number, frames in zip(pids, data.get("stack", ()), data.get("frames", ()), strict=False):
             if len(self._frames) >= MOST_STACKS:

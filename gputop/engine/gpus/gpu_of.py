@@ -119,7 +119,7 @@ class Attribution:
         self, usage: Usage | None, devices: Sequence[Device], processes: Mapping[int, Mapping[str, Any]]
     ) -> None:
         self._devices = sorted(devices, key=lambda device: device.index)
-        self._tells = usage is not None
+        self._has_usage = usage is not None
         self._usage: Usage = {}
         self._unclear: dict[int, str] = {}
         inner: dict[int, list[int]] = {}
@@ -162,7 +162,7 @@ class Attribution:
             if len(devices) == 1:
                 return GpuUse((devices[0].index,), BY_CALLS)
             return GpuUse(None, unknown=reason)
-        if self._tells:
+        if self._has_usage:
             return GpuUse((), BY_NVML, memory_bytes=0)
         return GpuUse(None, unknown="NVML lists no processes, and no CUDA call that names a GPU was seen")
 

@@ -12,7 +12,7 @@ from gputop.engine.accumulator import Part
 from gputop.engine.calls.kernel_names import short_names
 from gputop.format import escape_text, format_count, format_ns, format_percent
 from probes.activities import KERNEL, ON_GPU, activity_rows
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import ACTIVITY, Sample
 
 _MOST: Final = 20_000  # different ones; what comes beyond is one row
@@ -41,7 +41,7 @@ class WorkSums(Part):
         self._sums: dict[Key, list[int]] = {}
 
     def add_sample(self, sample: Sample) -> None:
-        if (data := told(sample, ACTIVITY)) is None:
+        if (data := sample_data(sample, ACTIVITY)) is None:
             return
         rows, texts = activity_rows(data)
         rows = rows[np.isin(rows["what"], [place for place, text in enumerate(texts) if text in ON_GPU])]
@@ -71,7 +71,7 @@ class WorkSums(Part):
         known[1] += total
         known[2] = max(known[2], most)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {"gpu_work": [[*key, *sums] for key, sums in self._sums.items()]}
 
     def merge(self, data: Mapping[str, Any]) -> None:

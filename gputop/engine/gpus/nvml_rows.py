@@ -80,7 +80,7 @@ _OTHERS = (
     "mig_enabled", "compute_mode", "persistence_enabled", "mig", "processes", "process_utilization",
     "pci_bus_id",
 )  # fmt: skip
-_TOLD_ELSEWHERE = ("clients", "multiprocessors", "multiprocessor_threads")
+_SHOWN_ELSEWHERE = ("clients", "multiprocessors", "multiprocessor_threads")
 _OLD = "not in this recording, which an older gputop made"
 _NO_ANSWER = "NVML gave no reason"
 
@@ -162,7 +162,7 @@ def _reasons(row: GpuData, told: GpuData, age_ns: int) -> dict[str, str]:
     said = {
         str(key): str(reason)
         for key, reason in row.get("unavailable", {}).items()
-        if key not in _TOLD_ELSEWHERE
+        if key not in _SHOWN_ELSEWHERE
     }
     missing = {key: _NO_ANSWER if key in row else absent or _OLD for key in keys if row.get(key) is None}
     return {key: said.get(key, reason) for key, reason in missing.items()} | said

@@ -17,16 +17,16 @@ from gputop.engine.threads.offcpu_stats import WIDTH as STAYS_WIDTH
 from gputop.engine.threads.offcpu_stats import Stays
 from gputop.format import escape_text, format_ns
 from probes.proc.syscalls import name, of_files
-from probes.samples import FilesData, told
+from probes.samples import FilesData, sample_data
 from probes.schema import ALIASED, NO_SYSCALL, OffFlag, Records
 from probes.source import FILES, Sample
 
 # integers of a row: process, system call, its first argument, when that was told; count, sum, worst
 WIDTH = 7
 _MOST = 4096  # rows; whoever waits for more files has the later ones under no descriptor
-_MOST_TOLD = 16_384  # descriptors; so many were told first or last
+_MOST_CHANGES = 16_384  # descriptors; so many were told first or last
 _NO_DESCRIPTOR = -1
-_TOLD_WIDTH = 3
+_CHANGE_WIDTH = 3
 _DISK_COUNT = 1 + [row.name for row in fields(Stays)].index("disk_count")  # in a row of ``StaySums``
 _MOST_NAMES = 65_536
 _LARGEST = 1 << 31  # what is not below it is no descriptor
@@ -60,20 +60,20 @@ class FileNames:
     """What descriptors were, and when that was told."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        self._changes: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._count = 0
 
-    def take(self, time_ns: int, data: FilesData) -> None:
+    def consume(self, time_ns: int, data: FilesData) -> None:
         """Takes the data of a sample in; the samples come in order."""
         rows = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
         for pid, descriptor, what in rows:
             if self._count < _MOST_NAMES:
                 self._count += 1
-                self._told.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
+                self._changes.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
 
     def at(self, pid: int, descriptor: int, told_ns: int) -> str:
         """What one was said to be then; for 0, before it was told at all, what it was said to be first."""
-        rows = self._told.get((pid, descriptor), [])
+        rows = self._changes.get((pid, descriptor), [])
         known = [what for time_ns, what in rows if time_ns == told_ns or not told_ns]
         return known[0] if known else ""
 
@@ -88,7 +88,7 @@ class DiskWaits(Part):
     def __init__(self) -> None:
         self.known = True
         self._sums: dict[Key, tuple[int, int, int]] = {}
-        self._told: dict[tuple[int, int], int] = {}
+        self._changed: dict[tuple[int, int], int] = {}
 
     def add_offcpu(self, stays: Records) -> None:
         """Adds OFFCPU records: as ``StaySums`` counts them."""
@@ -99,7 +99,7 @@ class DiskWaits(Part):
         for pid, call, argument, duration, runnable in zip(*columns, strict=True):
             descriptor = argument if argument < _LARGEST else _NO_DESCRIPTOR
             blocked = max(duration - runnable, 0)
-            self._add((pid, call, descriptor, self._told.get((pid, descriptor), 0)), 1, blocked, blocked)
+            self._add((pid, call, descriptor, self._changed.get((pid, descriptor), 0)), 1, blocked, blocked)
 
     def _add(self, key: Key, count: int, sum_ns: int, worst_ns: int) -> None:
         before = self._sums.get(key)
@@ -112,21 +112,21 @@ class DiskWaits(Part):
 
     def add_sample(self, sample: Sample) -> None:
         """Keeps which descriptors are something else from now on, or are known at last."""
-        if (data := told(sample, FILES)) is not None:
+        if (data := sample_data(sample, FILES)) is not None:
             for pid, descriptor in zip(data.get("pid", ()), data.get("fd", ()), strict=False):
                 self._remember((int(pid), int(descriptor)), sample.time_ns)
 
     def _remember(self, key: tuple[int, int], time_ns: int) -> None:
-        self._told.pop(key, None)
-        if len(self._told) >= _MOST_TOLD:
-            del self._told[next(iter(self._told))]
-        self._told[key] = time_ns
+        self._changed.pop(key, None)
+        if len(self._changed) >= _MOST_CHANGES:
+            del self._changed[next(iter(self._changed))]
+        self._changed[key] = time_ns
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """``disk`` (None: not known), and ``files``: process, descriptor, when it was told last."""
         return {
             "disk": packed([(*key, *sums) for key, sums in self._sums.items()]) if self.known else None,
-            "files": packed([(*key, time_ns) for key, time_ns in self._told.items()]),
+            "files": packed([(*key, time_ns) for key, time_ns in self._changed.items()]),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -137,9 +137,9 @@ class DiskWaits(Part):
         """
         if data.get("disk") is not None:
             for pid, call, descriptor, told_ns, *numbers in unpacked(data, "disk", WIDTH):
-                since = told_ns or self._told.get((pid, descriptor), 0)
+                since = told_ns or self._changed.get((pid, descriptor), 0)
                 self._add((pid, call, descriptor, since), *numbers)
-            for pid, descriptor, time_ns in unpacked(data, "files", _TOLD_WIDTH):
+            for pid, descriptor, time_ns in unpacked(data, "files", _CHANGE_WIDTH):
                 self._remember((pid, descriptor), time_ns)
         elif "disk" in data:
             self.known = False  # what is in place of records, by a gputop that did not add this up

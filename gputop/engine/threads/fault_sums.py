@@ -10,7 +10,7 @@ from gputop.documents.stats_schema import MachineJson
 from gputop.engine.accumulator import Part, add_pairs
 from gputop.engine.fork_state import packed, unpacked
 from gputop.format import format_count, format_ns
-from probes.samples import told
+from probes.samples import sample_data
 from probes.source import FAULTS, MACHINE, Sample
 
 WHOLE = 0  # in place of a thread: the process
@@ -33,11 +33,11 @@ class FaultSums(Part):
 
     def add_sample(self, sample: Sample) -> None:
         """Adds a sample; columns of different lengths (a damaged file) are cut to the shortest."""
-        if (data := told(sample, FAULTS)) is not None:
+        if (data := sample_data(sample, FAULTS)) is not None:
             columns = (data.get("pid", ()), data.get("tid", ()), data.get("minor", ()), data.get("major", ()))
             self._add(map(int, row) for row in zip(*columns, strict=False))
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {"faults": packed([(*key, *counts) for key, counts in self.sums.items()])}
 
     def merge(self, data: Mapping[str, Any]) -> None:
@@ -67,10 +67,10 @@ class MachineSums(Part):
         self.sums: dict[str, int] = {}
 
     def add_sample(self, sample: Sample) -> None:
-        if (data := told(sample, MACHINE)) is not None:
+        if (data := sample_data(sample, MACHINE)) is not None:
             self._add(data)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {"machine": dict(self.sums)}
 
     def merge(self, data: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from gputop.documents.fields import NULLABLE, Mark, marked
 from gputop.engine.accumulator import Part
 from gputop.engine.fork_state import packed, unpacked
 from gputop.engine.threads.switches import OpenThreads
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import ALIASED, OffFlag, Records
 from probes.source import OPEN, Sample
 
@@ -72,7 +72,7 @@ class StaySums(Part):
 
     def add_sample(self, sample: Sample) -> None:
         """Keeps why threads are off their CPU at a mark: ``OffFlag``, as far as it was told."""
-        if (threads := told(sample, OPEN)) is not None:
+        if (threads := sample_data(sample, OPEN)) is not None:
             tids, flags = threads.get("tid", ()), threads.get("flags", ())
             self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))
 
@@ -80,7 +80,7 @@ class StaySums(Part):
         """All sums, ``WIDTH`` integers each."""
         return [(tid, *astuple(stays)) for tid, stays in self._sums.items()]
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """``stays``; None: not known."""
         return {"stays": packed(self.rows()) if self.known else None}
 

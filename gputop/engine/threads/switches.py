@@ -76,7 +76,7 @@ class ThreadSums(Part):
                 if tid not in self.sums:
                     self.sums[tid] = ThreadTick(pid)
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return {
             "threads": packed([(tid, pid, *sums) for tid, (pid, _lived, *sums) in _rows(self.sums)]),
             "born": packed([*self.born.items()]),

@@ -14,7 +14,7 @@ from typing import Any
 from gputop.api.reading import Progress
 from gputop.fleet.explain_task import Task, content_hash, unreadable
 from gputop.fleet.lake.lake_tables import Row
-from gputop.fleet.lake.urls import asking, is_url, local_name, opened, version_of
+from gputop.fleet.lake.urls import is_url, local_name, opened, storage_errors, version_of
 from replay.coding.file_format import SessionError
 from replay.reader import SessionReader
 from replay.segments import SUFFIX, segment_names
@@ -121,7 +121,7 @@ def _is_one(folder: str) -> bool:
 def _stored(url: str) -> Iterator[Task]:
     """Files of a storage, known by what it says that they are: so none is fetched to be known."""
     filesystem, root = opened(url)
-    with asking(url, "read"):
+    with storage_errors(url, "read"):
         listed: Mapping[str, Mapping[str, Any]] = filesystem.find(root, detail=True)
         if not listed:
             raise FileNotFoundError("no such file or object")

@@ -76,10 +76,10 @@ def write_table(table: str, rows: Sequence[Row], file: BinaryIO) -> None:
     kinds = {INT: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
     about = {"gputop.table": table, "gputop.version": str(VERSION)}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()], metadata=about)
-    plain = [{name: _told(row.get(name)) for name in COLUMNS[table]} for row in rows]
+    plain = [{name: _storable(row.get(name)) for name in COLUMNS[table]} for row in rows]
     parquet.write_table(pa.Table.from_pylist(plain, schema=schema), file, compression="zstd")
 
 
-def _told(value: Any) -> Any:
+def _storable(value: Any) -> Any:
     """A value as it is written; text of others is escaped."""
     return escape_text(value) if isinstance(value, str) else value

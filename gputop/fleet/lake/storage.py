@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from gputop.errors import GputopError
 from gputop.files.output_files import new_file, new_folder
-from gputop.fleet.lake.urls import asking, is_url, local_name, opened, shown, written
+from gputop.fleet.lake.urls import is_url, local_name, opened, shown, storage_errors, written
 from replay import folders
 
 UNFINISHED: Final = ".unfinished-"
@@ -180,7 +180,7 @@ class _Storage:
         yield
 
     def listing(self, folder: str) -> list[str]:
-        with asking(self._url, "read"):
+        with storage_errors(self._url, "read"):
             try:
                 found = self._filesystem.ls(self._at(folder), detail=False)
             except FileNotFoundError:
@@ -191,7 +191,7 @@ class _Storage:
 
     def left(self) -> list[str]:
         """Only old ones: another run may write newer ones now."""
-        with asking(self._url, "read"):
+        with storage_errors(self._url, "read"):
             found = self._filesystem.find(self._root, detail=True)
         return [
             str(name).removeprefix(self._root).lstrip("/")
@@ -203,16 +203,16 @@ class _Storage:
         if not names:
             return []
         paths = [self._at(name) for name in names]
-        with asking(self._url, "read"):
+        with storage_errors(self._url, "read"):
             found = self._filesystem.cat(paths)  # all at once
         return [found[path] for path in paths]
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        with asking(self._url, "written"):
+        with storage_errors(self._url, "written"):
             self._filesystem.pipe({self._at(name): data for name, data in files.items()})
 
     def remove(self, names: Sequence[str]) -> None:
-        with asking(self._url, "written"):
+        with storage_errors(self._url, "written"):
             self._filesystem.rm([self._at(name) for name in names], recursive=True)
 
     @contextmanager
@@ -220,7 +220,7 @@ class _Storage:
         with TemporaryDirectory(prefix="gputop-fleet-") as folder:
             places = [os.path.join(folder, f"{number}.parquet") for number in range(len(names))]
             if names:
-                with asking(self._url, "read"):
+                with storage_errors(self._url, "read"):
                     self._filesystem.get([self._at(name) for name in names], places)
             yield places
 

@@ -60,7 +60,7 @@ def opened(url: str) -> tuple[Any, str]:
         raise GputopError(
             f"fsspec is not installed, which reads {shown(url)}: {install_command('storage')}"
         ) from error
-    with asking(url, "opened"):
+    with storage_errors(url, "opened"):
         try:
             # what others have written meanwhile is to be seen
             filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
@@ -72,7 +72,7 @@ def opened(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def asking(url: str, what: str) -> Iterator[None]:
+def storage_errors(url: str, what: str) -> Iterator[None]:
     """Turns whatever a storage answers into a sentence without credentials.
 
     Args:
@@ -117,7 +117,7 @@ def fetched(url: str, segments: Sequence[str] = ()) -> Iterator[str]:
         GputopError: It cannot be had.
     """
     filesystem, path = opened(url)
-    with TemporaryDirectory(prefix="gputop-fleet-") as folder, asking(url, "read"):
+    with TemporaryDirectory(prefix="gputop-fleet-") as folder, storage_errors(url, "read"):
         place = os.path.join(folder, "session")
         if segments:
             os.mkdir(place)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gputop.analysis.evidence.columns import FOREVER
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import Communicator, Kind, Records, select
 from probes.source import PROBLEM, Item
 
@@ -54,13 +54,15 @@ class Memberships:
         self._splits: dict[tuple[int, int, int], int] = {}
         self.blind_ns = FOREVER
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Take an item in; what is no record of a communicator is passed over."""
         if isinstance(item, np.ndarray):
             mine = item["kind"] == _COMMUNICATOR
             for row in select(item, mine) if mine.any() else ():
                 self._record(row)
-        elif (problem := told(item, PROBLEM)) and problem.get("about") == BUDGET and problem.get("text"):
+        elif (
+            (problem := sample_data(item, PROBLEM)) and problem.get("about") == BUDGET and problem.get("text")
+        ):
             self.blind_ns = min(self.blind_ns, item.time_ns)
 
     def all(self) -> Iterable[Membership]:

@@ -86,11 +86,11 @@ def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: i
         causes = lake.causes([one for one in some if one.verdict.late is not None])
         for one in some:
             healthy += one.verdict.healthy
-            (others if one.verdict.late is None else rows).append(one.told() | lake.blame(one, causes))
+            (others if one.verdict.late is None else rows).append(one.summary() | lake.blame(one, causes))
     rows.sort(key=lambda row: -row["gpu_hours"])
     told = rows + (others if rest else [])
     shown = tuple(tuple(row.get(name) for name in COLUMNS) for row in told[:limit])
-    (nobody,) = lake.told(_UNSEEN)
+    (nobody,) = lake.rows(_UNSEEN)
     answer = QueryResult(COLUMNS, shown, len(told) > limit)
     return Stragglers(answer, len(rows), healthy, len(others) - healthy, int(nobody["many"]))
 
@@ -137,7 +137,7 @@ class _Communicator:
         made[np.searchsorted(self.seq, rows[:, _SEQ]), place] = rows[:, column]
         return made
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What is known of it, but for the cause."""
         verdict = self.verdict
         told: dict[str, Any] = {
@@ -180,7 +180,7 @@ class _Lake:
 
     def communicators(self) -> Iterator[_Communicator]:
         """All that have several ranks. Of a rank in several recordings that one counts which holds most."""
-        for communicator, members in groupby(self.told(_MEMBERS), lambda row: row["communicator"]):
+        for communicator, members in groupby(self.rows(_MEMBERS), lambda row: row["communicator"]):
             if _ID.fullmatch(str(communicator)):
                 one_each = [next(some) for _rank, some in groupby(members, lambda row: row["rank"])]
                 yield _Communicator(str(communicator), one_each)
@@ -215,7 +215,7 @@ class _Lake:
         }
         return told | self._line(one.ranks[one.verdict.late], number)
 
-    def told(self, text: str) -> Iterator[dict[str, Any]]:
+    def rows(self, text: str) -> Iterator[dict[str, Any]]:
         """Rows of a query."""
         answer = self._database.query(text, _ALL_ROWS, self._seconds)
         return (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
@@ -228,7 +228,7 @@ class _Lake:
             f"SELECT file, line, function FROM findings WHERE session_id = '{session_id}' "
             f"AND pid = {int(late['pid'])} AND cause = '{cause}' ORDER BY loss_ns DESC LIMIT 1"
         )
-        return next(self.told(text), {})
+        return next(self.rows(text), {})
 
     def _of(self, text: str, some: Iterable[_Communicator]) -> Ints:
         """All columns as numbers, of the ranks of some communicators."""

@@ -13,7 +13,7 @@ from gputop.serve.daemon import Daemon
 from replay.coding.chunker import Chunker
 
 WAITS_S: Final = 20.0  # that an answer waits for its reader, all its waits together
-GIVES_WAY_S: Final = 0.5  # of waits: after them it gives way to another question
+ABORTABLE_S: Final = 0.5  # of waits: after them it gives way to another question
 
 
 class Answering:
@@ -47,7 +47,7 @@ class Answering:
             finally:
                 self._waited_s, self._waits_since = self.waited_s, 0.0
 
-    def give_way(self) -> None:
+    def abort(self) -> None:
         """Ends it: what is being sent fails."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)

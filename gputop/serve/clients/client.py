@@ -37,7 +37,7 @@ class Connection:
             CommandError: No daemon answers there, or one that is not root's.
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._incoming = wire.Incoming(wire.MOST_TOLD)
+        self._incoming = wire.Incoming(wire.MOST_MESSAGE)
         # not settimeout yet, by which connecting would fail at once where others wait to be taken
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _ANSWER_TIME)
         try:
@@ -91,7 +91,7 @@ class Connection:
             self._socket.close()  # it has gone already
 
 
-def asked(path: str, ask: str, **more: Any) -> dict[str, Any]:
+def request_once(path: str, ask: str, **more: Any) -> dict[str, Any]:
     """The one answer to a question.
 
     Raises:

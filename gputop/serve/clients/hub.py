@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gputop.serve.clients import wire
-from gputop.serve.clients.answering import GIVES_WAY_S, Answering
+from gputop.serve.clients.answering import ABORTABLE_S, Answering
 from gputop.serve.clients.user_view import ROOT
 from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 from probes.proc.subordinate import Subordinates
@@ -56,7 +56,7 @@ class Client:
     account: int
     pid: int
     since: float
-    incoming: wire.Incoming = field(default_factory=lambda: wire.Incoming(wire.MOST_ASKED))
+    incoming: wire.Incoming = field(default_factory=lambda: wire.Incoming(wire.MOST_REQUEST))
     waiting: deque[memoryview] = field(default_factory=deque)
     waiting_bytes: int = 0
     follows: bool = False
@@ -216,7 +216,7 @@ class Hub:
             answering = dict(self.answering)
         for thread, answer in answering.items():
             thread.join(1.0)
-            answer.give_way()
+            answer.abort()
         self._selector.close()
         os.close(self._wake_in)
         os.close(self._wake_out)
@@ -295,12 +295,12 @@ class Hub:
             for message in client.incoming.feed(data):
                 if client.follows or client.ending:
                     raise wire.WireError("one request per connection")
-                return self._asked(client, message)
+                return self._serve(client, message)
         except wire.WireError as error:
             self._refuse(client, str(error))
         return True
 
-    def _asked(self, client: Client, message: dict[str, Any]) -> bool:
+    def _serve(self, client: Client, message: dict[str, Any]) -> bool:
         if message.get("gputop") != wire.VERSION:
             text = f"this daemon speaks version {wire.VERSION}: use the same version of gputop"
             self._refuse(client, text)
@@ -310,14 +310,14 @@ class Hub:
             with self._lock:
                 client.follows = client.joining = True
         elif ask == "status":
-            self._tell_status(client)
+            self._send_status(client)
         elif isinstance(ask, str) and ask in self.asks:
             return self._hand_over(client, ask, message)
         else:
             self._refuse(client, "the daemon does not know this request: use the same version of gputop")
         return True
 
-    def _tell_status(self, client: Client) -> None:
+    def _send_status(self, client: Client) -> None:
         if refusal := self._owed(client):
             self._refuse(client, refusal)
             return
@@ -368,9 +368,9 @@ class Hub:
             return "the daemon is busy with a request of this user: try again later"
         if len(others) >= ANSWERS:
             slowest = max(others, key=lambda one: one.waited_s)
-            if slowest.waited_s < GIVES_WAY_S:
+            if slowest.waited_s < ABORTABLE_S:
                 return "the daemon is busy: try again in a moment"
-            slowest.give_way()
+            slowest.abort()
         return ""
 
     def _answer(self, client: Client, answering: Answering, ask: str, message: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.arrays import PIDS, table
-from probes.samples import process_data, told
+from probes.samples import process_data, sample_data
 from probes.schema import ExitFlag, Kind, Records, select
 from probes.shapes import Shapes
 from probes.source import CLIENT, SHAPES, Sample
@@ -33,15 +33,15 @@ class Owners:
         self._ended: set[int] = set()
         self._mixed: set[int] = set()  # were somebody else's before, within this tick
 
-    def take(self, item: Sample | Records) -> None:
+    def consume(self, item: Sample | Records) -> None:
         """Take one item in, before it is shown to anybody."""
         if not isinstance(item, Sample):
             self._records(item)
             return
-        if (shapes := told(item, SHAPES)) is not None:
-            self.shapes.take(shapes)
+        if (shapes := sample_data(item, SHAPES)) is not None:
+            self.shapes.consume(shapes)
             return
-        data = process_data(item) or told(item, CLIENT)
+        data = process_data(item) or sample_data(item, CLIENT)
         if data is None or not isinstance(data.get("pid"), int) or not 0 <= data["pid"] < PIDS:
             return
         pid = data["pid"]

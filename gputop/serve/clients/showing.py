@@ -172,7 +172,7 @@ class Showing:
         """
         known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
         for item in (*tick.items, *(known if self._forgot else ())):
-            self.owners.take(item)
+            self.owners.consume(item)
         self._forgot = self._forgot and not known
         followers = self._hub.followers()
         for uid in list(self._shown):

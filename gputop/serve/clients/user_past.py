@@ -64,7 +64,7 @@ class Past:
             yield from self._view.sample(sample)
         tick: list[Item] = []
         for item in self._reader.items_between(self._first, self._last):
-            self._owners.take(item)
+            self._owners.consume(item)
             tick.append(item)
             if isinstance(item, Sample) and item.kind == MARK:
                 yield from self._view.items(tick)
@@ -81,9 +81,9 @@ class Past:
             if not isinstance(item, Sample):
                 continue
             if item.kind in FACTS:
-                facts.take(item)
+                facts.consume(item)
             elif item.kind == MARK:
                 lost = dict(item.data.get("lost", {}))
         for sample in facts.samples(self.start_ns):
-            self._owners.take(sample)
+            self._owners.consume(sample)
         return facts, lost

@@ -19,8 +19,8 @@ from replay.items import unpack_item
 
 VERSION: Final = 1
 SOCKET: Final = "/run/gputop/gputop.sock"
-MOST_ASKED: Final = 4096  # bytes that a client may say
-MOST_TOLD: Final = 32 << 20  # bytes of one message of the daemon
+MOST_REQUEST: Final = 4096  # bytes that a client may say
+MOST_MESSAGE: Final = 32 << 20  # bytes of one message of the daemon
 CHUNKS: Final = 1 << 20  # bytes of chunks that are put into one message, but for a larger chunk
 _LENGTH: Final = struct.Struct(">I")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -33,7 +33,7 @@ class WireError(Exception):
 def packed(message: Mapping[str, Any]) -> bytes:
     """A message as it is sent. Raises ValueError for what is too large."""
     body = fmt.pack(message)
-    if len(body) > MOST_TOLD:
+    if len(body) > MOST_MESSAGE:
         raise ValueError(f"a message of {len(body)} bytes")
     return _LENGTH.pack(len(body)) + body
 

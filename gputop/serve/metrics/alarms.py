@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from gputop.analysis.window import Verdict
 from gputop.format import NS_PER_S
 from gputop.playback.alerts import ERRORS, SLOWER, Alert, Alerts, Figures, Rule
-from gputop.process.say import say
+from gputop.process.say import print_message
 from gputop.serve.metrics.daemon_totals import DaemonTotals
 from gputop.serve.metrics.post import is_roots_alone, post, trusting
 from gputop.serve.rate_limit import RateLimiter
@@ -48,7 +48,7 @@ _OF_GPUS: Final[Mapping[str, tuple[str, float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AlertTargets:
     """Who hears of alerts beside the log: a command (its words), an address of HTTP; empty: nobody."""
 
     command: tuple[str, ...] = ()
@@ -77,19 +77,19 @@ def webhook_address(text: str) -> str:
 
 
 class Alarms:
-    """Holds rules against the daemon's counts; ``take`` and ``take_verdict`` may be of two threads."""
+    """Holds rules against the daemon's counts; ``consume`` and ``consume_verdict`` may be of two threads."""
 
     def __init__(
         self,
         rules: Sequence[Rule],
-        told: Told,
+        told: AlertTargets,
         totals: DaemonTotals,
         *,
         host: str = "",
         reduced: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._alerts, self._told, self._totals = Alerts(rules), told, totals
+        self._alerts, self._targets, self._totals = Alerts(rules), told, totals
         self._host, self._reduced, self._clock = host, reduced, clock
         self._verdict: Verdict | None = None
         self._gpus: Sample | None = None
@@ -119,10 +119,10 @@ class Alarms:
 
     # -- figures ------------------------------------------------------------------------------------
 
-    def take_verdict(self, verdict: Verdict) -> None:
+    def consume_verdict(self, verdict: Verdict) -> None:
         self._verdict = verdict
 
-    def take(self, item: Item) -> None:
+    def consume(self, item: Item) -> None:
         """Takes an item; at a mark the rules are held against what is known."""
         if not isinstance(item, Sample):
             return
@@ -132,7 +132,7 @@ class Alarms:
             self._lost = sum(lost_until(item).values())
             self._count_failures(item.time_ns)
             for alert in self._alerts.hold(item.time_ns, lambda figure: self._now(figure, item.time_ns)):
-                self._tell(alert)
+                self._notify(alert)
 
     def _count_failures(self, now_ns: int) -> None:
         """Failed calls a second since the mark before, by process and function."""
@@ -176,14 +176,14 @@ class Alarms:
 
     # -- telling ------------------------------------------------------------------------------------
 
-    def _tell(self, alert: Alert) -> None:
+    def _notify(self, alert: Alert) -> None:
         self._log(alert)
         now, key = self._clock(), (alert.rule.text, alert.subject)
         self._newest = {one: at for one, at in self._newest.items() if now - at < AGAIN_S}
         hour = self._hour[alert.rule.text]
         while hour and now - hour[0] >= _HOUR_S:
             hour.popleft()
-        if not (self._told.command or self._told.webhook):
+        if not (self._targets.command or self._targets.webhook):
             return
         if key in self._newest or len(hour) >= AN_HOUR:
             self.left_out += 1
@@ -205,15 +205,17 @@ class Alarms:
             return
         pace.spend()
         left_out, self._unlogged = self._unlogged, 0
-        say(f"alert: {alert.text()}" + (f" ({left_out} alerts before it are not logged)" if left_out else ""))
+        print_message(
+            f"alert: {alert.text()}" + (f" ({left_out} alerts before it are not logged)" if left_out else "")
+        )
 
     def _run(self) -> None:
         while (waiting := self._waiting.get()) is not None:
             body = json.dumps(_as_json(*waiting, self._host)).encode()
-            if self._told.command:
-                _run_command(self._told.command, body)
-            if self._told.webhook:
-                _post(self._told.webhook, body)
+            if self._targets.command:
+                _run_command(self._targets.command, body)
+            if self._targets.webhook:
+                _post(self._targets.webhook, body)
 
 
 def _of_gpu(row: Mapping[str, Any], figure: str) -> float | None:
@@ -259,10 +261,10 @@ def _run_command(words: Sequence[str], body: bytes) -> None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        say(f"--alert-command was not run: {error}")
+        print_message(f"--alert-command was not run: {error}")
     else:
         if done.returncode:
-            say(f"--alert-command ended with status {done.returncode}")
+            print_message(f"--alert-command ended with status {done.returncode}")
 
 
 def _post(address: str, body: bytes) -> None:
@@ -271,7 +273,7 @@ def _post(address: str, body: bytes) -> None:
     try:
         answer = post(address, headers, body, WEBHOOK_S, lambda: trusting(None, None))
     except OSError as error:
-        say(f"--alert-webhook: {host} did not take the alert: {error.strerror or error}")
+        print_message(f"--alert-webhook: {host} did not take the alert: {error.strerror or error}")
     else:
         if answer.status >= 300:
-            say(f"--alert-webhook: {host} answered {answer.status}")
+            print_message(f"--alert-webhook: {host} answered {answer.status}")

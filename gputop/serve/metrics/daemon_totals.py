@@ -15,7 +15,7 @@ from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.calls.histogram import Ints
 from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads
 from probes import api
-from probes.samples import told
+from probes.samples import sample_data
 from probes.schema import COPY_SHIFT, CallFlag, Records, select
 from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
@@ -87,12 +87,12 @@ class DaemonTotals(Part):
         self._threads = TickThreads(since_ns)
         self._tick = Accumulator(self, self._threads)
 
-    def take(self, item: Item) -> Sample | None:
+    def consume(self, item: Item) -> Sample | None:
         """Takes one item in; at a mark, what each process did since the one before."""
         if not isinstance(item, Sample):
             with self.held:
                 self._tick.add(item)
-        elif (threads := told(item, OPEN)) is not None:
+        elif (threads := sample_data(item, OPEN)) is not None:
             self._open = OpenThreads.from_sample(threads)
         elif item.kind == MARK:
             with self.held:
@@ -168,7 +168,7 @@ class DaemonTotals(Part):
             self.process_totals(pid).threads.add(thread)
         calls, self._calls_now = self._calls_now, {}
         self._forget(mark_ns)
-        return _told(mark_ns, sums, calls)
+        return _open_sample(mark_ns, sums, calls)
 
     def _forget(self, now_ns: int) -> None:
         living = set(self._open.pid)
@@ -182,7 +182,7 @@ class DaemonTotals(Part):
                 self.rows -= 1 + len(row.calls) + len(row.lengths)
 
 
-def _told(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int]) -> Sample:
+def _open_sample(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int]) -> Sample:
     pids = sorted({*sums, *calls})
     rows = [sums.get(pid, ThreadTick(pid)) for pid in pids]
     data = {

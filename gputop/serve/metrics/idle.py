@@ -71,7 +71,7 @@ class Idle:
         self.steps: dict[int, StepHistogram] = {}
         self._end_ns = 0
 
-    def take(self, verdict: Verdict) -> None:
+    def consume(self, verdict: Verdict) -> None:
         report = verdict.report
         begin_ns = verdict.end_ns - report.duration_ns
         if report.duration_ns <= 0 or verdict.end_ns <= max(self._end_ns, begin_ns):
@@ -92,7 +92,7 @@ class Idle:
                     ns = new.part(finding.loss.lower, of_cause(Row.PROVED), of_cause(Row.ASSUMED))
                     self.causes[key] = self.causes.get(key, 0) + ns
 
-    def take_step(self, pid: int, ns: int) -> None:
+    def consume_step(self, pid: int, ns: int) -> None:
         with self.held:
             row = self.steps.setdefault(pid, StepHistogram())
             row.counts[np.searchsorted(STEP_BOUNDS, ns)] += 1

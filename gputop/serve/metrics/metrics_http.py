@@ -45,7 +45,7 @@ class Address:
 
 
 @dataclass(eq=False, slots=True)
-class _Asking:
+class _OpenRequest:
     """Who is being answered."""
 
     connection: socket.socket  # TLS puts another one in its place
@@ -67,7 +67,7 @@ class MetricsServer(ThreadingHTTPServer):
         """
         self.address, self.registry, self.healthy = address, registry, healthy
         self._lock, self._making = threading.Lock(), threading.Lock()
-        self._open: list[_Asking] = []  # who is answered, the oldest first
+        self._open: list[_OpenRequest] = []  # who is answered, the oldest first
         self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*MAKING)
         self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
         self._accepting: threading.Thread | None = None
@@ -94,7 +94,7 @@ class MetricsServer(ThreadingHTTPServer):
             threads = [*(asking.thread for asking in self._open), *filter(None, [self._accepting])]
             return self._answers_s + sum(map(thread_cpu_s, threads))
 
-    def told(self, accept: str) -> tuple[str, bytes]:
+    def response(self, accept: str) -> tuple[str, bytes]:
         """The kind and the text of the metrics; the last one where new ones would cost too much.
 
         Args:
@@ -112,7 +112,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own: the handshake as well, so that no thread waits for another."""
-        asking = _Asking(request, time.monotonic())
+        asking = _OpenRequest(request, time.monotonic())
         with self._lock:
             for oldest in self._open[: max(len(self._open) - AT_ONCE + 1, 0)]:
                 _cut(oldest)  # whoever asks is answered at once: what stays long says nothing
@@ -146,7 +146,7 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
 
-def _cut(asking: _Asking) -> None:
+def _cut(asking: _OpenRequest) -> None:
     with suppress(OSError):  # it has gone
         asking.connection.shutdown(socket.SHUT_RDWR)
 
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not self._allowed():
             self._answer(401, "text/plain", b"a token is asked for\n")
         else:
-            self._answer(200, *self.server.told(self.headers.get("Accept", "")))
+            self._answer(200, *self.server.response(self.headers.get("Accept", "")))
 
     def _called_by_name(self) -> bool:
         names = self.server.address.names

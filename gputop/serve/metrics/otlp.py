@@ -180,7 +180,7 @@ class Sender:
             who: Attributes of the resource; ``OTEL_RESOURCE_ATTRIBUTES`` adds others.
             tell: Takes a sentence when the destination cannot be reached any more, and when it can again.
         """
-        self._to, self._collect, self._tell = to, collect, tell
+        self._to, self._collect, self._report = to, collect, tell
         self._resource = Resource.create(dict(who))
         self._start_ns = time.time_ns()
         self._ending = threading.Event()
@@ -216,7 +216,7 @@ class Sender:
         if result is MetricExportResult.SUCCESS and not self._to.session.why:
             self.sent += 1
             if self._in_vain:
-                self._tell(f"metrics reach {self._to.name} again, after {self._in_vain} tries in vain")
+                self._report(f"metrics reach {self._to.name} again, after {self._in_vain} tries in vain")
             self._in_vain = 0
         elif not self._ending.is_set():
             self._missed(self._to.session.why or "they are too large for one request")
@@ -226,7 +226,7 @@ class Sender:
         self._in_vain += 1
         _LOG.info("metrics do not reach %s: %s", self._to.name, why)
         if self._in_vain == 1:
-            self._tell(
+            self._report(
                 f"metrics do not reach {self._to.name}: {why}; that is tried again every "
                 f"{self._to.every_s:g} s, and what is counted meanwhile is told then"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.engine.gpus.gpu_processes import summed_use
 from gputop.engine.gpus.nvml_rows import usage
 from gputop.engine.host_figures import HostWindow
-from probes.samples import ProcessData, listed_gpus, merged, process_data, told
+from probes.samples import ProcessData, listed_gpus, merged, process_data, sample_data
 from probes.source import GPUS, STALE_NS, Item, Sample
 
 
@@ -24,8 +24,8 @@ class People:
         self._gpus: Sample | None = None
         self._host = HostWindow()
 
-    def take(self, item: Item) -> None:
-        if (gpus := told(item, GPUS)) is not None:
+    def consume(self, item: Item) -> None:
+        if (gpus := sample_data(item, GPUS)) is not None:
             assert isinstance(item, Sample)
             self._gpus = item
             rows = gpus.get("gpus", [])
@@ -33,7 +33,7 @@ class People:
         elif isinstance(item, Sample) and (data := process_data(item)) is not None and data.get("watched"):
             self._next[data["pid"]] = merged(self._next.get(data["pid"]), data)
         elif isinstance(item, Sample):
-            self._host.take(item)
+            self._host.consume(item)
 
     def figures(self, now_ns: int) -> dict[int, dict[str, int]]:
         """By process that is counted: its figures that are known now, under the names that frames have."""

@@ -65,7 +65,7 @@ class Preferences:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Startup:
     """What the screen is asked to be when it is started.
 
     Attributes:
@@ -93,7 +93,7 @@ class Asked:
     gpus: frozenset[int] = frozenset()
 
 
-USUAL = Asked()
+USUAL = Startup()
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -207,13 +207,13 @@ class _Reading:
         )
         for key in values:
             if key not in SETTINGS:
-                self._say(f"there is no setting {_shown(key)}")
+                self._add_problem(f"there is no setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
-            self._say("hide: at least one pane must stay")
+            self._add_problem("hide: at least one pane must stay")
             made = replace(made, hide=())
         return replace(made, problems=tuple(self._problems))
 
-    def _say(self, text: str) -> None:
+    def _add_problem(self, text: str) -> None:
         self._problems.append(f"{self._path}: {text} (docs/screen.md)")
 
     def _number(self, key: str, value: Any, bounds: tuple[float, float]) -> float | None:
@@ -222,54 +222,54 @@ class _Reading:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
-        self._say(f"{key} = {_shown(value)}: it must be a number from {low:g} to {high:g}")
+        self._add_problem(f"{key} = {_shown(value)}: it must be a number from {low:g} to {high:g}")
         return None
 
     def _flag(self, key: str, value: Any) -> bool:
         if value is not None and not isinstance(value, bool):
-            self._say(f"{key} = {_shown(value)}: it must be true or false")
+            self._add_problem(f"{key} = {_shown(value)}: it must be true or false")
         return value is True
 
     def _one_of(self, key: str, value: Any, choices: tuple[str, ...]) -> str:
         if value is None or (isinstance(value, str) and value in choices):
             return value or ""
-        self._say(f"{key} = {_shown(value)}: it can be {', '.join(choices)}")
+        self._add_problem(f"{key} = {_shown(value)}: it can be {', '.join(choices)}")
         return ""
 
     def _some_of(self, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self._say(f'{key} = {_shown(value)}: it must be a list, like ["{choices[0]}"]')
+            self._add_problem(f'{key} = {_shown(value)}: it must be a list, like ["{choices[0]}"]')
             return ()
         wrong = [item for item in value if item not in choices]
         if wrong:
-            self._say(f"{key}: {_shown(wrong[0])} is none of {', '.join(choices)}")
+            self._add_problem(f"{key}: {_shown(wrong[0])} is none of {', '.join(choices)}")
         return tuple(dict.fromkeys(item for item in value if item in choices))
 
     def _rules(self, value: Any) -> tuple[Rule, ...]:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self._say(f'alerts = {_shown(value)}: it must be a list, like ["idle > 50 for 5m"]')
+            self._add_problem(f'alerts = {_shown(value)}: it must be a list, like ["idle > 50 for 5m"]')
             return ()
         made = []
         for text in value:
             try:
                 made.append(parse(text if isinstance(text, str) else _shown(text)))
             except RuleError as error:
-                self._say(f"alerts: {clip(str(error), 2 * _MOST_SHOWN)}")
+                self._add_problem(f"alerts: {clip(str(error), 2 * _MOST_SHOWN)}")
         return tuple(made[:MOST_RULES])
 
     def _columns(self, value: Any) -> dict[str, tuple[str, ...]]:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._say(f"columns = {_shown(value)}: it must be a table [columns]")
+            self._add_problem(f"columns = {_shown(value)}: it must be a table [columns]")
             return {}
         for key in value:
             if key not in self._known:
-                self._say(f"columns: {_shown(key)} is none of {', '.join(self._known)}")
+                self._add_problem(f"columns: {_shown(key)} is none of {', '.join(self._known)}")
         made = {}
         for table, keys in self._known.items():
             chosen = self._some_of(f"columns.{table}", value.get(table), keys)

@@ -18,7 +18,7 @@ from gputop.format import (
     format_percent,
 )
 from gputop.playback.feed import Explained, RecordingState
-from gputop.ui.model.gpus.gpu_list import says_why_none
+from gputop.ui.model.gpus.gpu_list import is_no_gpu_reason
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
 from gputop.ui.model.process.call_table import shares_text
 
@@ -118,7 +118,7 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
     Returns:
         Nothing when nothing is wrong, or what the pane of the GPUs says already: that there is none to show.
     """
-    problems = [one for one in frame.problems if frame.gpus or not says_why_none(one)] if frame else []
+    problems = [one for one in frame.problems if frame.gpus or not is_no_gpu_reason(one)] if frame else []
     if status.failure:
         text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
     elif problems:

@@ -33,7 +33,7 @@ class OwnCost:
         self._up_s = UP_S
         self._went_up_s = float("-inf")
 
-    def take(self, now_s: float, cpu_s: float) -> bool:
+    def consume(self, now_s: float, cpu_s: float) -> bool:
         """Takes the CPU time since the start; True when ``slower`` has changed.
 
         Args:

@@ -13,7 +13,7 @@ from gputop.ui.model.answer.chain_page import ChainPage
 from gputop.ui.model.answer.steady import Steady
 from gputop.ui.model.answer.subject import subject_of
 from gputop.ui.model.answer.summary import Runs
-from gputop.ui.model.config import USUAL, Asked, Preferences
+from gputop.ui.model.config import USUAL, Preferences, Startup
 from gputop.ui.model.gpus.gpu_history import GpuHistory
 from gputop.ui.model.gpus.machine_page import MachineHistory
 from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus, with_unwatched
@@ -48,7 +48,7 @@ class View:
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
-    def __init__(self, asked: Asked = USUAL) -> None:
+    def __init__(self, asked: Startup = USUAL) -> None:
         self.glyphs = ASCII if asked.ascii else UNICODE
         self.mode = asked.mode
         self.title = asked.title
@@ -113,22 +113,22 @@ class View:
             A sentence when the followed process has left the frame, else "".
         """
         self.frame = frame = with_unwatched(of_gpus(frame, self.listing.only))
-        self.gpu_history.take(frame)
+        self.gpu_history.append(frame)
         self.machine_history.add(frame)
         self._sizes.show(frame)
-        self.process_history.take(frame)
+        self.process_history.append(frame)
         self.processes.proposed = subject_of(self.explained, frame, self._wanted_pid)
         return self.list()
 
     def observe(self, present: Frame) -> None:
         """Take the newest frame into the graphs, also while another moment is shown."""
-        self.gpu_history.take(present, present=True)
+        self.gpu_history.append(present, present=True)
         self.machine_history.add(present, present=True)
-        self.process_history.take(present, present=True)
+        self.process_history.append(present, present=True)
 
     def alert(self, frame: Frame, explained: Explained) -> list[tuple[str, int]]:
         """What rules tell at a moment, and which: that of the newest frame, of a recording the one shown."""
-        alerts = self._alerts.take(frame, explained)
+        alerts = self._alerts.consume(frame, explained)
         texts = [(alert.text(), alert.time_ns) for alert in alerts[:MOST_ALERTS]]
         if more := len(alerts) - len(texts):
             texts.append((f"{more} more alerts at this moment", alerts[-1].time_ns))
@@ -177,9 +177,9 @@ class View:
             return
         self._explained_as = explained
         shown = explained_of_gpus(explained, self.frame, self.listing.only)
-        self.explained = explained = self._steady.take(shown)
-        self.chain.take(explained)
-        self.timeline.take(explained)
+        self.explained = explained = self._steady.ordered(shown)
+        self.chain.show(explained)
+        self.timeline.append(explained)
 
     def add_log(self, output: Sequence[str]) -> None:
         """Take lines of output of the started command; the newest are kept."""
@@ -246,7 +246,7 @@ class View:
         )
 
     @property
-    def told(self) -> Frame | None:
+    def problem_frame(self) -> Frame | None:
         """The frame, with what is wrong with the preferences among its problems."""
         frame = self.frame
         if frame is None or not self.complaints:

@@ -119,11 +119,11 @@ class ColumnDialog(ModalScreen[None]):
         keys = list(self._table.picked_columns)
         self.dismiss()
         if not self._path:
-            self.app.say("not kept: there is no home directory for the preferences")
+            self.app.show_message("not kept: there is no home directory for the preferences")
             return
         try:
             keep_columns(Path(self._path), self._table_name, keys)
         except NotKeptError as error:
-            self.app.say(str(error))
+            self.app.show_message(str(error))
         else:
-            self.app.say(f"columns kept in {self._path}")
+            self.app.show_message(f"columns kept in {self._path}")

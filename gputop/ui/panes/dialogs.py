@@ -83,18 +83,18 @@ class Question(ModalScreen[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._tell(f"{self._hint}  {_ENDS}".strip(), wrong=False)
+        self._show(f"{self._hint}  {_ENDS}".strip(), wrong=False)
         self._changed(event.input.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         wrong = self._answered(event.value)
         if wrong:
-            self._tell(wrong, wrong=True)
+            self._show(wrong, wrong=True)
         else:
             self.dismiss()
 
-    def _tell(self, text: str, *, wrong: bool) -> None:
+    def _show(self, text: str, *, wrong: bool) -> None:
         hint = self.query_one("#hint", Label)
         hint.set_class(wrong, "-wrong")
         hint.update(text)

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from gputop.format import clip, format_counted
 from gputop.ui.model.look import Line, Span, fit_line
-from gputop.ui.model.process.flame import Flame, Way, flame, move, told
+from gputop.ui.model.process.flame import Flame, Way, flame, move, node_text
 from gputop.ui.model.process.flametree import Node, Path, start, tree_of
 from gputop.ui.model.view import View
 from gputop.ui.panes.pane import Tabbed, quiet_key
@@ -48,7 +48,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
         tree, frame = self._tree(), self.view.frame
         if tree is None or frame is None or not self.has_focus:
             return super().about()
-        name, figures = told(tree, self._cursor, frame.window_ns)
+        name, figures = node_text(tree, self._cursor, frame.window_ns)
         name = clip(name, NAME, self.view.glyphs.ellipsis)
         return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -79,26 +79,27 @@ class Host(SureTimers):
     def poll_soon(self) -> None:
         """Look for the frame that a key has asked for, more often than at the rate of frames."""
 
-    def ask(self, question: Screen[None]) -> None:
+    def prompt(self, question: Screen[None]) -> None:
         """Open a question, once the one that led to it has closed."""
         self.call_next(self.push_screen, question)
 
-    def ask_for_text(self, title: str, before: str, take: Callable[[str], None], *, hint: str) -> None:
+    def prompt_text(self, title: str, before: str, apply: Callable[[str], None], *, hint: str) -> None:
         """Ask for a text that is tried with every key; Escape brings back the one before."""
         from gputop.ui.panes.dialogs import Question
 
         def changed(text: str) -> str:
-            take(text.strip())
+            apply(text.strip())
             return ""
 
-        self.ask(Question(title, changed, before, hint=hint, changed=changed, cancelled=lambda: take(before)))
+        cancelled = partial(apply, before)
+        self.prompt(Question(title, changed, before, hint=hint, changed=changed, cancelled=cancelled))
 
     def copy(self, text: str) -> None:
         """To the terminal's clipboard."""
         self.copy_to_clipboard(text)
-        self.say(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
+        self.show_message(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Tell what a key has done."""
         self.clear_notifications()
         if text:
@@ -127,10 +128,10 @@ class Pane(ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.view = view
         self.shown_lines: list[Line] = []
-        self._told: Line = ()
+        self._title_line: Line = ()
         self._headed: object = None
         self._kept: tuple[Region, list[Strip]] | None = None
-        self._asked = (0, 0)  # width that the layout asked for, lines that it was told
+        self._measured = (0, 0)  # width that the layout asked for, lines that it was told
 
     # -- what a pane says ---------------------------------------------------------------------
 
@@ -156,17 +157,17 @@ class Pane(ScrollView, can_focus=True):
     # -- how it is shown ----------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        self._asked = (width, self.wanted(width))
-        return self._asked[1]
+        self._measured = (width, self.wanted(width))
+        return self._measured[1]
 
     def show(self) -> None:
         """Look at the view again; what is as it was is not painted."""
         if not self.is_attached:
             return
-        wanted = self.wanted(self._asked[0] or self.app.size.width)
+        wanted = self.wanted(self._measured[0] or self.app.size.width)
         self.set_class(not wanted, "-empty")
-        if wanted != self._asked[1] and self.styles.is_auto_height:
-            self._asked = (self._asked[0], wanted)
+        if wanted != self._measured[1] and self.styles.is_auto_height:
+            self._measured = (self._measured[0], wanted)
             self.refresh(layout=True)
         if not wanted or not self.display:
             return
@@ -206,8 +207,8 @@ class Pane(ScrollView, can_focus=True):
             line = (*start, (" ", rule), (glyphs.rule * (gap + boxed), rule), (f" {end}", "more"))
         if line_width(line) > room:
             line = fit_line(line, room, ellipsis=glyphs.ellipsis)
-        self._told = ascii_line(line) if glyphs.ascii else line
-        styled = ((text, _style(self.app.palette.style(name))) for text, name in self._told)
+        self._title_line = ascii_line(line) if glyphs.ascii else line
+        styled = ((text, _style(self.app.palette.style(name))) for text, name in self._title_line)
         # where there is one already its line alone is painted again, not all of the pane
         if self._border_title is None:
             self.border_title = Content.assemble(*styled)
@@ -275,7 +276,7 @@ class Pane(ScrollView, can_focus=True):
         if at is not None:
             key = key_at(plain(self.shown_lines[at.y]), at.x) if at.y < len(self.shown_lines) else ""
         else:
-            key = key_at(plain(self._told), event.x - (2 if self.styles.border_left[0] else 0))
+            key = key_at(plain(self._title_line), event.x - (2 if self.styles.border_left[0] else 0))
         if key:
             self.app.simulate_key(key)
         elif at is not None:
@@ -329,13 +330,13 @@ class Tabbed(Pane):
     def action_search(self) -> None:
         """Ask for a text: the rows that hold it stay, from the first key on; Escape drops it."""
 
-        def take(text: str) -> None:
+        def apply(text: str) -> None:
             self.searched = text
             self.view.list()
             self.app.show()
 
         hint = "a part of a row's text, in any case"
-        self.app.ask_for_text(f"search {self.name_shown}", self.searched, take, hint=hint)
+        self.app.prompt_text(f"search {self.name_shown}", self.searched, apply, hint=hint)
 
     def searching(self) -> list[Span]:
         """What a title says of a search."""

@@ -73,7 +73,7 @@ class Processes(TablePane):
     def relist(self) -> None:
         """Other processes are listed from now on."""
         self.view.processes.resort()
-        self.app.say(self.view.list())
+        self.app.show_message(self.view.list())
         self.app.show()
 
     def action_freeze(self) -> None:
@@ -87,19 +87,19 @@ class Processes(TablePane):
         listing = self.view.listing
         before = listing.filter
 
-        def take(made: Filter) -> None:
+        def apply(made: Filter) -> None:
             listing.filter = made
             self.relist()
 
         def changed(text: str) -> None:
             try:
-                take(parse_filter(text))
+                apply(parse_filter(text))
             except FilterError:
                 return  # half typed: said after Enter
 
         def answered(text: str) -> str:
             try:
-                take(parse_filter(text))
+                apply(parse_filter(text))
             except FilterError as error:
                 return str(error)
             return SLOW if listing.filter.slow else ""
@@ -110,10 +110,10 @@ class Processes(TablePane):
             before.text,
             hint=HINT,
             changed=changed,
-            cancelled=lambda: take(before),
+            cancelled=lambda: apply(before),
             suggester=FilterSuggester(self._words()),
         )
-        self.app.ask(question)
+        self.app.prompt(question)
 
     def _words(self) -> Iterable[str]:
         """What a filter may hold now."""
@@ -154,7 +154,7 @@ class Processes(TablePane):
         try:
             keep_group(Path(path), self.view.listing.group)
         except NotKeptError as error:
-            self.app.say(str(error))
+            self.app.show_message(str(error))
 
     def action_fold(self) -> None:
         listing = self.view.listing
@@ -163,7 +163,7 @@ class Processes(TablePane):
         elif listing.fold(self.view.processes):
             self.relist()
         else:
-            self.app.say("this process is in no branch: it has no listed children")
+            self.app.show_message("this process is in no branch: it has no listed children")
 
     def action_follow(self) -> None:
         listing, row = self.view.listing, self.view.selected
@@ -172,7 +172,9 @@ class Processes(TablePane):
         elif row is not None:
             listing.followed = row
             name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
-            self.app.say(f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it")
+            self.app.show_message(
+                f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it"
+            )
         self.view.list()
         self.app.show()
 
@@ -184,22 +186,22 @@ class Processes(TablePane):
             return
         name = escape_text(row.name)
         if row.exited_ns is not None:
-            self.app.say(f"{row.pid} {name} has ended already")
+            self.app.show_message(f"{row.pid} {name} has ended already")
             return
         refusal = sender.refusal(row)
         if refusal:
-            self.app.say(refusal)
+            self.app.show_message(refusal)
             return
 
         def chosen(index: int) -> None:
             def answered(yes: bool) -> None:
-                self.app.say(sender.send(row, index) if yes else "nothing was sent")
+                self.app.show_message(sender.send(row, index) if yes else "nothing was sent")
 
             signal = sender.offered[index][0].name
             asked = f"send {signal} to {row.pid} {name}?"
-            self.app.ask(Confirm(asked, "send nothing", f"send {signal}", answered))
+            self.app.prompt(Confirm(asked, "send nothing", f"send {signal}", answered))
 
         choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
         command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)
         who = f"signal to {row.pid} {name}  user {escape_text(row.user)}\n{command}"
-        self.app.ask(Menu(who, choices, chosen))
+        self.app.prompt(Menu(who, choices, chosen))

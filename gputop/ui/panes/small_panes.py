@@ -23,7 +23,7 @@ class Header(Plain):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         view = self.view
-        return [header.header_line(view.told, view.status, width, view.glyphs)]
+        return [header.header_line(view.problem_frame, view.status, width, view.glyphs)]
 
 
 class Banner(Plain):
@@ -31,7 +31,7 @@ class Banner(Plain):
 
     def _lines(self, width: int, most: int) -> list[Line]:
         view = self.view
-        return header.banner_lines(view.told, view.status, width, most, view.glyphs)
+        return header.banner_lines(view.problem_frame, view.status, width, most, view.glyphs)
 
     def wanted(self, width: int) -> int:
         return len(self._lines(width, 1 if self.app.size.height < 20 else 3))

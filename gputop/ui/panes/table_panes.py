@@ -177,7 +177,7 @@ class TablePane(Pane, inherit_bindings=False):
         from gputop.ui.panes.column_dialog import ColumnDialog
 
         path = self.view.preferences_path
-        self.app.ask(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
+        self.app.prompt(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
 
     def action_reverse(self) -> None:
         self.table.reverse()
@@ -191,7 +191,7 @@ class TablePane(Pane, inherit_bindings=False):
         frame, row = self.view.frame, self.table.selected_row
         marked = self.screen.get_selected_text()
         if marked is None and (frame is None or row is None):
-            self.app.say("no row is selected here: Tab goes to a table")
+            self.app.show_message("no row is selected here: Tab goes to a table")
             return
         if marked is None and frame is not None:
             marked = row_text(self.table.columns, row, self.context(frame))

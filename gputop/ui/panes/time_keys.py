@@ -67,14 +67,14 @@ class TimeScreen(PaneScreen):
 
     def action_newest(self) -> None:
         if self.app.feed.transport.live:
-            self.app.say("this is the newest frame")
+            self.app.show_message("this is the newest frame")
         self.app.feed.transport.go_live()
         self._moved()
 
     def action_step(self, marks: int) -> None:
         """By marks; forward there is nothing to step to while it is live."""
         if marks > 0 and self.app.feed.transport.live:
-            self.app.say("this is the newest frame")
+            self.app.show_message("this is the newest frame")
             return
         self.app.feed.transport.step(marks)
         self._moved()
@@ -83,7 +83,7 @@ class TimeScreen(PaneScreen):
         transport = self.app.feed.transport
         transport.set_speed(min(max(transport.speed * factor, SPEEDS[0]), SPEEDS[1]))
         if transport.live:
-            self.app.say(f"{transport.speed:g}x, once paused or in the past")
+            self.app.show_message(f"{transport.speed:g}x, once paused or in the past")
         self.app.poll()
 
     def go_to_edge(self, edge: int) -> None:
@@ -97,12 +97,12 @@ class TimeScreen(PaneScreen):
         at = Landmark(transport.position_ns, "", "") if self._visited is None else self._visited
         places = [mark for mark in places if (mark > at if by > 0 else mark < at)]
         if not places:
-            self.app.say(f"no {'later' if by > 0 else 'earlier'} finding or marker")
+            self.app.show_message(f"no {'later' if by > 0 else 'earlier'} finding or marker")
             return
         chosen = places[0 if by > 0 else -1]
         self.go_to(chosen.time_ns)
         self._visited = chosen
-        self.app.say(f"{chosen.kind}: {escape_text(chosen.text)}")
+        self.app.show_message(f"{chosen.kind}: {escape_text(chosen.text)}")
 
     def go_to(self, time_ns: int) -> None:
         """Go to a moment and stay: nobody wants to see it go by."""
@@ -112,7 +112,7 @@ class TimeScreen(PaneScreen):
 
     def action_jump(self) -> None:
         if self.app.view.frame is not None:
-            self.app.ask(Question("go to", self._jump, hint=HINT))
+            self.app.prompt(Question("go to", self._jump, hint=HINT))
 
     def _jump(self, text: str) -> str:
         frame = self.app.view.frame
@@ -125,7 +125,7 @@ class TimeScreen(PaneScreen):
 
     def action_mark(self) -> None:
         if self.app.view.frame is not None:
-            self.app.ask(Question("mark this moment, with a note", self._mark, hint=self._kept()))
+            self.app.prompt(Question("mark this moment, with a note", self._mark, hint=self._kept()))
 
     def _kept(self) -> str:
         """What becomes of a mark: no more is promised than holds."""
@@ -140,7 +140,7 @@ class TimeScreen(PaneScreen):
 
     def _mark(self, text: str) -> str:
         self.app.feed.transport.mark(text)
-        self.app.say(f"marked: {self._kept()}")
+        self.app.show_message(f"marked: {self._kept()}")
         self.app.poll()
         return ""
 
@@ -149,7 +149,7 @@ class TimeScreen(PaneScreen):
         transport = self.app.feed.transport
         nothing = transport.live and transport.start_ns >= transport.end_ns
         if nothing or moment_ns + AFTER_NS < transport.start_ns:
-            self.app.say("that moment is no longer kept")
+            self.app.show_message("that moment is no longer kept")
             return
         self.go_to(moment_ns + AFTER_NS)
 
@@ -157,29 +157,29 @@ class TimeScreen(PaneScreen):
 
     def action_record(self) -> None:
         if in_browser():
-            self.app.say("the browser cannot record: use gputop record")
+            self.app.show_message("the browser cannot record: use gputop record")
             return
         recorder = self.app.feed.recorder
         if recorder is None:
-            self.app.say("this is a recording already")
+            self.app.show_message("this is a recording already")
             return
         if self.app.feed.recording() is not None:
-            self.app.say("ending the recording ...")
+            self.app.show_message("ending the recording ...")
             recorder.stop()
             return
         span_ns, size = recorder.held()
         if span_ns <= 0:
-            self._ask_path(recorder, history=False)
+            self._prompt_path(recorder, history=False)
             return
 
         def answered(yes: bool) -> None:
-            self._ask_path(recorder, history=yes)
+            self._prompt_path(recorder, history=yes)
 
         held = f"{format_duration(span_ns)} ({format_bytes(size)})"
         asked = f"record: include the last {held}?"
-        self.app.ask(Confirm(asked, "record from now on", "include it", answered))
+        self.app.prompt(Confirm(asked, "record from now on", "include it", answered))
 
-    def _ask_path(self, recorder: RecorderControls, *, history: bool, taken: str = "") -> None:
+    def _prompt_path(self, recorder: RecorderControls, *, history: bool, taken: str = "") -> None:
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
 
@@ -187,13 +187,13 @@ class TimeScreen(PaneScreen):
 
         path = free_name(taken or recorder.default_path())
         title = f"{escape_text(taken)} exists; record to" if taken else "record to"
-        self.app.ask(Question(title, answered, path, hint="a new file"))
+        self.app.prompt(Question(title, answered, path, hint="a new file"))
 
     def _record_to(self, recorder: RecorderControls, path: str, *, history: bool) -> str:
         if not path:
             return "type the name of a file"
         path = os.path.expanduser(path)
         if os.path.lexists(path):
-            self._ask_path(recorder, history=history, taken=path)
+            self._prompt_path(recorder, history=history, taken=path)
             return ""
         return recorder.start(path, history=history)

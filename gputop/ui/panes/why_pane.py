@@ -27,17 +27,17 @@ class WhyPane(Pane):
         Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
     ]
 
-    _told_of: tuple[object, object, str, why.Why] | None = None
+    _why_of: tuple[object, object, str, why.Why] | None = None
     _made: tuple[object, list[Line]] = (None, [])
 
     def _why(self) -> why.Why:
         frame, explained, outcome = self.view.frame, self.view.explained, self.view.outcome
-        of = self._told_of
+        of = self._why_of
         if of is None or of[0] is not explained or of[1] is not frame or of[2] != outcome:
-            told = why.why_of(explained, frame, outcome) if frame else why.Why(said="no data yet")
+            told = why.why_of(explained, frame, outcome) if frame else why.Why(text="no data yet")
             if outcome and not told.gpus and self.view.log:
-                told = replace(told, said=f"{told.said}; [l] shows its output")
-            self._told_of = of = explained, frame, outcome, told
+                told = replace(told, text=f"{told.text}; [l] shows its output")
+            self._why_of = of = explained, frame, outcome, told
         return of[3]
 
     def _is_line(self) -> bool:

@@ -19,7 +19,7 @@ _UNDO = b"\x1b[0m\x1b[<u" + b"".join(
     b"\x1b[?%dl" % mode for mode in (1000, 1002, 1003, 1015, 1006, 2004, 1004, 1049)
 )
 _CURSOR = b"\x1b[?25h"
-_SAYS = (
+_MESSAGE = (
     b"gputop: something ended gputop in the middle (a library that crashed, or a signal); "
     b"the terminal has been given back, and a recording can be read up to its last second\r\n"
 )
@@ -41,7 +41,7 @@ def main(pipe: int, terminal: int, before: str) -> None:
     now = termios.tcgetattr(terminal)[_LOCAL]
     if not now & (termios.ICANON | termios.ISIG):  # as the screen makes it; a shell may have been faster
         termios.tcsetattr(terminal, termios.TCSANOW, json.loads(before))
-    os.write(terminal, _UNDO + _CURSOR + _SAYS)
+    os.write(terminal, _UNDO + _CURSOR + _MESSAGE)
 
 
 if __name__ == "__main__":

@@ -40,12 +40,12 @@ class QuickDriver(LinuxDriver):
         super().__init__(*args, **options)
         self._file = cast("TextIOWrapper", _Output(self._file))
         self._watched = False
-        self._taken = False  # the terminal, by application mode
+        self._owned = False  # the terminal, by application mode
 
     def start_application_mode(self) -> None:
         """Take the terminal, and look after it from then on."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        self._taken = True
+        self._owned = True
         if not self._watched:
             self._watched = True
             threading.Thread(target=self._until_gone, name="gputop-terminal", daemon=True).start()
@@ -76,13 +76,13 @@ class QuickDriver(LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Clear before leaving: tmux keeps the last picture below the prompt after a resize."""
-        self._taken = False
+        self._owned = False
         self.write("\x1b[2J")
         super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
         """Give the terminal back and stop; at once where another program has the terminal."""
-        if self._taken and self._auto_restart:
+        if self._owned and self._auto_restart:
             self._soon(super()._sigtstp_application)
         else:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -92,7 +92,7 @@ class QuickDriver(LinuxDriver):
         self._soon(self._go_on)
 
     def _go_on(self) -> None:
-        if self._taken and self._auto_restart and not self._app._exit:
+        if self._owned and self._auto_restart and not self._app._exit:
             self.suspend_application_mode()
             self._must_signal_resume = True
         if self._must_signal_resume:

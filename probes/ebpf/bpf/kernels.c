@@ -44,11 +44,11 @@ int on_named(struct pt_regs *ctx)
 	r->pid = who >> 32;
 	r->time = bpf_ktime_get_ns();
 	r->caller = n.caller;
-	r->handle = n.how == HANDLE_ASKED ? n.second : made;
+	r->handle = n.how == HANDLE_QUERIED ? n.second : made;
 	r->other = n.how == HANDLE_SAME ? n.second : 0;
 	r->name[0] = 0;
 	if (n.how != HANDLE_SAME)
-		bpf_probe_read_user_str(r->name, HANDLE_NAME_BYTES, (void *)(n.how == HANDLE_ASKED ? made : n.third));
+		bpf_probe_read_user_str(r->name, HANDLE_NAME_BYTES, (void *)(n.how == HANDLE_QUERIED ? made : n.third));
 	stacks.ringbuf_submit(r, 1 /* BPF_RB_NO_WAKEUP */);
 	return 0;
 }

@@ -142,16 +142,16 @@ class KernelLayout:
 
     Attributes:
         offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
-        switch_tells_state: Whether the tracepoint sched_switch hands over the state of who leaves.
+        switch_has_state: Whether the tracepoint sched_switch hands over the state of who leaves.
         per_cpu: Byte offsets of variables that each CPU has for itself, in their common section.
-        oom_tells_task: Whether the tracepoint mark_victim hands over the task, not its number.
+        oom_has_task: Whether the tracepoint mark_victim hands over the task, not its number.
         tracepoints: Numbers of the types that tell the arguments of TYPED_TRACEPOINTS, of those that it has.
     """
 
     offsets: Mapping[str, int]
-    switch_tells_state: bool
+    switch_has_state: bool
     per_cpu: Mapping[str, int] = field(default_factory=dict)
-    oom_tells_task: bool = False
+    oom_has_task: bool = False
     tracepoints: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -44,7 +44,7 @@ class ChainPage:
         self._moment = 0
         self._explained = Explained()
 
-    def take(self, explained: Explained) -> None:
+    def show(self, explained: Explained) -> None:
         """Show another explanation; the selected finding stays selected while there is one of its kind."""
         self._explained = explained
         if self._key is not None and self._key not in {_key(finding) for finding in self._findings}:
@@ -102,7 +102,7 @@ class ChainPage:
         """
         report = self._explained.report
         if report is None:
-            return self._said(width, glyphs)
+            return self._answer_lines(width, glyphs)
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
@@ -130,7 +130,7 @@ class ChainPage:
             _diagnosis(text, report.diagnosis)
         return text.lines
 
-    def _said(self, width: int, glyphs: Glyphs) -> list[Line]:
+    def _answer_lines(self, width: int, glyphs: Glyphs) -> list[Line]:
         report = self._explained.report
         told = "no recurring stall"
         if report is not None and report.diagnosis is not None:

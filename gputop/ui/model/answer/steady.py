@@ -1,6 +1,6 @@
 """The order of the findings from one explanation to the next: two change places when one is clearly larger.
 
-Every pane reads the report that ``Steady.take`` returns, live and in a replay: the first finding of the panel
+Every pane reads the report of ``Steady.ordered``, live and in a replay: the first finding of the panel
 is the first of the page, and its class is the class that is shown.
 """
 
@@ -27,7 +27,7 @@ class Steady:
         self._order: list[_Key] = []
         self._end_ns = 0
 
-    def take(self, explained: Explained) -> Explained:
+    def ordered(self, explained: Explained) -> Explained:
         """The explanation with its findings in a steady order, that of the class first."""
         report = explained.report
         if report is None:

@@ -1,6 +1,6 @@
 """What a program was, once it has ended: run time, steps, idle time, first causes, energy, its recording.
 
-Keep one ``Runs`` a screen and call ``take(frame, explained)`` with each frame, live and of a recording.
+Keep one ``Runs`` a screen and call ``consume(frame, explained)`` with each frame, live and of a recording.
 Explanations overlap: of each, the share of its time that is new counts.
 """
 
@@ -63,7 +63,7 @@ class Runs:
         self._time_ns = 0
         self._end_ns = 0
 
-    def take(self, frame: Frame, explained: Explained) -> None:
+    def consume(self, frame: Frame, explained: Explained) -> None:
         """Take a frame and the newest explanation; what was taken before counts no second time."""
         if frame.time_ns > self._time_ns:
             self._frame(frame)

@@ -78,7 +78,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     """What is told: a cause with its class, else the class, else why nothing can be told."""
-    said = escape_text(why.said, ascii_only=glyphs.ascii)
+    said = escape_text(why.text, ascii_only=glyphs.ascii)
     if not why.gpus:
         return _Sentence([("", ("? ", "unknown"))], said, [], "unknown")
     cause = why.causes[0] if why.causes else None

@@ -42,7 +42,7 @@ class GpuIdle:
         proved: Provably idle: the lower end of the range.
         estimated: Idle beside that as far as one can tell, and what that estimate may be off.
         unknown: Nobody tells; what remains is busy.
-        untold: Whether neither a source nor a finding tells of most of it.
+        unestimated: Neither a source nor a finding covers most of it.
         about: The estimate itself, that the sentence has; None without one.
     """
 
@@ -50,7 +50,7 @@ class GpuIdle:
     proved: float
     estimated: float
     unknown: float
-    untold: bool
+    unestimated: bool
     about: float | None = None
 
     @property
@@ -116,7 +116,7 @@ class Why:
         causes: At most two, that of the class first.
         more: How many findings there are beside them.
         fix: Of the first cause.
-        said: One sentence: what is told where there are no causes.
+        text: One sentence, shown where there are no causes.
         doubts: What speaks against it, in a few words each.
         calm: Whether nothing is wrong: the GPU is busy, or nobody asks it for work.
     """
@@ -129,7 +129,7 @@ class Why:
     causes: tuple[PanelCause, ...] = ()
     more: int = 0
     fix: Fix | None = None
-    said: str = ""
+    text: str = ""
     doubts: tuple[str, ...] = ()
     calm: bool = False
 
@@ -142,11 +142,11 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
     """
     report = explained.report
     if not frame.calls_observed:
-        return Why(said=_UNTRACED)
+        return Why(text=_UNTRACED)
     if explained.problem:
-        return Why(said=explained.problem)
+        return Why(text=explained.problem)
     if report is None or not report.gpus:
-        return Why(said=_without_work(frame, explained, outcome))
+        return Why(text=_without_work(frame, explained, outcome))
     age_ns = frame.time_ns - explained.end_ns
     diagnosis = report.diagnosis
     kind = diagnosis.title.partition(" (")[0] if diagnosis is not None and diagnosis.kind is not None else ""
@@ -163,7 +163,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
         causes=tuple(panel_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
-        said="" if shown else _without_causes(report, explained.lanes),
+        text="" if shown else _without_causes(report, explained.lanes),
         doubts=tuple(_doubts(report)),
         calm=not shown or (diagnosis is not None and bool(kind) and diagnosis.lead is None),
     )

@@ -22,7 +22,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
     lines = [head]
     if not why.gpus:
         head = (*head, ("? ", "unknown"))
-        said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
+        said = wrap(escape_text(why.text, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
         most = max(height - 1, 1)  # it takes no more of a small screen than it has to
         said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
         blank = " " * line_width(head)
@@ -34,7 +34,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
         lines += _cause(why, width, height - len(lines), glyphs)
         lines += _fix(why, width, height - len(lines), glyphs)
     else:
-        said = wrap(escape_text(why.said, ascii_only=glyphs.ascii), max(width - 2, 8))
+        said = wrap(escape_text(why.text, ascii_only=glyphs.ascii), max(width - 2, 8))
         lines += [((" " + text, "dim"),) for text in said]
     shown = [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
     return [aged(line) for line in shown] if why.old else shown

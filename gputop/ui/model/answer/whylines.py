@@ -37,7 +37,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
         titled: Whether the first line is the heading.
     """
     if not why.gpus:
-        return _sentence(why.said, width, height, glyphs, titled=titled)
+        return _sentence(why.text, width, height, glyphs, titled=titled)
     room = height - titled
     long = not why.causes and not _fits_beside(why, width, glyphs)
     merge = titled and room < 3 and (bool(why.causes) or long)  # the GPUs move into the heading
@@ -90,7 +90,7 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
     free = max(room - gpu_rows - len(why.causes), 1)
     fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
-        said = paragraph(why.said, "dim", width, glyphs)
+        said = paragraph(why.text, "dim", width, glyphs)
         if not with_gpus:
             return said[:room]
         if _fits_beside(why, width, glyphs) or (len(why.gpus) == 1 and room < 2):
@@ -106,13 +106,13 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
 
 def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
     """Whether what is said has room beside the one GPU."""
-    said = width_of(_shown(why.said, glyphs)) + 2
+    said = width_of(_shown(why.text, glyphs)) + 2
     return len(why.gpus) == 1 and said + _cell_least(why.gpus) <= width
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     """The one GPU, and what is said of it."""
-    said = f"  {_shown(why.said, glyphs)}"
+    said = f"  {_shown(why.text, glyphs)}"
     room = max(width - width_of(said), min(_cell_least(why.gpus), width))
     row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
     return (*row, (said, "dim"))
@@ -170,17 +170,17 @@ def _name(gpu: GpuIdle, count: int) -> str:
     return gpu.label if count <= 2 else gpu.label.replace("GPU ", "GPU", 1)
 
 
-def _says(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
+def _gpu_text(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
     told = range_text(gpu.proved, gpu.high, glyphs)
     if count > 2:
-        return f"?{told}" if gpu.untold else told
-    return f"idle unknown ({told})" if gpu.untold else f"idle {about_text(gpu, glyphs)}"
+        return f"?{told}" if gpu.unestimated else told
+    return f"idle unknown ({told})" if gpu.unestimated else f"idle {about_text(gpu, glyphs)}"
 
 
 def _cell_least(gpus: Sequence[GpuIdle]) -> int:
     """Columns that a GPU needs: its name, its range, its bar."""
     count = len(gpus)
-    says = 25 if any(gpu.untold for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
+    says = 25 if any(gpu.unestimated for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
     return max(width_of(_name(gpu, count)) for gpu in gpus) + says + _LEAST_BAR + 4
 
 
@@ -212,12 +212,12 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
 
 def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:
     name = f" {escape_text(_name(gpu, count), ascii_only=glyphs.ascii)} "
-    says = f"{_says(gpu, count, glyphs)} "
+    says = f"{_gpu_text(gpu, count, glyphs)} "
     bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
     if count > 2:  # bars of many stand under each other
         says = fit(says, max(10, width_of(says)), right=False)
         bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
-    token = "unknown" if gpu.untold else "dim" if calm else "value"
+    token = "unknown" if gpu.unestimated else "dim" if calm else "value"
     cells = [(name, "head"), (says, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
     return list(fit_line(cells, width, ellipsis=glyphs.ellipsis))
 

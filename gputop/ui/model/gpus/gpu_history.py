@@ -1,6 +1,6 @@
 """What each GPU did over the last minutes: utilisation, memory, power, SMs, tensor cores, DRAM, as graphs.
 
-Keep one ``GpuHistory`` a screen and call ``take(frame)`` with every frame that is shown, live or of a
+Keep one ``GpuHistory`` a screen and call ``append(frame)`` with every frame that is shown, live or of a
 recording. ``detail_lines(history, frame, gpu, width, height, glyphs)`` gives the graphs of one GPU above a
 line of figures, of exactly ``width`` columns. ``span_text(width, known_ns)`` says how much time they span:
 two minutes, and more the wider they are; of a short session less, so that something is to be seen of it.
@@ -65,9 +65,9 @@ class GpuHistory:
 
     def __init__(self) -> None:
         self.rings: dict[int, HistoryRing] = {}
-        self._taken = SeenFrames()
+        self._frames = SeenFrames()
 
-    def take(self, frame: Frame, *, present: bool = False) -> None:
+    def append(self, frame: Frame, *, present: bool = False) -> None:
         """Join a frame on; the same one again costs nothing.
 
         Behind a jump the utilisation of the minute before is there at once: frames carry it.
@@ -75,7 +75,7 @@ class GpuHistory:
         Args:
             present: It is the newest one instead, while another moment is shown.
         """
-        new, before_ns = self._taken.before(frame, present=present)
+        new, before_ns = self._frames.before(frame, present=present)
         if not new:
             return
         step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S

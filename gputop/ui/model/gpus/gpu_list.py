@@ -127,14 +127,14 @@ def no_gpu_sentence(frame: Frame) -> str:
     traced = "CUDA calls are still traced."
     more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
     for problem in frame.problems:
-        if says_why_none(problem):
+        if is_no_gpu_reason(problem):
             return f"No GPU is shown: {escape_text(brief(problem.partition(': ')[2], 0))}. {more}"
     if frame.driver:
         return f"No GPU: NVML ({escape_text(frame.driver)}) lists none. {traced}"
     return f"No GPU is shown: NVML could not be loaded (no NVIDIA driver). {more}"
 
 
-def says_why_none(problem: str) -> bool:
+def is_no_gpu_reason(problem: str) -> bool:
     """Whether a problem is the reason for which no GPU is shown."""
     return problem.partition(": ")[0] in ("no GPU figures", "NVML")
 

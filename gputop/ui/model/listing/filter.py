@@ -213,10 +213,10 @@ def _is(row: ProcessRow, state: str, storms: Collection[int]) -> bool:
         return row.pid in storms
     if state == "exited" or row.exited_ns is not None:
         return state == "exited" and row.exited_ns is not None
-    return any(thread.state == state for thread in _telling(row))
+    return any(thread.state == state for thread in _calling_threads(row))
 
 
-def _telling(row: ProcessRow) -> list[ThreadRow]:
+def _calling_threads(row: ProcessRow) -> list[ThreadRow]:
     """The threads that call CUDA; without any, all: a process has always one helper that is blocked."""
     return [thread for thread in row.threads if thread.cuda] or list(row.threads)
 

@@ -1,6 +1,6 @@
 """Each process's calls per second over the last minute, as a sparkline of fixed width.
 
-Keep one ``ProcessHistory`` a screen, call ``take(frame)`` with every frame that is shown, and put
+Keep one ``ProcessHistory`` a screen, call ``append(frame)`` with every frame that is shown, and put
 ``spark_column(history)`` among the columns of the process table; ``history.spark(row, time_ns, glyphs)`` is
 the text alone, always ``WIDTH`` columns.
 """
@@ -32,16 +32,16 @@ class ProcessHistory:
         self._ring = HistoryRing(MOST, _KEPT_NS // BIN_NS)
         self._rows: dict[int, int] = {}  # by pid
         self._seen: dict[int, int] = {}  # by pid: the newest frame with it
-        self._taken = SeenFrames()
+        self._frames = SeenFrames()
         self._drawn: tuple[int, dict[int, int], Values] | None = None  # second, rows by pid
 
-    def take(self, frame: Frame, *, present: bool = False) -> None:
+    def append(self, frame: Frame, *, present: bool = False) -> None:
         """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join.
 
         Args:
             present: It is the newest one instead, while another moment is shown.
         """
-        new, before_ns = self._taken.before(frame, present=present)
+        new, before_ns = self._frames.before(frame, present=present)
         if not new or not frame.calls_observed:
             return
         processes = sorted(frame.processes, key=lambda row: -row.calls_per_second)[:MOST]

@@ -3,7 +3,7 @@
 ``flame(tree, zoom, width, height, glyphs, selected=…)`` draws a tree (``flametree.tree_of(row)``): the zoomed
 node over the whole width in the first line, what it calls below it, each as wide as its share. It returns
 ``Flame``: lines of exactly ``width`` columns, and ``path_at(x, y)`` for a click. ``zoom`` and ``selected``
-are paths of names; ``move(tree, selected, "down")`` gives the neighbour for the arrow keys, ``told`` a node
+are paths of names; ``move(tree, selected, "down")`` is the neighbour for arrow keys, ``node_text`` a node
 in words. A path that is gone from a newer frame leads as far as it still does. To begin with, zoom to
 ``flametree.start(tree)``: above it nothing branches.
 """
@@ -22,7 +22,7 @@ Way = Literal["up", "down", "left", "right"]
 _TOKENS: dict[Kind, str] = {
     "root": "head", "own": "value", "folded": "dim", "call": "pending", "wait": "cause.U", "other": "unknown",
 }  # fmt: skip
-_TOLD = 6  # columns from which on a cell has its share
+_WITH_SHARE = 6  # columns from which on a cell has its share
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ def _text(cell: Cell, whole_ns: int, glyphs: Glyphs) -> list[Span]:
     token = _TOKENS[cell.node.kind]
     name = escape_text(cell.node.name, ascii_only=glyphs.ascii)
     share = f" {format_percent(100 * cell.node.ns / max(whole_ns, 1))}%"
-    if room >= _TOLD + len(share):
+    if room >= _WITH_SHARE + len(share):
         text = fit(clip(name, room - len(share), glyphs.ellipsis) + share, room)
     else:
-        text = fit(clip(name, room, "" if room < _TOLD else glyphs.ellipsis), room)
+        text = fit(clip(name, room, "" if room < _WITH_SHARE else glyphs.ellipsis), room)
     return [(edge, "rule.focus"), (text, token)]
 
 
@@ -137,7 +137,7 @@ def move(tree: Node, selected: Path, way: Way) -> Path:
     return (*path[:-1], names[min(max(place, 0), len(names) - 1)])
 
 
-def told(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
+def node_text(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
     """A node's name and its figures: ``51 % of wall time, 31 % of all, 1.2k calls+waits/s``."""
     path, node = tree.at(path)
     seconds = max(window_ns, 1) / 1e9

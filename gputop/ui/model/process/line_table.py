@@ -11,7 +11,7 @@ from gputop.ui.model.listing.process_table import short_api, unselected
 from gputop.ui.model.look import Span
 from gputop.ui.model.table import Column, Context, Table
 
-NOT_ASKED = {
+NOT_REQUESTED = {
     "live": ("No lines are recorded: start gputop without --stacks off.",),
     "replay": ("This recording has no lines: record with --stacks slow or all.",),
 }
@@ -97,7 +97,7 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
     if not frame.calls_observed:
         return ("The lines that make CUDA calls are not known without eBPF.",)
     if frame.lines == "off":
-        return NOT_ASKED[mode]
+        return NOT_REQUESTED[mode]
     if not row.watched:
         return ("No CUDA call of it was seen.",)
     if row.unknown_lines:

@@ -26,7 +26,7 @@ from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
 _SHAPES_FROM, _SHAPE_WIDTH = 110, 24  # columns of the pane, of a shape
 
 
-class _Told(NamedTuple):
+class _Explained(NamedTuple):
     """What the explanation knows of kernels of one folded name: GPU time and its error as shares."""
 
     per_step: float | None = None
@@ -56,7 +56,7 @@ def kernel_lines(
     for kernel in by_folded_name(row.kernels):
         share = format_percent(100 * kernel.launches / max(total, 1))
         several = f"  {kernel.kernels} kernels" if kernel.kernels > 1 else ""
-        told = known.get((kernel.name, kernel.library), _Told())
+        told = known.get((kernel.name, kernel.library), _Explained())
         step = "-" if told.per_step is None else per_step_text(told.per_step)
         small = "-" if kernel.small is None else format_percent(100 * kernel.small / kernel.shaped)
         gpu = f"{_gpu_text(told.gpu, glyphs):>6} " if timed else ""
@@ -103,7 +103,7 @@ def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> 
     return lines
 
 
-def _explained(report: Report | None, pid: int) -> dict[tuple[str, str], _Told]:
+def _explained(report: Report | None, pid: int) -> dict[tuple[str, str], _Explained]:
     """What is known by folded name and library."""
     kernels = report.kernels if report is not None else None
     if kernels is None:
@@ -115,7 +115,7 @@ def _explained(report: Report | None, pid: int) -> dict[tuple[str, str], _Told]:
     return {key: _together(kernels, rows) for key, rows in alike.items()}
 
 
-def _together(kernels: KernelReport, rows: list[KernelLaunches]) -> _Told:
+def _together(kernels: KernelReport, rows: list[KernelLaunches]) -> _Explained:
     steps = [step for row in rows if (step := kernels.per_step(row)) is not None]
     lines: dict[SourceLine, int] = {}
     for row in rows:
@@ -125,7 +125,7 @@ def _together(kernels: KernelReport, rows: list[KernelLaunches]) -> _Told:
     if len(times) == len(rows):  # else the time of the others is missing in it
         over = max(kernels.over_ns, 1)
         gpu = sum(one.ns for one in times) / over, sum(one.error_ns for one in times) / over
-    return _Told(sum(steps) if steps else None, _most(lines), gpu)
+    return _Explained(sum(steps) if steps else None, _most(lines), gpu)
 
 
 def _gpu_text(gpu: tuple[float, float] | None, glyphs: Glyphs) -> str:
@@ -171,7 +171,7 @@ def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
     for row in held.lines:
         place = row.line.text() if row.line is not None else "not known"
         shown = (
-            f" {format_bytes(row.held):>6} {format_count(row.pieces):>6} {format_bytes(row.taken):>6} "
+            f" {format_bytes(row.held):>6} {format_count(row.pieces):>6} {format_bytes(row.allocated):>6} "
             f"{format_count(row.takes):>6}  {KINDS.get(row.use, row.use):<11} "
         )
         text = escape_text(place, ascii_only=glyphs.ascii)

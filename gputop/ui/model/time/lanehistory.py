@@ -65,7 +65,7 @@ class LaneHistory:
         self.errors: tuple[float, ...] = ()  # of their estimates, as shares of the time
         self._range_names: dict[int, list[str]] = {}  # by thread: those of the rows of its ranges
 
-    def take(self, lanes: Lanes) -> None:
+    def append(self, lanes: Lanes) -> None:
         """Joins a window on."""
         self._put(MARKS, lanes.first, lanes.marks)
         for gpu in lanes.gpus:

@@ -1,6 +1,6 @@
 """The timeline in blocks of colour per cause: lanes of the GPUs and of threads on one axis that ends now.
 
-Keep one ``TimeBlocks`` a screen, ``take(explained)`` each explanation that is shown, and ask for
+Keep one ``TimeBlocks`` a screen, ``append(explained)`` each explanation that is shown, and ask for
 ``picture(width, height, subjects, now_ns, look)``: its lines, ``moment_ns(x)`` of each column (where a click
 goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not; ``look`` is
 ``blocklanes.Look(glyphs, letters=palette.letters)``.
@@ -116,7 +116,7 @@ class TimeBlocks:
     def __init__(self) -> None:
         self._history = LaneHistory()
         self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
-        self._taken: object = None
+        self._newest: object = None
         self._panel: tuple[int, dict[str, tuple[float, float]]] = 0, {}  # of so many columns: idle by GPU
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
@@ -125,13 +125,13 @@ class TimeBlocks:
         self._most = 0, 0  # columns, and the most lines that one thread's picture had in them
         self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
 
-    def take(self, explained: Explained) -> None:
+    def append(self, explained: Explained) -> None:
         """Join the lanes of an explanation on; the same ones again cost nothing."""
         lanes = explained.lanes
-        if lanes is None or lanes is self._taken:
+        if lanes is None or lanes is self._newest:
             return
-        self._taken = lanes
-        self._history.take(lanes)
+        self._newest = lanes
+        self._history.append(lanes)
         spans = explained.report.gpus if explained.report is not None else ()
         self._panel = lanes.columns, {one.label: (one.proved, one.high) for one in map(idle_of, spans)}
         self._begin = min(self._begin or lanes.first, lanes.first)
@@ -165,7 +165,7 @@ class TimeBlocks:
             look: How it is drawn.
         """
         view = self._view(width, now_ns)
-        key = (width, height, tuple(subjects), view, look, self.chosen_ns, self.marked_ns, self._taken)
+        key = (width, height, tuple(subjects), view, look, self.chosen_ns, self.marked_ns, self._newest)
         if self._drawn is None or self._drawn[0] != key:  # a cell goes by less often than a frame
             self._drawn = key, self._picture(width, height, subjects, view, look)
         return self._drawn[1]
@@ -203,7 +203,7 @@ class TimeBlocks:
 
     def _entries(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
         """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
-        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._taken
+        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._newest
         cells = view.first - self._looked[1]
         if self._looked[0] != asked or not 0 <= cells < view.count * view.group:
             self._looked = asked, view.first, self._lanes(view, subjects, look)
