@@ -371,8 +371,6 @@ MEMORY = Cause(
 # C28: between two launches the submitting thread does a millisecond and more of other work.
 
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
-
-
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
 # the same for work that samples show: without it as much is won as without the wait. It may be on what was
 # read; a synchronisation brings nothing

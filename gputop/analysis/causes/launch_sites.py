@@ -104,7 +104,6 @@ def launched_most(scene: AttributionContext, rows: Ints, what: str) -> tuple[str
     """A sentence about the kernels that these calls launch most often; none where no name is known.
 
     Args:
-        scene: Everything.
         rows: Calls; -1 is none.
         what: What is said of the launches, before their names.
     """
@@ -320,7 +319,6 @@ def own_short(scene: AttributionContext, begin: Ints, end: Ints, refilled_by: In
     """Gaps that are not followed one by one, but too long for a launch as those that end at the same line.
 
     Args:
-        scene: Everything.
         begin, end: The gaps.
         refilled_by: The call that ends each; -1 where there is none.
         thread: The thread of that call.

@@ -467,7 +467,6 @@ def led_by(
     """Leaves to which a wait in certain Python code led.
 
     Args:
-        scene: Everything.
         waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
         chosen: The stays off the CPU that count; all of them by default.
     """

@@ -162,13 +162,7 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     rows = np.arange(low, high)
     given = yields[rows]
     waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~given]
-    first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
-    calls = evidence.calls
-    ends = union(
-        np.append(slices["begin"][waits], calls["begin"][first:last]),
-        np.append(slices["end"][waits], np.maximum(calls["end"][first:last], calls["begin"][first:last] + 1)),
-    )
-    begin, end = ends[1][:-1], ends[0][1:]
+    begin, end = _between(evidence, thread, waits)
     if not len(begin):
         return []
     mine = np.flatnonzero(places["tid"] == tid)
@@ -198,6 +192,17 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
 
 
+def _between(evidence: Evidence, thread: int, waits: Ints) -> tuple[Ints, Ints]:
+    """(begin, end) of what lies between a thread's calls and these waits of it."""
+    calls, slices = evidence.calls, evidence.slices
+    own = slice(*np.searchsorted(calls["row"], [thread, thread + 1]).tolist())
+    begin, end = union(
+        np.append(slices["begin"][waits], calls["begin"][own]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][own], calls["begin"][own] + 1)),
+    )
+    return end[:-1], begin[1:]
+
+
 def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
     """What lies between two calls of threads that give a GPU work and run one function there.
 
@@ -218,15 +223,10 @@ def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
 
 def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
     """The stretches of one thread."""
-    places, slices, calls = evidence.places, evidence.slices, evidence.calls
-    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    places, slices = evidence.places, evidence.slices
     waits = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
     waits = waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0]
-    ends = union(
-        np.append(slices["begin"][waits], calls["begin"][low:high]),
-        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
-    )
-    begin, end = ends[1][:-1], ends[0][1:]
+    begin, end = _between(evidence, thread, waits)
     long = end - begin >= LONG_NS
     begin, end = begin[long], end[long]
     mine = np.flatnonzero(places["tid"] == tid)

@@ -154,7 +154,6 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
     """Lets every cause take its pieces, process by process.
 
     Args:
-        scene: Everything.
         span_ns: The time that a loss is measured by.
         coverage: Whether anything may be called proved.
         part: It is one of several parts: what is rare or little in it may be a finding of all of them.
@@ -251,8 +250,7 @@ class _Candidate:
         """Judge its gaps.
 
         Args:
-            scene: Everything.
-            cause: Who takes the gaps.
+                cause: Who takes the gaps.
             pid: Whose they are.
             mine: Mask of its pieces.
             alike: Mask of the pieces that tell what is usual.

@@ -60,7 +60,6 @@ def kernels_of(
     are those of the process whose steps are told, if nothing else is in them.
 
     Args:
-        scene: Everything.
         pids: The processes; None for all.
         effort: How much of a long stretch is analysed in full.
         alone: GPUs all of whose work is seen: of others no time is estimated.

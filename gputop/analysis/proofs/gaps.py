@@ -152,6 +152,10 @@ class GpuTime:
         numbers: list[int] = np.unique(self.streams.device).tolist()
         return numbers
 
+    def span_of(self, device: int) -> DeviceTime:
+        """The time of one GPU."""
+        return next(span for span in self.spans if span.device == device)
+
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
         return self.work.of(device, without)
