@@ -53,7 +53,6 @@ class Known:
         elif (names := sample_data(sample, NAMES)) is not None:
             rows = zip(names.get("tid", ()), names.get("pid", ()), names.get("name", ()), strict=False)
             for tid, pid, name in rows:
-                self.names.pop(int(tid), None)  # the ones longest unheard of go first
                 self.names[int(tid)] = (int(pid), str(name))
             shorten(self.names)
         elif sample_data(sample, APIS) is not None:

@@ -14,6 +14,7 @@ import pytest
 from gputop.analysis.answer.picture import BUSY, PROVED, Lanes
 from gputop.analysis.answer.report import Report
 from gputop.analysis.chains.analysis import analyse
+from gputop.analysis.findings import step_findings
 from gputop.analysis.incremental import Fresh, explained
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict, Window
@@ -130,6 +131,18 @@ def test_looks_add_up_to_what_a_whole_explanation_says_then(name: str) -> None:
         compared += 1
     reader.close()
     assert compared
+
+
+def test_steps_are_summed_up_once_an_explanation_however_often_one_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summed: list[int] = []
+    told = step_findings._long
+    monkeypatch.setattr(step_findings, "_long", lambda rows: (summed.append(len(rows)), told(rows))[1])
+    looks = list(looked(session(busy_then_idle(9.0, 8.0)), 3.9))
+    assert len(looks) > 10
+    assert looks[-1][1].report.steps is not None
+    assert len(summed) == 1
 
 
 def test_what_begins_after_the_last_explanation_is_told_within_a_second() -> None:

@@ -136,3 +136,11 @@ def test_an_event_of_another_process_is_never_taken_for_this_one() -> None:
     program.call(SYNC, 1100, 1200, pid=OTHER, stream=HANDLE)
     program.call(LAUNCH, 3000, 3010, stream=HANDLE)
     assert program.gaps() == []
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64])
+def test_codes_of_an_enum_are_found_as_numpy_finds_them(dtype: type[np.integer]) -> None:
+    values = np.arange(256).astype(dtype)
+    for codes in ([], [0], [3, 255], range(0, 256, 7)):
+        assert (columns.among(values, codes) == np.isin(values, list(codes))).all()
+    assert not columns.among(np.array([-1]), [0, 1]).any(), "-1 stands for none"

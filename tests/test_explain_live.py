@@ -133,27 +133,27 @@ def test_cheap_explanations_come_more_often_than_once_a_second(clock: dict[str, 
 def test_a_costly_explanation_comes_less_often(clock: dict[str, float]) -> None:
     pace = ExplainSchedule()
     assert pace.due
-    pace.explain(costing(clock, 0.05))
-    clock["wall"] = 102.4
-    assert not pace.due, "50 ms are 2 % of 2.5 s"
-    clock["wall"] = 102.6
+    pace.explain(costing(clock, 0.045))
+    clock["wall"] = 102.9
+    assert not pace.due, "45 ms are 1.5 % of 3 s"
+    clock["wall"] = 103.1
     assert pace.due
 
 
 def test_it_comes_sooner_while_what_is_seen_contradicts_it(clock: dict[str, float]) -> None:
     pace = ExplainSchedule()
-    pace.explain(costing(clock, 0.4))
+    pace.explain(costing(clock, 0.3))
     clock["wall"] = 104.9
     assert not pace.due_at_once
     clock["wall"] = 105.1
     assert pace.due_at_once
-    assert not pace.due, "400 ms are 2 % of 20 s, and 8 % of 5 s"
+    assert not pace.due, "300 ms are 1.5 % of 20 s, and 6 % of 5 s"
 
 
 def test_haste_that_does_not_help_ends(clock: dict[str, float]) -> None:
     pace, waits = ExplainSchedule(), []
     for _ in range(8):
-        pace.explain(costing(clock, 0.4))
+        pace.explain(costing(clock, 0.3))
         began = clock["wall"]
         while not pace.is_due(contradicted=True):
             clock["wall"] += 0.5
@@ -161,7 +161,7 @@ def test_haste_that_does_not_help_ends(clock: dict[str, float]) -> None:
     assert waits == [5.0, 10.0, 10.0, 20.0, 20.0, 20.0, 20.0, 20.0]
     clock["wall"] += 40.0
     assert pace.is_due(contradicted=False)
-    pace.explain(costing(clock, 0.4))
+    pace.explain(costing(clock, 0.3))
     clock["wall"] += 5.0
     assert pace.is_due(contradicted=True), "what follows an agreement is news"
 
@@ -170,7 +170,7 @@ def test_haste_that_does_not_help_ends(clock: dict[str, float]) -> None:
 def test_haste_is_eased_too(clock: dict[str, float], slower: int) -> None:
     pace = ExplainSchedule()
     pace.slower = slower
-    pace.explain(costing(clock, 0.4))
+    pace.explain(costing(clock, 0.3))
     clock["wall"] += slower * 5.0 - 0.1
     assert not pace.is_due(contradicted=True)
     clock["wall"] += 0.2
@@ -182,7 +182,7 @@ def test_while_the_causes_stay_the_same_it_is_explained_half_as_often(clock: dic
     calm = fake_reports.report(fake_reports.finding())
     other = replace(calm, findings=(replace(calm.findings[0], cause="C09"),))
     for report in (calm, calm, calm, other):
-        pace.explain(costing(clock, 0.4, report))
+        pace.explain(costing(clock, 0.3, report))
         began = clock["wall"]
         while not pace.is_due(contradicted=False):
             clock["wall"] += 1.0

@@ -6,7 +6,6 @@ from gputop.engine.facts import Facts
 from gputop.engine.frame import Share
 from gputop.ui.model.look import UNICODE
 from gputop.ui.model.process.call_table import shares_text
-from probes.known import MOST_ROWS, Known
 from probes.source import NAMES, PROCESS, Sample
 
 
@@ -37,17 +36,3 @@ def test_a_number_stands_for_no_name() -> None:
     assert facts().thread_title(9422, 9422) == "an unnamed thread (9422)"
     shares = tuple(Share(9422, tid, str(tid), 1, 0.2) for tid in (9422, 9423))
     assert shares_text(shares, UNICODE) == "unnamed x2 40%"
-
-
-def test_a_name_that_is_told_again_is_not_the_oldest_any_more() -> None:
-    """A kernel thread of a long session was named first, and is told again; others come and go."""
-    known = Known()
-    known.take(Sample(NAMES, 1, {"tid": [77], "pid": [77], "name": ["kcompactd0"]}))
-    for first in range(1000, 1000 + 2 * MOST_ROWS, MOST_ROWS):
-        tids = list(range(first, first + MOST_ROWS - 2))
-        known.take(Sample(NAMES, 2, {"tid": tids, "pid": tids, "name": ["cc1"] * len(tids)}))
-        known.take(Sample(NAMES, 3, {"tid": [77], "pid": [77], "name": ["kcompactd0"]}))
-    tids = list(range(1_000_000, 1_000_000 + MOST_ROWS - 2))
-    known.take(Sample(NAMES, 4, {"tid": tids, "pid": tids, "name": ["cc1"] * len(tids)}))
-    assert len(known.names) == MOST_ROWS
-    assert known.names[77] == (77, "kcompactd0")

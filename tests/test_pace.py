@@ -59,6 +59,15 @@ def test_a_calm_ring_is_read_at_marks_and_once_between_them(clock: Clock) -> Non
     assert 7 <= clock.reads(PollInterval(POLL_S), births=0, seconds=10) / 10 <= 9
 
 
+def test_after_ten_seconds_without_a_new_process_it_is_read_at_marks_alone(clock: Clock) -> None:
+    one = PollInterval(POLL_S)
+    clock.reads(one, births=0, seconds=10.5)
+    assert clock.reads(one, births=0, seconds=10) / 10 <= 4.1
+    one.born(1)
+    assert 7 <= clock.reads(one, births=0, seconds=10) / 10 <= 9
+    assert clock.reads(one, births=0, seconds=10, fill=0.1) / 10 >= 20
+
+
 def test_who_reads_less_often_anyway_goes_on_so(clock: Clock) -> None:
     assert 4 <= clock.reads(PollInterval(0.2), births=0, seconds=10, mark_s=1.0) / 10 <= 6
 

@@ -24,9 +24,12 @@ from gputop.analysis.answer.report import StepFacts
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
 from gputop.ui.model.process.waterfall import LETTERS, NO_STEP, cells_of, step_of, title, waterfall_lines
+from gputop.ui.panes import gpu_panes
 from tests import each_recording
+from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import told_recordings as recordings
+from tests.screen_support import Shown
 
 MS = 1_000_000
 COLUMN = 40_000  # ns: the step lasts 256 of them, 10.24 ms
@@ -237,3 +240,21 @@ def test_the_step_names_what_the_verdict_names(name: str, cause: str) -> None:
     assert lead.per_step_ns is not None
     inside = sum(int(one.ns.sum()) for one in explained.steps[0].gpus[0].idle if one.cause == cause)
     assert inside == pytest.approx(lead.per_step_ns, rel=0.15)
+
+
+def test_the_screen_draws_a_step_once_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    monkeypatch.setattr(
+        gpu_panes.waterfall,
+        "waterfall_lines",
+        lambda step, *size, **how: (drawn.append(step.pid), waterfall_lines(step, *size, **how))[1],
+    )
+    steps = tuple(replace(one, pid=4242) for one in recordings.explained("numpy-sync").steps)
+    screen = Shown(fake.frame())
+    screen.explain(replace(why.explained(why.finding()), steps=steps))
+    for tick in range(1, 4):
+        screen.show(fake.frame(tick))
+    assert drawn == [4242]
+    others = tuple(replace(one, count=7) for one in steps)
+    screen.explain(replace(why.explained(why.finding()), steps=others))
+    assert drawn == [4242, 4242]

@@ -21,10 +21,10 @@ from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionCont
 from gputop.analysis.chains.chain import State
 from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, DeviceWork, Loop, Removal, bound
 from gputop.analysis.evidence.api_classes import H2D, Group
-from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, length, subtract, union
+from gputop.analysis.evidence.columns import Ints, Mask, among, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import ends_with_copy
-from gputop.analysis.proofs.gaps import DeviceTime, KernelTime
+from gputop.analysis.proofs.gaps import KernelTime
 
 
 def whole_pieces(claim: CauseMatch) -> tuple[Ints, Ints]:
@@ -107,7 +107,7 @@ class Replays:
         claim, scene = self._claims[place][1], self._scene
         gap = claim.gaps[0]
         device, pid = int(scene.gaps.device[gap]), claim.pid
-        estimate = scene.analysis.estimate_of(device)
+        estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
         gpu, given = scene.analysis.gpu, None
         if estimate is not None:
             given = DeviceWork.of(estimate)
@@ -185,12 +185,8 @@ def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Se
 
 def _span_ns(scene: AttributionContext, claim: CauseMatch) -> int:
     """The span of a claim's GPU: nothing wins more."""
-    return _span(scene, claim).span_ns
-
-
-def _span(scene: AttributionContext, claim: CauseMatch) -> DeviceTime:
-    """The time of a claim's GPU."""
-    return scene.analysis.gpu.span_of(int(scene.gaps.device[claim.gaps[0]]))
+    device = int(scene.gaps.device[claim.gaps[0]])
+    return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
 
 
 def _not_others(scene: AttributionContext, pid: int) -> float:
@@ -219,7 +215,8 @@ def _most_work(scene: AttributionContext, device: int, begin: int, end: int) -> 
 
 def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
     """For how long the GPU certainly worked in the time that a gain is told of, ns: no change wins that."""
-    span = _span(scene, claim)
+    device = int(scene.gaps.device[claim.gaps[0]])
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
     return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)
 
 
@@ -232,7 +229,8 @@ def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gon
     calls = scene.evidence.calls
     rows = distinct(gone.calls)
     takes = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
-    open_ns = _span(scene, claim).unknown_ns
+    device = int(scene.gaps.device[claim.gaps[0]])
+    open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
     more = max(int(takes * (1 + MARGIN)) - finding.gain.ns, 0)
     return Gain(finding.gain.ns + min(more, open_ns))
 
@@ -268,7 +266,7 @@ def _stretch(scene: AttributionContext, device: int, pid: int) -> tuple[int, int
     steps = scene.steps_of(pid)
     if steps is not None and steps.count:
         return int(steps.begin[steps.warm]), steps.end
-    span = scene.analysis.gpu.span_of(device)
+    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
     return span.begin, span.end
 
 
@@ -407,7 +405,7 @@ def _inside(cause: Cause, claim: CauseMatch) -> Ints:
     if "inside" not in cause.calls_go:
         return np.zeros(0, np.int64)
     scene, calls = claim.scene, claim.scene.evidence.calls
-    alike = np.isin(scene.evidence.group(calls), [Group.ALLOC, Group.FREE]) & (calls["pid"] == claim.pid)
+    alike = among(scene.evidence.group(calls), (Group.ALLOC, Group.FREE)) & (calls["pid"] == claim.pid)
     return np.flatnonzero(alike)
 
 

@@ -133,12 +133,12 @@ def seen(window: Window, stretch: tuple[int, int]) -> tuple[AttributionContext, 
 # When the next explanation is due: by what the last one cost, so that all take a fixed share of a core.
 
 PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
-SHARE = 0.02  # of a core: an explanation that costs more comes less often
-HURRIED_SHARE = 0.08  # while what is seen contradicts the explanation that is shown
+SHARE = 0.015  # of a core: an explanation that costs more comes less often
+HURRIED_SHARE = 0.06  # while what is seen contradicts the explanation that is shown
 IN_VAIN = 2  # explanations that were contradicted at once: then half of it, after as many more a quarter
 FIRST_CAUSES = 2  # as the panel has
 CALM = 2  # times less often while one explanation names the same causes as the one before
-LOOK_SHARE = 0.02  # of a core, of looks at what is newest
+LOOK_SHARE = 0.012  # of a core, of looks at what is newest
 LONGEST_S = 0.9  # between two of them, so that one comes at the first mark after it
 FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -107,19 +106,25 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
                 made[:, at : at + lanes.columns - skipped] = part[:, skipped:]
         return made
 
-    made_gpus = [
-        replace(newest, shares=over([None if lane is None else lane.shares for lane in found]))
-        for newest, found in _side_by_side([lanes.gpus for lanes in both], lambda lane: lane.label)
-    ]
-    threads = _side_by_side([lanes.threads for lanes in both], lambda lane: lane.tid)
-    made_threads = [
-        replace(
-            newest,
-            states=over([None if lane is None else lane.states for lane in found]),
-            calls=over([None if lane is None else lane.calls for lane in found]),
-        )
-        for newest, found in threads[:MOST_THREADS]
-    ]
+    gpus = [{lane.label: lane for lane in lanes.gpus} for lanes in both]
+    threads = [{lane.tid: lane for lane in lanes.threads} for lanes in both]
+    labels = list(gpus[1]) + [label for label in gpus[0] if label not in gpus[1]]
+    tids = list(threads[1]) + [tid for tid in threads[0] if tid not in threads[1]]
+    made_gpus = []
+    for label in labels:
+        found = [part.get(label) for part in gpus]
+        newest = found[1] or found[0]
+        assert newest is not None
+        shares = over([lane.shares if lane is not None else None for lane in found])
+        made_gpus.append(GpuLane(label, newest.index, shares, newest.error))
+    made_threads = []
+    for tid in tids[:MOST_THREADS]:
+        of_thread = [part.get(tid) for part in threads]
+        last = of_thread[1] or of_thread[0]
+        assert last is not None
+        states = over([lane.states if lane is not None else None for lane in of_thread])
+        calls = over([lane.calls if lane is not None else None for lane in of_thread])
+        made_threads.append(ThreadLane(last.pid, tid, states, calls))
     made_gpus.sort(key=lambda lane: (lane.index < 0, lane.index))
     marks = over([lanes.marks for lanes in both])
     ranges = [{lane.tid: lane for lane in lanes.ranges} for lanes in both]
@@ -137,19 +142,6 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
             order = sorted(rows, key=lambda name: (name == OTHER_RANGES, -int(rows[name].sum()), name))
             made_ranges.append(_range_lane(lane.pid, lane.tid, {name: rows[name] for name in order}))
     return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks, tuple(made_ranges))
-
-
-Lane = TypeVar("Lane", GpuLane, ThreadLane)
-
-
-def _side_by_side(
-    parts: Sequence[Sequence[Lane]], key: Callable[[Lane], object]
-) -> list[tuple[Lane, list[Lane | None]]]:
-    """(the newest lane, that of each part) of all that are one; those of the newer part first."""
-    older, newer = ({key(lane): lane for lane in lanes} for lanes in parts)
-    return [
-        ((newer if one in newer else older)[one], [older.get(one), newer.get(one)]) for one in newer | older
-    ]
 
 
 class Grid:

@@ -44,7 +44,7 @@ from gputop.ui.terminal.terminal_driver import QuickDriver
 _LOG = logging.getLogger(__name__)
 FIRST_POLL_S = 0.03
 SOON_S, SOON_TRIES = 0.015, 40  # after a key that moves in time
-GARBAGE_S = 5.0  # garbage is looked for as often (run.py)
+GARBAGE_S = 10.0  # garbage is looked for as often (run.py)
 # and so long after a screen was opened or closed, or has got other styles: most of it is of these
 CLOSED_S = 0.3
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)

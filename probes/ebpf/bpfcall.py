@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import platform
+import signal
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -21,6 +23,7 @@ UPROBE_SESSION, _UPROBE_MULTI_RETURN = 57, 1
 _RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
 _NAME_BYTES = 16
 _LOG_BYTES = 1 << 24
+_LOAD_TRIES = 6
 _LOG_LINES = 40  # the last ones tell what is wrong
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -92,14 +95,30 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
     how = (0, 0, _name(name), 0, attach_type, arguments)
     form = "<IIQQ IIQ II16sII 36x I"
     try:
-        return bpf_call(_PROG_LOAD, _packed(form, *what, 0, 0, 0, *how))
+        return _verified(_packed(form, *what, 0, 0, 0, *how))
     except OSError as error:
         log = ctypes.create_string_buffer(_LOG_BYTES)
         try:  # once more, and it says why
-            return bpf_call(_PROG_LOAD, _packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
+            return _verified(_packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
         except OSError:
             said = log.value.decode(errors="replace").splitlines()
             raise RefusedError(name, error, said[-_LOG_LINES:]) from error
+
+
+def _verified(attribute: ctypes.Array[ctypes.c_uint64]) -> int:
+    """Loads a program. The verifier gives up, with EAGAIN, where its thread has anything else to do.
+
+    That is a signal, a debugger that looks in, a cgroup that is frozen: signals wait until it is done, the
+    others are over by the next try.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        for _ in range(_LOAD_TRIES - 1):
+            with contextlib.suppress(BlockingIOError):
+                return bpf_call(_PROG_LOAD, attribute)
+        return bpf_call(_PROG_LOAD, attribute)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _name(text: str) -> bytes:

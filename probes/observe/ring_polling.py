@@ -12,6 +12,7 @@ _EARLY_S = 0.01  # a pause that ends so near to it is the last one
 _MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes than for what they did
 _RECENT_S = 0.25
 _CALM_S = 0.15  # where no process began of late, and what waits is little
+_STILL_S, _STILL_PAUSE_S = 10.0, 0.25  # where none began for so long, and how long it is left alone then
 _LONGEST_S = 0.25  # who lives for less in such a crowd is told by the kernel's records alone
 
 
@@ -19,18 +20,22 @@ class PollInterval:
     """Pauses between two reads of the ring.
 
     A read costs as much for a hundred records as for a thousand: while a ring fills slowly and no process
-    begins, which might be over soon, every third poll suffices. In a crowd it goes with how many processes
-    began in it: each is a sample of its own, before which what was gathered goes to the file. A shell script
-    or a build starts hundreds a second, most of which are over before anybody could look at them.
+    begins, which might be over soon, every third poll suffices, and the marks alone after a while. In a crowd
+    it goes with how many processes began in it: each is a sample of its own, before which what was gathered
+    goes to the file. A shell script or a build starts hundreds a second, most of which are over before
+    anybody could look at them.
     """
 
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s
         self._births: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._last_s = time.monotonic()  # when the newest process began
 
     def born(self, births: int) -> None:
         """Takes in how many processes have begun up to now, in all."""
         now = time.monotonic()
+        if births > self._births[-1][1]:
+            self._last_s = now
         self._births.append((now, births))
         while len(self._births) > 2 and now - self._births[1][0] >= _RECENT_S:
             self._births.popleft()
@@ -45,7 +50,9 @@ class PollInterval:
     def _left_alone_s(self) -> float:
         if self.crowded:
             return _LONGEST_S
-        return 0.0 if self._births[-1][1] > self._births[0][1] else _CALM_S
+        if self._births[-1][1] > self._births[0][1]:
+            return 0.0
+        return _CALM_S if time.monotonic() - self._last_s < _STILL_S else _STILL_PAUSE_S
 
     def pauses(self, deadline: float, fill: Callable[[], float]) -> Iterator[float]:
         """The pauses up to the next read, in seconds.

@@ -42,6 +42,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("X", "cause not known"),
 )
 UNEXPLAINED = len(FAMILIES) - 1
+
+
 COLUMN_NS = 50_000_000
 WHOLE = 255  # a share of a column is told in so many parts
 

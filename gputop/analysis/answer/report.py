@@ -526,7 +526,7 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
     open_ns = device.unknown_ns - assumed_ns
     # the GPU waits while a process starts and code is loaded, as far as one can tell
-    estimate = analysis.estimate_of(device.device)
+    estimate = next((one for one in analysis.estimates if one.device == device.device), None)
     begun = device.outside_ns
     ended = estimate.ended_ns if estimate is not None else 0
     guessed = estimate.idle_ns if estimate is not None else 0

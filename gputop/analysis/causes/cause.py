@@ -32,6 +32,7 @@ class CauseMatch:
     """What one cause takes of one process's gaps.
 
     Attributes:
+        scene: Everything.
         segments: Mask of the pieces that it takes.
         gaps: Rows of the gaps that they lie in, ascending.
     """

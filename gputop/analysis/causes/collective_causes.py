@@ -20,7 +20,11 @@ from gputop.format import format_bytes, format_ns, format_percent
 from probes.samples import listed_gpus
 
 LEAST_SHARE = 0.02
+
+
 USUAL = 0.75  # a rank that is last this often is the straggler
+
+
 NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
 
 
@@ -76,7 +80,7 @@ def waited(apart: int, own: Use | None, late: Use | None) -> tuple[int, bool]:
 
 def _use(scene: AttributionContext, rows: Ints, low: int, high: int) -> Use | None:
     device = _device(scene, rows)
-    estimate = scene.analysis.estimate_of(device)
+    estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
     if estimate is None:
         return None
     queue, window = estimate.queue, (np.array([low]), np.array([high]))

@@ -27,6 +27,8 @@ from gputop.engine.calls.frameworks import Framework
 from gputop.format import format_bytes, format_ns
 
 LEAST_SHARE = 0.02
+
+
 _FAST = 10  # percentile of ns/byte that stands for staging without waiting, when no copy met an empty GPU
 
 

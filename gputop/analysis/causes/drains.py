@@ -22,7 +22,7 @@ from gputop.analysis.chains.attribution_context import SCALAR_BYTES, Attribution
 from gputop.analysis.chains.call_forms import Form, Pattern, advice_of, form_of_read
 from gputop.analysis.chains.thread_places import places
 from gputop.analysis.evidence.api_classes import Group
-from gputop.analysis.evidence.columns import Ints, Mask, covered, length, union
+from gputop.analysis.evidence.columns import Ints, Mask, among, covered, length, union
 from gputop.analysis.evidence.evidence import Column
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.stack_table import Line
@@ -44,12 +44,14 @@ class Drain(IntEnum):
 
 def read_between(scene: AttributionContext) -> Ints:
     """For each gap the bytes of the read that drained the queue before it; -1 where none did."""
-    return scene.once("read between", lambda: _bytes(scene))
+    found: Ints = scene.once("read between", lambda: _bytes(scene))
+    return found
 
 
 def drained(scene: AttributionContext) -> Ints:
     """The ``Drain`` of each gap: of a proved one what opened it, of an estimated one what it goes back to."""
-    return scene.once("drained", lambda: _kinds(scene))
+    found: Ints = scene.once("drained", lambda: _kinds(scene))
+    return found
 
 
 def _bytes(scene: AttributionContext) -> Ints:
@@ -71,7 +73,8 @@ def _kinds(scene: AttributionContext) -> Ints:
 
 def source_of(scene: AttributionContext) -> Ints:
     """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
-    return scene.once("drain source", lambda: _find(scene))
+    found: Ints = scene.once("drain source", lambda: _find(scene))
+    return found
 
 
 def _find(scene: AttributionContext) -> Ints:
@@ -79,7 +82,7 @@ def _find(scene: AttributionContext) -> Ints:
     unwaited = gaps.estimated | after_launch(scene)
     source = np.where(unwaited, -1, np.arange(len(gaps)))
     pids = scene.evidence.threads.pid[gaps.thread]
-    launched = np.isin(scene.gap_facts.refill_group, [Group.LAUNCH, Group.SET, Group.GRAPH])
+    launched = among(scene.gap_facts.refill_group, (Group.LAUNCH, Group.SET, Group.GRAPH))
     lost = None
     if isinstance(scene.analysis.gpu, KernelTime):  # when each wait's lead is used up is known to the ns
         lost = _beyond_leads(scene, pids, unwaited)
@@ -163,7 +166,7 @@ def host_is_faster(scene: AttributionContext, pid: int) -> bool:
     evidence = scene.evidence
     calls = evidence.calls
     inside = (calls["pid"] == pid) & (calls["begin"] < high) & (calls["end"] > low)
-    rows = np.flatnonzero(inside & np.isin(evidence.group(calls), [int(group) for group in _WAITING]))
+    rows = np.flatnonzero(inside & among(evidence.group(calls), _WAITING))
     waits = union(np.maximum(calls["begin"][rows], low), np.minimum(calls["end"][rows], high))
     works, waited, gpu = 0, 0, scene.analysis.gpu
     for span in gpu.spans:

@@ -14,7 +14,7 @@ from gputop.analysis.chains.roles import Peer, peers, process_title
 from gputop.analysis.chains.thread_places import file_samples, file_work
 from gputop.analysis.evidence.api_classes import Group
 from gputop.analysis.evidence.blocking import Wait, numbers_of
-from gputop.analysis.evidence.columns import Ints, Mask
+from gputop.analysis.evidence.columns import Ints, Mask, among
 from gputop.format import format_ns
 from probes.proc.sockets import ACCEPTED, LOCAL, REMOTE
 from probes.schema import OffFlag
@@ -74,7 +74,7 @@ FROM_PEERS = (Wait.SOCKET, Wait.DATA, Wait.READ, Wait.LOCK, Wait.CHILD)
 
 def _network(scene: AttributionContext, free: Mask) -> Mask:
     by_device = free & scene.own & scene.waits(Wait.SOCKET)
-    outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(kind) for kind in FROM_PEERS])
+    outside = scene.does(State.OUTSIDE) & among(scene.wait, FROM_PEERS)
     return by_device | (free & outside)
 
 
@@ -160,7 +160,7 @@ SERVERS = (
 
 
 def _no_requests(scene: AttributionContext, free: Mask) -> Mask:
-    from_outside = scene.does(State.OUTSIDE) & np.isin(scene.wait, [int(Wait.POLL), int(Wait.REQUEST)])
+    from_outside = scene.does(State.OUTSIDE) & among(scene.wait, (Wait.POLL, Wait.REQUEST))
     waits = (free & scene.does(State.BLOCKED)) | from_outside
     polls = free & scene.own & scene.polling & scene.inside(Group.OTHER)
     asked = scene.wait == Wait.REQUEST
@@ -175,7 +175,7 @@ def idle_client(scene: AttributionContext, free: Mask) -> Mask:
 
     Not behind a lock: who sleeps with a lock in its hands keeps others from their work.
     """
-    client = np.isin(peers(scene), [Peer.THREAD, Peer.PROCESS]) & (scene.futex == Futex.UNKNOWN)
+    client = among(peers(scene), (Peer.THREAD, Peer.PROCESS)) & (scene.futex == Futex.UNKNOWN)
     sleeps = client & scene.waits(Wait.SLEEP)
     # what it does between two sleeps, in a gap that it mostly sleeps through, is no work for the GPU either
     mostly = 2 * scene.gap_ns(sleeps) > scene.gaps.end - scene.gaps.begin

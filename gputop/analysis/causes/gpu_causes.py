@@ -160,7 +160,7 @@ def contention(scene: AttributionContext, span_ns: int) -> list[Finding]:
 def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int, share: float) -> list[Finding]:
     """The same where the others are not watched: NVML says how much of the time they use the GPU."""
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
-    estimate = scene.analysis.estimate_of(span.device)
+    estimate = next((one for one in scene.analysis.estimates if one.device == span.device), None)
     if share < SHARED or estimate is None:
         return []
     rows = within(scene, np.flatnonzero(scene.evidence.group(calls) == Group.LAUNCH))

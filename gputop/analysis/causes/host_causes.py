@@ -27,7 +27,7 @@ from gputop.analysis.chains.roles import loader_helpers, others
 from gputop.analysis.chains.thread_places import hottest
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.blocking import WORDS, Wait
-from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.columns import Ints, Mask, among, covered, union
 from gputop.analysis.proofs.proofs import RETURN_NS
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_bytes, format_ns
@@ -371,6 +371,8 @@ MEMORY = Cause(
 # C28: between two launches the submitting thread does a millisecond and more of other work.
 
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
+
+
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
 # the same for work that samples show: without it as much is won as without the wait. It may be on what was
 # read; a synchronisation brings nothing
@@ -400,9 +402,9 @@ def _waited(scene: AttributionContext, source: Ints) -> Ints:
     if not len(calls):
         return np.zeros(len(source), np.int64)
     groups = scene.evidence.group(calls)
-    waits = np.isin(groups, [int(group) for group in (Group.SYNC, Group.COPY)])
+    waits = among(groups, (Group.SYNC, Group.COPY))
     total = np.cumsum(np.where(waits, calls["end"] - calls["begin"], 0))
-    gives = np.isin(groups, [int(group) for group in _GIVING])
+    gives = among(groups, _GIVING)
     gave = np.maximum.accumulate(np.where(gives, np.arange(len(calls)), -1))
     wait = np.maximum(scene.gaps.drained_by[np.maximum(source, 0)], 0)
     since = np.maximum(gave[wait], 0)

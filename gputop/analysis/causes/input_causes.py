@@ -195,6 +195,8 @@ FAULTS = Cause(
 
 FEW_SAMPLES = 5  # fewer samples may all have missed the loader
 LOADER_ALONE = "_SingleProcessDataLoaderIter"  # PyTorch's loader with num_workers=0, as its profiler names it
+
+
 FETCHES_BATCH = "__getitems__"  # of a dataset: a batch by its indices
 # code that makes inputs, by the names that PyTorch's protocol gives it; of Python 3.10 without the class
 DATASET = re.compile(r"(?:^|dataset\w*\.)__getitems?__$|(?:^|[._])collate(?:_fn)?$", re.IGNORECASE)
@@ -292,6 +294,8 @@ def _title_of_prepared(claim: CauseMatch) -> str:
 
 WITH_WORKERS = "input unpacked on the main thread"
 WITHOUT_WORKERS = "input prepared on the main thread (`num_workers=0`)"
+
+
 PREPARED = Cause(
     "C12",
     "input prepared on the main thread",

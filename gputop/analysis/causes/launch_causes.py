@@ -43,9 +43,17 @@ from gputop.format import format_ns, format_percent
 from probes.activities import Table
 
 MANY = 100  # launches between two waits (docs/causes/C06.md)
+
+
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
+
+
 BUSY = 0.9  # of that time the thread is on a CPU
+
+
 FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (docs/explain.md)
+
+
 ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
     "(fused=True) and kernels, or a larger batch"
@@ -53,6 +61,8 @@ ADVICE = (
 
 
 PLAIN_ADVICE = "launch less: CUDA graphs, fused kernels, or more work in each"
+
+
 FUSE = "fuse these kernels, each of which works on every element by itself"
 
 

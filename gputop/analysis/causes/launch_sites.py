@@ -18,7 +18,7 @@ from gputop.analysis.chains.thread_places import samples_in
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.call_context import line_numbers, stacks_where, sums_by_line, text_of
-from gputop.analysis.evidence.columns import Ints, Mask, distinct
+from gputop.analysis.evidence.columns import Ints, Mask, among, distinct
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.calls.frameworks import Framework, frameworks_of_file
 from gputop.engine.calls.launch_counts import folded, launching, shape_text
@@ -104,6 +104,7 @@ def launched_most(scene: AttributionContext, rows: Ints, what: str) -> tuple[str
     """A sentence about the kernels that these calls launch most often; none where no name is known.
 
     Args:
+        scene: Everything.
         rows: Calls; -1 is none.
         what: What is said of the launches, before their names.
     """
@@ -259,7 +260,7 @@ def after_launch(scene: AttributionContext) -> Mask:
     if not len(scene.evidence.calls):
         return np.zeros(len(gaps), np.bool_)
     groups = scene.evidence.group_of(np.maximum(gaps.drained_by, 0))
-    found: Mask = ~gaps.estimated & (gaps.drained_by >= 0) & np.isin(groups, [int(one) for one in _GIVING])
+    found: Mask = ~gaps.estimated & (gaps.drained_by >= 0) & among(groups, _GIVING)
     return found
 
 
@@ -319,6 +320,7 @@ def own_short(scene: AttributionContext, begin: Ints, end: Ints, refilled_by: In
     """Gaps that are not followed one by one, but too long for a launch as those that end at the same line.
 
     Args:
+        scene: Everything.
         begin, end: The gaps.
         refilled_by: The call that ends each; -1 where there is none.
         thread: The thread of that call.

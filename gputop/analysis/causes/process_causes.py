@@ -221,6 +221,7 @@ def _starting(scene: AttributionContext, free: Mask, wanted: Mask) -> Mask:
     """From the first birth of a gap until its last child was done or gave what was waited for.
 
     Args:
+        scene: Everything.
         free: What no other cause took.
         wanted: Pieces of the gaps that count. A child that has ended, or was not recorded at
             first, is in no state that other causes take.

@@ -105,7 +105,11 @@ EXPLICIT = Cause(
 # C07: a tensor is printed, or read element by element.
 
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
+
+
 PRINT_READS = 50  # at least this many within PRINT_NS (docs/causes/C07.md); a step's own are a handful
+
+
 PRINT_NS = 50_000_000
 
 

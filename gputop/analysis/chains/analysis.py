@@ -136,10 +136,6 @@ class Analysis:
     estimates: tuple[Estimate, ...] = ()
     traced: Traced | None = None
 
-    def estimate_of(self, device: int) -> Estimate | None:
-        """The estimate of one GPU's idle time."""
-        return next((one for one in self.estimates if one.device == device), None)
-
     @property
     def estimated(self) -> bool:
         """Whether every GPU has an estimate of its idle time."""

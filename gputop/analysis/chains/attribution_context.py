@@ -17,7 +17,7 @@ from gputop.analysis.chains.steps import Steps, find_steps
 from gputop.analysis.evidence.api_classes import D2H, H2D, OPERATOR, RANGE, Group, Role
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.call_context import line_numbers, stacks_within, time_within
-from gputop.analysis.evidence.columns import Ints, Mask, covered, union
+from gputop.analysis.evidence.columns import Ints, Mask, among, covered, union
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.proofs.proofs import COPY_BEFORE
 from gputop.engine.threads.occupancy import SEGMENT, match, split
@@ -298,16 +298,16 @@ class AttributionContext:
 
     def does(self, *states: State) -> Mask:
         """Leaves in one of these states."""
-        return np.isin(self.segments.state, [int(state) for state in states])
+        return among(self.segments.state, states)
 
     def waits(self, *kinds: Wait) -> Mask:
         """Leaves asleep in one of these kinds of waits."""
         asleep = self.does(State.BLOCKED)
-        return asleep & np.isin(self.wait, [int(kind) for kind in kinds])
+        return asleep & among(self.wait, kinds)
 
     def inside(self, *groups: Group) -> Mask:
         """Segments inside a call of the submitter of one of these groups; ``OTHER``: between calls."""
-        return np.isin(self.group, [int(group) for group in groups])
+        return among(self.group, groups)
 
     def faulting(self) -> Mask:
         """Segments on a CPU, where page faults at ``FAULT_NS`` are ``FAULTY`` of the time between two waits.
@@ -467,6 +467,7 @@ def led_by(
     """Leaves to which a wait in certain Python code led.
 
     Args:
+        scene: Everything.
         waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
         chosen: The stays off the CPU that count; all of them by default.
     """

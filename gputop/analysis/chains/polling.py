@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.blocking import OWN, REPEATED, Wait, is_yield
 from gputop.analysis.evidence.call_context import by_text, stacks_where
-from gputop.analysis.evidence.columns import Ints, Mask, Tabular, covered, union
+from gputop.analysis.evidence.columns import Ints, Mask, Tabular, among, covered, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.engine.calls.stack_table import Line
 from probes.schema import NO_SYSCALL, OffFlag
@@ -162,7 +162,13 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     rows = np.arange(low, high)
     given = yields[rows]
     waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~given]
-    begin, end = _between(evidence, thread, waits)
+    first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
+    calls = evidence.calls
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][first:last]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][first:last], calls["begin"][first:last] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
     if not len(begin):
         return []
     mine = np.flatnonzero(places["tid"] == tid)
@@ -192,17 +198,6 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
 
 
-def _between(evidence: Evidence, thread: int, waits: Ints) -> tuple[Ints, Ints]:
-    """(begin, end) of what lies between a thread's calls and these waits of it."""
-    calls, slices = evidence.calls, evidence.slices
-    own = slice(*np.searchsorted(calls["row"], [thread, thread + 1]).tolist())
-    begin, end = union(
-        np.append(slices["begin"][waits], calls["begin"][own]),
-        np.append(slices["end"][waits], np.maximum(calls["end"][own], calls["begin"][own] + 1)),
-    )
-    return end[:-1], begin[1:]
-
-
 def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
     """What lies between two calls of threads that give a GPU work and run one function there.
 
@@ -223,10 +218,15 @@ def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
 
 def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
     """The stretches of one thread."""
-    places, slices = evidence.places, evidence.slices
+    places, slices, calls = evidence.places, evidence.slices, evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
     waits = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
     waits = waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0]
-    begin, end = _between(evidence, thread, waits)
+    ends = union(
+        np.append(slices["begin"][waits], calls["begin"][low:high]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
+    )
+    begin, end = ends[1][:-1], ends[0][1:]
     long = end - begin >= LONG_NS
     begin, end = begin[long], end[long]
     mine = np.flatnonzero(places["tid"] == tid)
@@ -456,7 +456,7 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[tells]
     kind = slices["wait"]
     repeated = tells != np.arange(len(slices))
-    own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | np.isin(kind, [int(wait) for wait in OWN])
+    own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | among(kind, OWN)
     own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
     own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
     queued = np.where(own, slices["queued"], _sent(evidence, direct, begin_key))
@@ -485,7 +485,7 @@ def _ending_rows(evidence: Evidence) -> Ints:
     again = (slices["row"][following] == slices["row"][this]) & (ran <= COALESCE_NS)
     again &= slices["syscall"][following] == slices["syscall"][this]
     again &= (flags[this] & (OffFlag.WAKER_IRQ | OffFlag.WAKE_MISSED)) != 0
-    again &= np.isin(kind[this], [int(wait) for wait in REPEATED])
+    again &= among(kind[this], REPEATED)
     again &= ~_called_between(evidence, this, following)
     last = np.where(np.append(again, False), len(waits) - 1, np.arange(len(waits)))
     tells[waits] = waits[np.minimum.accumulate(last[::-1])[::-1]]

@@ -14,7 +14,7 @@ from gputop.analysis.chains.attribution_context import AttributionContext, in_lo
 from gputop.analysis.chains.call_forms import by_loader
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.call_context import stacks_within
-from gputop.analysis.evidence.columns import Ints, Mask
+from gputop.analysis.evidence.columns import Ints, Mask, among
 from gputop.analysis.proofs.gaps import first_shown
 
 # names that PyTorch gives its threads and processes (torch.multiprocessing._set_thread_name, setThreadName)
@@ -87,7 +87,7 @@ def _named(scene: AttributionContext, tid: int) -> Peer | None:
 
 def of_loader(scene: AttributionContext) -> Mask:
     """Segments on a thread that works for PyTorch's DataLoader."""
-    return np.isin(peers(scene), [Peer.LOADER, Peer.PINNING])
+    return among(peers(scene), (Peer.LOADER, Peer.PINNING))
 
 
 def others(scene: AttributionContext) -> Mask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice, product
 from typing import Final
 
@@ -110,7 +111,7 @@ _CELLS = 4_000_000
 _OWN = 3  # times that a thread was woken by one that gives work, to count as waiting for it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what many causes ask for is found once
 class Steps(Tabular):
     """The steps of one process.
 
@@ -145,12 +146,12 @@ class Steps(Tabular):
         """When the last one ends."""
         return int(self.until[-1])
 
-    @property
+    @cached_property
     def median_ns(self) -> int:
         """The median time from one step to the next: the host's, which may run ahead of the GPU."""
         return int(np.median(self._lengths()))
 
-    @property
+    @cached_property
     def usual_ns(self) -> int:
         """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
 
@@ -161,7 +162,7 @@ class Steps(Tabular):
         few = np.sort(length)[-max(len(length) // 100, 1)]  # one in a hundred may be as long as it likes
         return int(np.minimum(length, max(LONG * np.median(length), few)).mean())
 
-    @property
+    @cached_property
     def warm(self) -> int:
         """The first one behind those at the start that are ``LONG``: they load modules and get memory."""
         length = self.until - self.begin

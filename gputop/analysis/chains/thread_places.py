@@ -161,6 +161,7 @@ def waiting_line(scene: AttributionContext, rows: Ints, threads: Ints | int) -> 
     """The line where threads were blocked for most of the time of these segments; none within libraries only.
 
     Args:
+        scene: Everything.
         rows: Segments on such a thread, or at the end of a chain that goes through one.
         threads: The thread, or that of each segment.
     """

@@ -15,6 +15,7 @@ from gputop.analysis.evidence.columns import (
     Floats,
     Ints,
     Mask,
+    among,
     covered,
     intersect,
     length,
@@ -536,7 +537,7 @@ def readbacks(evidence: Evidence, gpu: GpuTime, queue: Queue) -> tuple[Ints, Int
     calls, at = evidence.calls, np.flatnonzero((queue.row >= 0) & ~queue.kernel)
     rows = queue.row[at]
     chosen = (evidence.group_of(rows) == Group.COPY) & (calls["bytes"][rows] >= BIG_COPY)
-    chosen &= np.isin(calls["direction"][rows], (D2H, H2D))
+    chosen &= among(calls["direction"][rows], (D2H, H2D))
     at, rows = at[chosen], rows[chosen]
     reads = calls["direction"][rows] == D2H
     pinned = gpu.ranges.pinned(calls["pid"][rows], calls["aux"][rows], calls["begin"][rows])

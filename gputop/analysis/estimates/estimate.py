@@ -94,7 +94,7 @@ def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[
 
 
 def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) -> Estimate | None:
-    span = gpu.span_of(device)
+    span = next(span for span in gpu.spans if span.device == device)
     unknown = gpu.unknown[device]
     open_ns = length(*unknown)
     if open_ns < WORTH_NS:

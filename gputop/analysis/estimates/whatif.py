@@ -17,7 +17,7 @@ import numpy as np
 from gputop.analysis.estimates.estimate import Estimate
 from gputop.analysis.evidence.api_classes import D2H, H2D, ON_GPU, Group, Role, Trait
 from gputop.analysis.evidence.call_context import enqueued_work
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, length, subtract, union
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, among, length, subtract, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, KernelTime
 from gputop.analysis.proofs.work_queue import BIG_COPY, START_NS
@@ -289,7 +289,7 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     """
     calls = evidence.calls
     groups = evidence.group(calls)
-    maybe = np.isin(groups, [Group.SYNC, Group.COPY, Group.FREE])
+    maybe = among(groups, (Group.SYNC, Group.COPY, Group.FREE))
     maybe &= (calls["pid"] == pid) & (calls["begin"] > stretch[0]) & (calls["end"] < stretch[1])
     rows = np.flatnonzero(maybe)
     direction = calls["direction"][rows]

@@ -29,11 +29,14 @@ from gputop.engine.threads.switches import OpenThreads
 from probes.proc.syscalls import machine_of
 from probes.schema import NO_SYSCALL, Kind, OffFlag
 
+_FEW = 1 << 16  # thread ids that are sorted sooner than a table of all there may be is filled
 _ENOUGH = 1 << 14  # rows of a part: a column of it fits into the processor's cache
 
 
 def different(columns: Sequence[Column]) -> Ints:
     """Each thread id of some columns once, ascending."""
+    if sum(map(len, columns)) <= _FEW:
+        return np.unique(np.concatenate([np.zeros(0, np.uint32), *columns])).astype(np.int64)
     seen = np.zeros(MOST_TIDS, np.bool_)
     beyond = [np.zeros(0, np.int64)]
     for tids in columns:
@@ -95,9 +98,11 @@ def by_thread(
 def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool) -> Iterator[Columns]:
     """The parts, neighbours joined up to ``_ENOUGH`` rows: each costs a copy for every thread and column."""
     few: list[Columns] = []
+    rows = 0
     for part, after in zip(parts, [*parts[1:], None], strict=False):
         few.append(part)
-        if after is not None and sum(map(len, few)) + len(after) <= _ENOUGH:
+        rows += len(part)
+        if after is not None and rows + len(after) <= _ENOUGH:
             continue
         joined = few[0] if len(few) == 1 else Columns.join(few, dtype)
         if consume and len(few) > 1:
@@ -105,7 +110,7 @@ def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool)
                 for name in dtype.names or ():
                     one.pop(name)
         yield joined
-        few = []
+        few, rows = [], 0
 
 
 def _in_time(columns: Columns, start_ns: int) -> Columns:
@@ -203,8 +208,11 @@ def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -
         return np.zeros(len(tids), np.bool_)
     order = np.argsort(tids)
     latest = np.zeros(len(tids), np.int64)  # by ascending thread id
+    least = since[asked].min()
     for part in parts:
-        recent = np.flatnonzero(part["end"] > since[asked].min())
+        recent = np.flatnonzero(part["end"] > least)
+        if not len(recent):
+            continue
         recent = recent[np.isin(part["tid"][recent], tids[asked])]
         np.maximum.at(latest, np.searchsorted(tids[order], part["tid"][recent]), part["end"][recent])
     result = np.zeros(len(tids), np.bool_)

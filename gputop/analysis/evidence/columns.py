@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -62,6 +63,21 @@ def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     heads = np.flatnonzero(fresh)
     tails = np.append(heads[1:], len(begin)) - 1
     return begin[heads], reach[tails] if len(heads) else reach[:0]
+
+
+def among(values: npt.NDArray[Any], codes: Iterable[int]) -> Mask:
+    """Which values are among some codes, as ``np.isin`` says it; values and codes are those of an enum.
+
+    A look of a live screen asks a hundred times for few rows, where ``np.isin`` takes five times as long.
+    """
+    return _codes(tuple(map(int, codes))).take(values, mode="wrap")
+
+
+@lru_cache(maxsize=256)
+def _codes(codes: tuple[int, ...]) -> Mask:
+    table = np.zeros(256, np.bool_)
+    table[list(codes)] = True
+    return table
 
 
 def length(begin: Ints, end: Ints) -> int:

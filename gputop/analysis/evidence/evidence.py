@@ -199,13 +199,15 @@ class Evidence:
         """The ``Role`` of each call."""
         if calls is self.calls:
             return self._once("role", lambda: self.apis.role.take(calls["op"], mode="clip"))
-        return _of_functions(self.apis.role, calls["op"])
+        roles: Column = self.apis.role.take(calls["op"], mode="clip")
+        return roles
 
     def group(self, calls: Columns) -> Column:
         """The ``Group`` of each call."""
         if calls is self.calls:
             return self._once("group", lambda: self.apis.group.take(calls["op"], mode="clip"))
-        return _of_functions(self.apis.group, calls["op"])
+        groups: Column = self.apis.group.take(calls["op"], mode="clip")
+        return groups
 
     @property
     def fill(self) -> int | None:
@@ -229,17 +231,13 @@ class Evidence:
 
     def role_of(self, rows: Ints) -> Column:
         """The ``Role`` of these rows of ``calls``."""
-        return _of_functions(self.apis.role, self.calls["op"][rows])
+        roles: Column = self.apis.role.take(self.calls["op"][rows], mode="clip")
+        return roles
 
     def group_of(self, rows: Ints) -> Column:
         """The ``Group`` of these rows of ``calls``."""
-        return _of_functions(self.apis.group, self.calls["op"][rows])
-
-
-def _of_functions(table: Column, ops: Column) -> Column:
-    """What a table by function says of some calls; a damaged file may hold any number."""
-    found: Column = table.take(ops, mode="clip")
-    return found
+        groups: Column = self.apis.group.take(self.calls["op"][rows], mode="clip")
+        return groups
 
 
 # Births and ends of threads and processes, as a table.

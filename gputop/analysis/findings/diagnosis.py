@@ -47,6 +47,7 @@ def class_of_traced(
     findings: Sequence[Finding],
     kinds: Sequence[DiagnosisKind | None],
     accounts: Sequence[Account],
+    titles: dict[DiagnosisKind, str],
 ) -> Diagnosis | None:
     """The class; of no kind where the file does not tell why GPUs were idle, None where they ran nothing."""
     span = sum(one.span_ns for one in accounts)
@@ -68,15 +69,15 @@ def class_of_traced(
         or _barely(taken[kind], working, busy, span)
     ):
         share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
-        return _of_busy(busy, share)
+        return _of_busy(busy, share, titles)
     if kind is None:
         return _no_class(taken[None], span)
     share = f"{format_percent(100 * taken[kind] / span)} % of the time goes to this"
     lead = next((place for place, one in enumerate(kinds) if one is kind), None)
     if lead is not None:
-        return Diagnosis(kind, TITLES[kind], findings[lead].level, (share,), (), lead)
+        return Diagnosis(kind, titles[kind], findings[lead].level, (share,), (), lead)
     said = _class_text(scene, gpu, outcome, kind, busy, span)
-    return Diagnosis(kind, TITLES[kind], Level.STRONG, (said or share,), _ADVICE.get(kind, ()))
+    return Diagnosis(kind, titles[kind], Level.STRONG, (said or share,), _ADVICE.get(kind, ()))
 
 
 def _barely(taken: int, working: int, busy: BusyTime, span: int) -> bool:
@@ -151,7 +152,7 @@ def _no_class(ns: int, span: int) -> Diagnosis:
     return Diagnosis(None, "why is not in the file", Level.PROVED, (said,), ())
 
 
-def _of_busy(busy: BusyTime, share: str) -> Diagnosis:
+def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Diagnosis:
     """Compute or memory, by what kinds of kernels run longest; ``share`` says for how long the GPU worked."""
     kernels = {name: busy.ran[name] for name in ("compute", "memory", "other")}
     for name, kind, words in (
@@ -161,7 +162,7 @@ def _of_busy(busy: BusyTime, share: str) -> Diagnosis:
         if busy.alone[name] > 0.5 * busy.busy:
             part = format_percent(100 * busy.alone[name] / busy.busy)
             alone = f"for {part} % of that time nothing but {words} ran"
-            return Diagnosis(kind, TITLES[kind], Level.STRONG, (share, alone), _ADVICE[kind])
+            return Diagnosis(kind, titles[kind], Level.STRONG, (share, alone), _ADVICE[kind])
     whole = max(sum(kernels.values()), 1)
     kind = (
         DiagnosisKind.COMPUTE
@@ -185,7 +186,7 @@ def _of_busy(busy: BusyTime, share: str) -> Diagnosis:
     if busy.ran["communication"] > LEAST * sum(busy.ran.values()):
         part = format_percent(100 * busy.ran["communication"] / sum(busy.ran.values()))
         told += f"; beside them {part} % of all work is collectives"
-    return Diagnosis(kind, TITLES[kind], Level.HINT, (told,), _ADVICE[kind])
+    return Diagnosis(kind, titles[kind], Level.HINT, (told,), _ADVICE[kind])
 
 
 _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
@@ -262,7 +263,7 @@ def ground_of(
     # of gputop's own recordings the causes are as well known with kernels as without
     own = scene.evidence.header.get("source", "gputop") == "gputop"
     if isinstance(gpu, KernelTime) and not own:
-        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts)
+        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     once = sum(event.ns for event in outcome.events)
     outside = sum(one.outside_ns for one in accounts)
     found, idle = class_of_rows(findings, kinds, no_requests_ns(scene, outcome), once, accounts)
@@ -274,9 +275,9 @@ def ground_of(
         if busy.kind is not None or not isinstance(gpu, KernelTime):
             return busy
         # NVML does not tell, the kernels' names may
-        return _of_busy(busy_time(gpu, scene.evidence.activities.texts), busy.evidence[0])
+        return _of_busy(busy_time(gpu, scene.evidence.activities.texts), busy.evidence[0], TITLES)
     if isinstance(gpu, KernelTime):
-        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts)
+        return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
     return None
 
 

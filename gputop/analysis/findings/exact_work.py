@@ -135,7 +135,7 @@ def busy_time(gpu: KernelTime, texts: Sequence[str]) -> BusyTime:
 
 
 def _busy(gpu: KernelTime, texts: Sequence[str], device: int) -> BusyTime:
-    span = gpu.span_of(device)
+    span = next(one for one in gpu.spans if one.device == device)
     rows, window = gpu.of(device), (np.array([span.begin]), np.array([span.end]))
     moves = [place for place, text in enumerate(texts) if text in (COPY, FILL)]
     kind = np.where(np.isin(rows["what"], moves), KINDS.index("copies"), _kinds_of(texts)[rows["name"]])

@@ -35,7 +35,7 @@ from probes.code.source_files import is_library
 
 def owners(scene: AttributionContext) -> Ints:
     """The row of ``CATALOGUE`` of each segment, -1 where no cause takes it."""
-    free = np.isin(scene.segments.state, [State.RUN, State.QUEUED, State.BLOCKED, State.OUTSIDE])
+    free = scene.does(State.RUN, State.QUEUED, State.BLOCKED, State.OUTSIDE)
     free |= scene.unrecorded
     owner, settled = traced_owners(scene)
     free &= ~settled
@@ -154,6 +154,7 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
     """Lets every cause take its pieces, process by process.
 
     Args:
+        scene: Everything.
         span_ns: The time that a loss is measured by.
         coverage: Whether anything may be called proved.
         part: It is one of several parts: what is rare or little in it may be a finding of all of them.
@@ -250,7 +251,8 @@ class _Candidate:
         """Judge its gaps.
 
         Args:
-                cause: Who takes the gaps.
+            scene: Everything.
+            cause: Who takes the gaps.
             pid: Whose they are.
             mine: Mask of its pieces.
             alike: Mask of the pieces that tell what is usual.

@@ -109,6 +109,7 @@ def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], 
     went.
 
     Args:
+        scene: Everything.
         owner: The catalogue's row of the cause that took each segment, -1 for none.
     """
     found: dict[tuple[int, int], int] = {}

@@ -60,6 +60,7 @@ def kernels_of(
     are those of the process whose steps are told, if nothing else is in them.
 
     Args:
+        scene: Everything.
         pids: The processes; None for all.
         effort: How much of a long stretch is analysed in full.
         alone: GPUs all of whose work is seen: of others no time is estimated.
@@ -389,7 +390,7 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
     give(host & scalar, SCALAR)
     give(host & reads, TENSOR)
     # a wait within the gap that the GPU had nothing to do with any more, or that opened it
-    waits = in_call & np.isin(group, [int(Group.SYNC)])
+    waits = in_call & (group == np.uint8(Group.SYNC))
     waited = host & (waits | opened[gap])
     facts = scene.gap_facts
     give(waited & ((facts.read_bytes >= 0) & (facts.read_bytes <= SCALAR_BYTES))[gap], SCALAR)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Final, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.steps import Steps
 from gputop.analysis.chains.thread_places import hot_line
 from gputop.analysis.evidence.api_classes import Group
-from gputop.analysis.evidence.columns import Floats, Ints, Mask, covered, intersect, union
+from gputop.analysis.evidence.columns import Floats, Ints, Mask, among, covered, intersect, union
 from gputop.analysis.evidence.repetition import WorkSequence, heads_of
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import LEAST_GAPS, LONELY
@@ -210,7 +211,7 @@ def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> 
     begin, end = pieces.begin, pieces.until
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
     own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
-    launches = own & np.isin(scene.evidence.group(calls), [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    launches = own & among(scene.evidence.group(calls), (Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE))
     switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
     forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
     gaps = union(scene.gaps.begin, scene.gaps.end)
@@ -370,7 +371,7 @@ STEP: Final = np.dtype(
 FoundSteps = npt.NDArray[np.void]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: a live screen tells the same steps anew with every look
 class Loops:
     """The steps of one thread, in rows that add up.
 
@@ -390,6 +391,19 @@ class Loops:
     rows: Annotated[FoundSteps, Adds(np.append)]
     causes: Mapping[str, Ints]
     hot: Mapping[str, Line]
+
+    @cached_property
+    def long(self) -> LongSteps | None:
+        """Steps of which few take most of the time."""
+        return _long(self.rows)
+
+    @cached_property
+    def grow(self) -> bool:
+        """Whether they get longer from the begin of the loop to its end."""
+        if len(self.rows) < FEWEST:
+            return False
+        first, last = _ends(self.rows, self.rows["ns"])
+        return last >= GROWN * first and _order(_means(self.rows)) >= STEADY
 
     def joined(self, later: Loops) -> Loops:
         """These, and those of a later part."""
@@ -452,7 +466,7 @@ def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Step
         loops.usual_ns // count,
         loops.pid,
         loops.tid,
-        _long(loops.rows),
+        loops.long,
         _growth(loops, findings, gpus=gpus),
     )
 
@@ -464,7 +478,6 @@ def _own(rows: FoundSteps) -> Floats:
 
 
 def _long(rows: FoundSteps) -> LongSteps | None:
-    """Steps of which few take most of the time."""
     own, count = _own(rows), rows["count"]
     if count.sum() < FEWEST_UNEVEN:
         return None
@@ -487,11 +500,9 @@ def _long(rows: FoundSteps) -> LongSteps | None:
 def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth | None:
     """How steps get longer from the begin of the loop to its end, and what of them; None if they do not."""
     rows, whole = loops.rows, loops.rows["ns"]
-    if len(rows) < FEWEST:
+    if not loops.grow:
         return None
     first, last = _ends(rows, whole)
-    if last < GROWN * first or _order(_means(rows)) < STEADY:
-        return None
     parts = {number: _grown(rows, ns) for number, ns in loops.causes.items()}
     parts[UNKNOWN] = _grown(rows, rows["idle"]) - sum(parts.values())
     worked = _grown(rows, whole - rows["idle"])

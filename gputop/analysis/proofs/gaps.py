@@ -18,6 +18,7 @@ from gputop.analysis.evidence.columns import (
     Ints,
     Mask,
     Tabular,
+    among,
     covered,
     intersect,
     length,
@@ -151,10 +152,6 @@ class GpuTime:
         """The GPUs whose time is told."""
         numbers: list[int] = np.unique(self.streams.device).tolist()
         return numbers
-
-    def span_of(self, device: int) -> DeviceTime:
-        """The time of one GPU."""
-        return next(span for span in self.spans if span.device == device)
 
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
         """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
@@ -493,7 +490,7 @@ class KernelTime(GpuTime):
         calls = self.evidence.calls
         fresh: Mask = np.zeros(len(begin), np.bool_)
         long = calls["end"] - calls["begin"] >= FIRST_NS
-        long &= ~np.isin(self.evidence.group(calls), [int(group) for group in _NO_LOADING])
+        long &= ~among(self.evidence.group(calls), _NO_LOADING)
         if not long.any():
             return fresh
         _names, at, times = np.unique(rows["name"], return_index=True, return_counts=True)
@@ -543,7 +540,7 @@ class KernelTime(GpuTime):
         """
         calls = self.evidence.calls
         copies = self.evidence.group(calls) == Group.COPY
-        waits = np.isin(self.evidence.role(calls), _WAITS) | (copies & (calls["direction"] == D2H))
+        waits = among(self.evidence.role(calls), _WAITS) | (copies & (calls["direction"] == D2H))
         waits = np.flatnonzero(waits)
         waits = waits[np.argsort(calls["end"][waits], kind="stable")]
         if not len(calls):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import call_time
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Tabular, group_ids, union
+from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Tabular, among, group_ids, union
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
 from probes.samples import listed_gpus
@@ -349,7 +349,7 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
     else:
         groups = np.where(row >= 0, evidence.group_of(known), np.uint8(Group.COLLECTIVE))
     copies = (groups == Group.COPY) | (groups == Group.SET)
-    runs = np.isin(groups, [Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE])
+    runs = among(groups, (Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE))
     if len(calls):  # in a stream, and no work of the GPU
         runs &= ~((row >= 0) & evidence.apis.has(calls["op"][known], Trait.HOLDS))
     # a call that never returned may have given something when it was called

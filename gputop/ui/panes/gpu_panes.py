@@ -92,6 +92,8 @@ class Gpus(Pane):
 class Step(Plain):
     """One step of the selected process as a waterfall, beside the GPUs; empty where it repeats nothing."""
 
+    _drawn: tuple[tuple[OneStep | None, int, int, bool], list[Line]] | None = None
+
     def _step(self) -> OneStep | None:
         row = self.view.selected
         return waterfall.step_of(self.view.explained, row.pid) if row else None
@@ -103,5 +105,10 @@ class Step(Plain):
         return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        letters = self.app.palette.letters
-        return waterfall.waterfall_lines(self._step(), width, height, self.view.glyphs, letters=letters)
+        # a step is new with an explanation, which comes less often than a frame
+        step, letters = self._step(), self.app.palette.letters
+        asked = step, width, height, letters
+        if self._drawn is None or self._drawn[0][0] is not step or self._drawn[0][1:] != asked[1:]:
+            glyphs = self.view.glyphs
+            self._drawn = asked, waterfall.waterfall_lines(step, width, height, glyphs, letters=letters)
+        return self._drawn[1]

@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 from textual.drivers.linux_driver import LinuxDriver
 
 _GONE = 128 + signal.SIGHUP
+_MOST_WAITING = 1 << 16  # bytes
 
 
 class QuickDriver(LinuxDriver):
@@ -49,6 +50,13 @@ class QuickDriver(LinuxDriver):
         if not self._watched:
             self._watched = True
             threading.Thread(target=self._until_gone, name="gputop-terminal", daemon=True).start()
+
+    def run_input_thread(self) -> None:
+        # where others have made the terminal non-blocking they may have read the key meanwhile
+        while True:
+            with suppress(BlockingIOError):
+                super().run_input_thread()
+                return
 
     def _until_gone(self) -> None:
         terminal = select.poll()
@@ -100,19 +108,32 @@ class QuickDriver(LinuxDriver):
 
 
 class _Output:
-    """Takes what is written to a terminal, also when that has gone."""
+    """Takes what is written to a terminal, also when that has gone, or another program's mode is in force.
+
+    A program that shares the terminal may have made it non-blocking for all of them. What has no room then is
+    written once there is some: Python's files would drop it.
+    """
 
     def __init__(self, file: IO[str] | None) -> None:
         assert file is not None  # a terminal, as the screen is
         self._file = file
+        self._waiting = bytearray()
 
     def write(self, text: str) -> None:
-        with suppress(OSError):
-            self._file.write(text)
+        self._waiting += text.encode(errors="replace")
+        if len(self._waiting) >= _MOST_WAITING:
+            self.flush()
 
     def flush(self) -> None:
         with suppress(OSError):
-            self._file.flush()
+            while self._waiting:
+                try:
+                    del self._waiting[: os.write(self.fileno(), self._waiting)]
+                except BlockingIOError:
+                    room = select.poll()
+                    room.register(self.fileno(), select.POLLOUT)
+                    room.poll()
+        self._waiting.clear()
 
     def fileno(self) -> int:
         return self._file.fileno()

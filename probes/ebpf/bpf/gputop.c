@@ -161,18 +161,14 @@ static __always_inline bool tell_name(u32 kind, u64 now, u32 pid, u32 tid, void 
 	return true;
 }
 
-/* Names a thread that other records mention; again where the ring had no room for the name, and each 17 s: it
- * may have become another program, its number may be another thread's, and a reader forgets. */
-static __always_inline void name_again(u64 now, u32 pid, u32 tid, void *task)
+/* Names a thread that other records mention, once; again where the ring had no room for the name. */
+static __always_inline void name_once(u64 now, u32 pid, u32 tid, void *task)
 {
-	u32 period = now >> 34, *told;
-	if (!tid)
-		return;
-	told = named.lookup(&tid);
-	if (told && *told == period)
+	u32 one = 1;
+	if (!tid || named.lookup(&tid))
 		return;
 	if (tell_name(KIND_NAME, now, pid, tid, task, 0, 0))
-		named.update(&tid, &period);
+		named.update(&tid, &one);
 }
 
 static __always_inline struct thread *new_thread(u32 pid, u32 tid)

@@ -125,7 +125,7 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 		t->waker_pid = t->waker_tid = t->waker_flags = 0;
 		throttle(t, task, now);
 		enqueue(t, now, number);
-		name_again(now, t->next_pid, t->next_tid, next);
+		name_once(now, t->next_pid, t->next_tid, next);
 	}
 }
 
@@ -194,7 +194,7 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 			submit(r);
 		}
 		if (!t)
-			name_again(now, prev_pid, prev_tid, prev);
+			name_once(now, prev_pid, prev_tid, prev);
 	}
 	c->force = 0;
 	c->since = now;
@@ -265,8 +265,6 @@ int on_waking(struct bpf_raw_tracepoint_args *ctx)
 	}
 	t->waker_tid = id;
 	t->waker_pid = id >> 32;
-	if (!maybe_watched((u32)id)) /* of another program: it may be gone before anybody reads its name */
-		name_again(bpf_ktime_get_ns(), id >> 32, id, get_current_task_btf());
 	return 0;
 }
 

@@ -81,7 +81,9 @@ class GpuHistory:
         step_ns = int(NS_PER_S / frame.rate_hz) if frame.rate_hz > 0 else NS_PER_S
         hold_ns = int(_HOLD * step_ns)
         for gpu in frame.gpus[:MOST_GPUS]:
-            ring = self.rings.setdefault(gpu.index, HistoryRing(len(SERIES), KEPT_NS // BIN_NS))
+            ring = self.rings.get(gpu.index)
+            if ring is None:
+                ring = self.rings[gpu.index] = HistoryRing(len(SERIES), KEPT_NS // BIN_NS)
             if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
                 before = tuple(_part(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)

@@ -1,0 +1,54 @@
+"""A terminal that another program has made non-blocking: nothing of the screen is lost, no key ends it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import threading
+import time
+from io import TextIOWrapper
+
+import pytest
+from textual.drivers.linux_driver import LinuxDriver
+
+from gputop.ui.terminal.terminal_driver import QuickDriver, _Output
+
+TIMEOUT_S = 60
+
+
+def test_what_has_no_room_on_a_terminal_is_written_once_there_is_some() -> None:
+    master, slave = pty.openpty()
+    os.set_blocking(slave, False)
+    text = "".join(f"{number} ▇\n" for number in range(20_000))
+    found = bytearray()
+
+    def read_slowly() -> None:
+        while not found.endswith(b"end"):
+            time.sleep(0.0005)
+            found.extend(os.read(master, 65_536))
+
+    reader = threading.Thread(target=read_slowly, daemon=True)
+    with TextIOWrapper(os.fdopen(slave, "wb", buffering=0), write_through=True) as file:
+        output = _Output(file)
+        reader.start()
+        for begin in range(0, len(text), 7_000):
+            output.write(text[begin : begin + 7_000])
+        output.write("end")
+        output.flush()
+        reader.join(TIMEOUT_S)
+    os.close(master)
+    assert found.decode().replace("\r\n", "\n") == text + "end"
+
+
+def test_who_has_lost_a_key_to_another_program_reads_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def read(driver: LinuxDriver) -> None:
+        begun.append(len(begun))
+        if len(begun) < 3:
+            raise BlockingIOError
+
+    monkeypatch.setattr(LinuxDriver, "run_input_thread", read)
+    driver = QuickDriver.__new__(QuickDriver)
+    driver.run_input_thread()
+    assert begun == [0, 1, 2]
