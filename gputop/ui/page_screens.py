@@ -16,7 +16,7 @@ from gputop.ui.model import pages
 from gputop.ui.model.answer.summary import summary_lines
 from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_page, machine_page
-from gputop.ui.model.look import Line, fit_line
+from gputop.ui.model.look import Line
 from gputop.ui.model.process import callpage
 from gputop.ui.model.process.source_page import SourceText
 from gputop.ui.model.table import page_text
@@ -56,7 +56,7 @@ class PageText(Pane):
         self.virtual_size = Size(0, len(head) + len(lines))
         top = round(self.scroll_y)
         shown = [*head, *lines[top : top + height - len(head)]]
-        return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in shown]
+        return [glyphs.line(line, width) for line in shown]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Where Up and Down choose something on the page they do not scroll it."""

@@ -16,7 +16,6 @@ from gputop.documents.fields import document
 from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
 from gputop.engine.frame_json import frame_to_json
 from gputop.format import (
-    clip,
     escape_text,
     fit,
     format_bytes,
@@ -119,7 +118,7 @@ def render_text(
     for block in blocks:
         if block:
             out += [*([""] if out else []), *block]
-    cut = (line if width is None else clip(line, width, glyphs.ellipsis) for line in out)
+    cut = (line if width is None else glyphs.clip(line, width) for line in out)
     return "".join(line.rstrip() + "\n" for line in cut)
 
 
@@ -141,7 +140,7 @@ def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
         f"{header.calls_text(frame)} calls/s",
         f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
     ]
-    told = [escape_text(text, ascii_only=glyphs.ascii) for text in frame.problems]
+    told = [glyphs.shown(text) for text in frame.problems]
     problems = [line for text in told for line in _sentence(text, width, f"{glyphs.warning} ")]
     return ["  ".join(facts), *problems]
 
@@ -167,7 +166,7 @@ def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
     heads = [("GPU", True), ("NAME", False), ("UTIL", True), *((column.title, True) for column in columns)]
     rows = []
     for gpu in frame.gpus:
-        name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+        name = glyphs.shown(gpu.name)
         cells = [str(gpu.index), name, gpu_text.percent_text(gpu.utilization_percent)]
         rows.append([*cells, *(column.text(gpu, glyphs) for column in columns)])
     return [*_table(heads, rows), *(line for gpu in frame.gpus for line in _more_of(gpu, glyphs))]
@@ -201,7 +200,7 @@ def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence
 
 
 def _who(row: ProcessRow, glyphs: Glyphs) -> str:
-    return f"{row.pid} {escape_text(row.name, ascii_only=glyphs.ascii)}"
+    return f"{row.pid} {glyphs.shown(row.name)}"
 
 
 def _calls(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:

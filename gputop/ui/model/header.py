@@ -8,7 +8,6 @@ from gputop.engine.frame import Frame, Storm
 from gputop.engine.rows import STORM_RUNNABLE_PERCENT
 from gputop.format import (
     NS_PER_S,
-    clip,
     escape_text,
     format_bytes,
     format_clock,
@@ -19,7 +18,7 @@ from gputop.format import (
 )
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.gpus.gpu_list import is_no_gpu_reason
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread, wrap
 from gputop.ui.model.process.call_table import shares_text
 
 
@@ -91,19 +90,19 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
         facts.append([(f"{format_bytes(frame.own_rss_bytes)} rss", "dim")])
     if status.native_lines:
         facts.append([(f"native log {format_count(status.native_lines)}", "unknown")])
-    title = escape_text(status.title, ascii_only=glyphs.ascii)
-    facts.append([(clip(title, max(width // 4, 8), glyphs.ellipsis), "dim")])
+    title = glyphs.shown(status.title)
+    facts.append([(glyphs.clip(title, max(width // 4, 8)), "dim")])
     return facts
 
 
 def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list[Span]:
     if state is None:
         return []
-    name = escape_text(state.path.rsplit("/", 1)[-1], ascii_only=glyphs.ascii)
+    name = glyphs.shown(state.path.rsplit("/", 1)[-1])
     size, elapsed = format_bytes(state.bytes), format_duration(int(state.elapsed_s * NS_PER_S))
     text = f" {glyphs.record} REC "
     if width >= 100:
-        text += clip(name, 24, glyphs.ellipsis) + " "
+        text += glyphs.clip(name, 24) + " "
     if width >= 60:
         text += f"{size} "
     return [(text + elapsed + " ", "badge.record")]
@@ -133,9 +132,9 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
     if len(lines) > most:
         hint = hint or ("" if status.failure else " [!] full text")
         rest = " ".join(lines[most - 1 :])
-        lines = [*lines[: most - 1], clip(rest, width - len(hint) - 1, glyphs.ellipsis)]
+        lines = [*lines[: most - 1], glyphs.clip(rest, width - len(hint) - 1)]
     return [
-        *(fit_line([(line, style)], width) for line in lines[:-1]),
+        *(glyphs.line([(line, style)], width) for line in lines[:-1]),
         spread([(lines[-1], style)], [(hint, "key")], width),
     ]
 
@@ -155,7 +154,7 @@ def storm_spans(
         traced: Whether eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.
     """
-    who = f"{storm.pid} {escape_text(storm.name, ascii_only=glyphs.ascii)} "
+    who = f"{storm.pid} {glyphs.shown(storm.name)} "
     unknown = "unknown" if traced else "not known without eBPF"
     every, few = (shares_text(storm.occupants, glyphs, most) or unknown for most in (4, 1))
     rate, costs = f"{format_count(storm.involuntary_per_second)} preempt/s", f"  {cost} " if cost else ""
@@ -186,17 +185,17 @@ def storm_lines(frame: Frame, explained: Explained, width: int, height: int, gly
         longest = max(frame.processes, key=lambda row: row.runnable_percent or 0.0, default=None)
         text = f"{glyphs.dot} context switches normal"
         if longest is not None and (longest.runnable_percent or 0.0) >= STORM_RUNNABLE_PERCENT:
-            name = escape_text(longest.name, ascii_only=glyphs.ascii)
+            name = glyphs.shown(longest.name)
             percent = format_percent(longest.runnable_percent)
             text = f"{glyphs.dot} no storm; {longest.pid} {name} waits for a CPU for {percent} % of the time"
-        return [fit_line([(text, "faint")], width, ellipsis=glyphs.ellipsis)]
+        return [glyphs.line([(text, "faint")], width)]
     lines, costs = [], _storm_costs(explained)
     hidden = len(storms) - height
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
         cost = costs.get(storm.pid, "")
         told = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
-        body = fit_line(told, width - len(more), ellipsis=glyphs.ellipsis)
+        body = glyphs.line(told, width - len(more))
         lines.append(merged((*body, (more, "more"))))
     return lines
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputop.format import clip, escape_text, width_of
+from gputop.format import clip, clip_place, escape_text, fit, width_of
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -17,7 +17,7 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs that stand beside each colour."""
+    """The signs of a screen, and texts made of them: every text of somebody else's goes through ``shown``."""
 
     cursor: str
     storm: str
@@ -36,18 +36,39 @@ class Glyphs:
     pending: str
     separator: str
     full: str
+    dash: str
     ascii: bool = False
+
+    def shown(self, text: str) -> str:
+        """A text that others wrote, escaped."""
+        return escape_text(text, ascii_only=self.ascii)
+
+    def clip(self, text: str, width: int) -> str:
+        """The text in at most ``width`` columns."""
+        return clip(text, width, self.ellipsis)
+
+    def clip_place(self, place: str, width: int) -> str:
+        """A file with its line, likewise, without the begin of its path."""
+        return clip_place(place, width, self.ellipsis)
+
+    def fit(self, text: str, width: int, *, right: bool = False) -> str:
+        """The text in exactly ``width`` columns."""
+        return fit(text, width, right=right, ellipsis=self.ellipsis)
+
+    def line(self, spans: Sequence[Span], width: int, *, token: str = "") -> Line:
+        """Spans in exactly ``width`` columns."""
+        return fit_line(spans, width, token=token, ellipsis=self.ellipsis)
 
 
 UNICODE = Glyphs(
     cursor="›", storm="▲", exited="✕", warning="▲", dot="·", rule="─", ellipsis="…", ascending="▴",
     descending="▾", play="▶", pause="‖", record="●", position="●", track="─", pending="▸", separator="│",
-    full="█",
+    full="█", dash="–",
 )  # fmt: skip
 ASCII = Glyphs(
     cursor=">", storm="!", exited="x", warning="!", dot=".", rule="-", ellipsis="~", ascending="^",
     descending="v", play=">", pause="=", record="*", position="o", track="-", pending=">", separator="|",
-    full="#", ascii=True,
+    full="#", dash="-", ascii=True,
 )  # fmt: skip
 
 
@@ -160,6 +181,6 @@ def paragraph(
         lead_token: The meaning of that.
     """
     hang = indent + width_of(lead)
-    first, *others = wrap(escape_text(text, ascii_only=glyphs.ascii), max(width - hang - 1, 8))
+    first, *others = wrap(glyphs.shown(text), max(width - hang - 1, 8))
     start: Line = ((" " * indent + lead, lead_token if lead else ""), (first, token))
     return [start, *(((" " * hang, ""), (other, token)) for other in others)]

@@ -329,7 +329,7 @@ class Table(Generic[T]):
         chosen = choose_columns(there, width - lead, picked=self._picked or bool(context.leads))
         self._spans = self._place(chosen, lead)
         out = [self._heading(chosen, context.glyphs, lead, width)]
-        ellipsis = context.glyphs.ellipsis
+        glyphs = context.glyphs
         for row in self.rows[top : top + count]:
             selected = (focused or mark) and self._key(row) == self.selected
             token = row_token(row)
@@ -337,9 +337,9 @@ class Table(Generic[T]):
             spans: list[Span] = [(context.glyphs.cursor if selected else " ", "cursor" + suffix)]
             for place, (column, columns) in enumerate(chosen):
                 text, own = column.cell(row, context, columns)
-                text = fit(text, columns, right=column.right, ellipsis=ellipsis)
+                text = glyphs.fit(text, columns, right=column.right)
                 spans.append((text if place == 0 else " " + text, (own or token) + suffix))
-            out.append(merged(fit_line(spans, width, token=token + suffix)))
+            out.append(merged(glyphs.line(spans, width, token=token + suffix)))
         return out
 
     def _there(self) -> Sequence[Column[T]]:

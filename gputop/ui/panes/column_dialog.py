@@ -12,8 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
-from gputop.format import clip, fit
+from gputop.format import fit
 from gputop.ui.kept import NotKeptError, keep_columns
+from gputop.ui.model.look import Glyphs
 from gputop.ui.model.pages import COLUMNS_HELP
 from gputop.ui.model.table import Column, Table
 from gputop.ui.panes.dialogs import lines_below
@@ -38,17 +39,16 @@ class ColumnDialog(ModalScreen[None]):
         quiet_key("d", "usual", "Usual"),
     ]
 
-    def __init__(self, name: str, table: Table[Any], path: str, ellipsis: str) -> None:
+    def __init__(self, name: str, table: Table[Any], path: str, glyphs: Glyphs) -> None:
         """Ask for the columns of a table.
 
         Args:
             name: The table's name in the preferences.
             path: The file of preferences, "" where there is none.
-            ellipsis: What stands at the end of a meaning that is cut.
         """
         super().__init__()
         self._table_name, self._table, self._path = name, table, path
-        self._ellipsis = ellipsis
+        self._glyphs = glyphs
         self._before = table.picked_columns
         self._fill(table.columns)
 
@@ -68,7 +68,7 @@ class ColumnDialog(ModalScreen[None]):
     def _text(self, column: Column[Any]) -> str:
         mark = "x" if column.key in self._shown else " "
         meaning = COLUMNS_HELP.get(column.title, "")
-        return clip(f"[{mark}] {fit(column.title, 11)} {meaning}".rstrip(), _WIDTH, self._ellipsis)
+        return self._glyphs.clip(f"[{mark}] {fit(column.title, 11)} {meaning}".rstrip(), _WIDTH)
 
     def _again(self, place: int) -> None:
         """The list anew, with the cursor on a place; the table at once."""

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Tab, Tabs
 
-from gputop.ui.model.look import Line, fit_line, line_width
+from gputop.ui.model.look import Line, line_width
 from gputop.ui.model.view import View
 from gputop.ui.panes.flame_pane import FlamePane
 from gputop.ui.panes.pane import Plain, Tabbed, quiet_key
@@ -23,14 +23,14 @@ class About(Plain):
     """Beside the tabs: whose details they are."""
 
     def lines(self, width: int, height: int) -> list[Line]:
-        pane, ellipsis = self.screen.query_one(Details).shown, self.view.glyphs.ellipsis
+        pane = self.screen.query_one(Details).shown
         whose, *rest = pane.about()
         more = pane.more()
         told = [whose]
         for part in ([(f"  {more}", "more")] if more else []) + rest:
             if line_width([*told, part]) <= width:  # half of a range would be another one
                 told.append(part)
-        return [fit_line(told, width, ellipsis=ellipsis)]
+        return [self.view.glyphs.line(told, width)]
 
 
 class Details(Vertical):

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.format import clip, format_counted
-from gputop.ui.model.look import Line, Span, fit_line
+from gputop.format import format_counted
+from gputop.ui.model.look import Line, Span
 from gputop.ui.model.process.flame import Flame, Way, flame, move, node_text
 from gputop.ui.model.process.flametree import Node, Path, start, tree_of
 from gputop.ui.model.view import View
@@ -49,7 +49,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
         if tree is None or frame is None or not self.has_focus:
             return super().about()
         name, figures = node_text(tree, self._cursor, frame.window_ns)
-        name = clip(name, NAME, self.view.glyphs.ellipsis)
+        name = self.view.glyphs.clip(name, NAME)
         return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
 
     def more(self) -> str:
@@ -60,7 +60,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
         self._drawn = None
         if tree is None:
             said = " No stacks were recorded (see --stacks)."
-            return [fit_line([(said, "dim")], width, ellipsis=self.view.glyphs.ellipsis)]
+            return [self.view.glyphs.line([(said, "dim")], width)]
         zoom = start(tree) if self._zoom is None else self._zoom
         cursor = self._cursor if self.has_focus else None
         self._drawn = flame(tree, zoom, width, height, self.view.glyphs, selected=cursor)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from gputop.analysis.answer.picture import OneStep
-from gputop.format import escape_text
 from gputop.ui.model.gpus import gpu_history, gpu_list
 from gputop.ui.model.look import Line, Span, line_width
 from gputop.ui.model.process import waterfall
@@ -56,7 +55,7 @@ class Gpus(Pane):
         """How many, and the driver; of the only one how much time its graphs span."""
         frame, gpu, glyphs = self.view.frame, self.view.gpu, self.view.glyphs
         if self._graphed() and gpu is not None:
-            name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+            name = glyphs.shown(gpu.name)
             known_ns = self.view.gpu_history.known_ns(gpu.index, frame.time_ns) if frame else 0
             span = gpu_history.span_text(self.size.width, known_ns)
             return [(f"GPU {gpu.index}", ""), (f"  {name}", "dim")], span

@@ -25,7 +25,7 @@ from textual.widget import Widget
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
 from gputop.process.event_loop import SureTimers
-from gputop.ui.model.look import Line, Span, ascii_line, fit_line, line_width, plain
+from gputop.ui.model.look import Line, Span, ascii_line, line_width, plain
 from gputop.ui.model.view import View
 from gputop.ui.terminal.palette import Palette
 
@@ -206,7 +206,7 @@ class Pane(ScrollView, can_focus=True):
             end = right if boxed else f"{right} "
             line = (*start, (" ", rule), (glyphs.rule * (gap + boxed), rule), (f" {end}", "more"))
         if line_width(line) > room:
-            line = fit_line(line, room, ellipsis=glyphs.ellipsis)
+            line = glyphs.line(line, room)
         self._title_line = ascii_line(line) if glyphs.ascii else line
         styled = ((text, _style(self.app.palette.style(name))) for text, name in self._title_line)
         # where there is one already its line alone is painted again, not all of the pane
@@ -340,7 +340,7 @@ class Tabbed(Pane):
 
     def searching(self) -> list[Span]:
         """What a title says of a search."""
-        text = escape_text(self.searched, ascii_only=self.view.glyphs.ascii)
+        text = self.view.glyphs.shown(self.searched)
         return [(f"  search {text} [/]", "chrome")] if text else []
 
     def about(self) -> list[Span]:
@@ -348,7 +348,7 @@ class Tabbed(Pane):
         row = self.view.selected
         if row is None:
             return [(" no process selected", "dim")]
-        name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+        name = self.view.glyphs.shown(row.name)
         return [(f" of {row.pid} {name}", "dim"), *self.searching()]
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 
 from gputop.engine.frame import Frame
-from gputop.format import clip, escape_text
+from gputop.format import escape_text
 from gputop.process.terminal import in_browser
 from gputop.ui.kept import NotKeptError, keep_group
 from gputop.ui.model.listing import process_table
@@ -171,7 +171,7 @@ class Processes(TablePane):
             listing.followed = None
         elif row is not None:
             listing.followed = row
-            name = escape_text(row.name, ascii_only=self.view.glyphs.ascii)
+            name = self.view.glyphs.shown(row.name)
             self.app.show_message(
                 f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it"
             )
@@ -202,6 +202,6 @@ class Processes(TablePane):
             self.app.prompt(Confirm(asked, "send nothing", f"send {signal}", answered))
 
         choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
-        command = clip(escape_text(row.command), 60, self.view.glyphs.ellipsis)
+        command = self.view.glyphs.clip(escape_text(row.command), 60)
         who = f"signal to {row.pid} {name}  user {escape_text(row.user)}\n{command}"
         self.app.prompt(Menu(who, choices, chosen))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.geometry import Size
 
-from gputop.ui.model.look import Line, Span, fit_line, plain
+from gputop.ui.model.look import Line, Span, plain
 from gputop.ui.panes.pane import Tabbed
 
 # what makes the lines is loaded when there are some: the first frame has none
@@ -59,7 +59,7 @@ class Reported(Tabbed):
         wanted = self.searched.lower()
         rows = zip(lines[1:], whole[1:], strict=True)
         found = [line for line, full in rows if wanted in plain(full).lower()]
-        return [lines[0], *found] if found else [fit_line([(f" {_NONE}", "dim")], width)]
+        return [lines[0], *found] if found else [self.view.glyphs.line([(f" {_NONE}", "dim")], width)]
 
 
 class FailedPane(Reported):

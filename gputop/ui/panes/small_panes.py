@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from textual import events
 
-from gputop.format import clip, escape_text
 from gputop.ui.model import header
 from gputop.ui.model.gpus.host_line import host_spans
-from gputop.ui.model.look import Line, Span, fit_line, line_width, spread, trimmed, wrap
+from gputop.ui.model.look import Line, Span, line_width, spread, trimmed, wrap
 from gputop.ui.model.process import callpage
 from gputop.ui.model.time.timebar import moment_at, transport_line
 from gputop.ui.panes.pane import Heading, Plain
@@ -64,7 +63,7 @@ class Storms(Plain):
             return lines
         first = trimmed(lines[0]) if lines else ()
         host = host_spans(frame.host, width - line_width(first) - 2 * bool(first), view.glyphs)
-        return [spread(first, host, width) if first else fit_line(host, width), *lines[1:]]
+        return [spread(first, host, width) if first else view.glyphs.line(host, width), *lines[1:]]
 
     def clicked(self, x: int, y: int) -> None:
         self.app.simulate_key("H")
@@ -90,14 +89,14 @@ class Chain(Plain):
         finding = self.view.chain.selected
         title: list[Span] = [("Chain", "")]
         if finding is not None:
-            name = escape_text(finding.title, ascii_only=self.view.glyphs.ascii)
+            name = self.view.glyphs.shown(finding.title)
             title.append((f" of {self.view.chain.index + 1}: {name}", "dim"))
         return title, "[w] page" if finding is not None else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         glyphs = self.view.glyphs
         lines = self.view.chain.detail(width, glyphs, replay=False)
-        return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+        return [glyphs.line(line, width) for line in lines[:height]]
 
 
 class Chart(Plain):
@@ -115,7 +114,7 @@ class Chart(Plain):
 
     def heading(self) -> Heading:
         row = self.view.calls.selected_row
-        name = escape_text(row.api, ascii_only=self.view.glyphs.ascii) if row else "no call"
+        name = self.view.glyphs.shown(row.api) if row else "no call"
         return [(name, "")], "Enter on a call"
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
@@ -145,12 +144,9 @@ class Log(Plain):
                 if self.view.mode == "live"
                 else "A recording keeps no output of the command."
             )
-            return [fit_line([(f" {told}", "dim")], width)]
-        shown = (
-            clip(escape_text(text.expandtabs(4), ascii_only=glyphs.ascii), width - 1, glyphs.ellipsis)
-            for text in log[-height:]
-        )
-        return [fit_line([(f" {text}", "")], width) for text in shown]
+            return [glyphs.line([(f" {told}", "dim")], width)]
+        shown = (glyphs.clip(glyphs.shown(text.expandtabs(4)), width - 1) for text in log[-height:])
+        return [glyphs.line([(f" {text}", "")], width) for text in shown]
 
 
 class TimeBar(Plain):
@@ -176,4 +172,4 @@ class TooSmall(Plain):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         size = self.app.size
         sentence = f"terminal too small ({size.width}x{size.height}): gputop needs 40x10"
-        return [fit_line([(text, "warn")], width) for text in wrap(sentence, max(width, 1))]
+        return [self.view.glyphs.line([(text, "warn")], width) for text in wrap(sentence, max(width, 1))]

@@ -15,7 +15,7 @@ from gputop.engine.frame import Frame
 from gputop.format import escape_text, format_counted
 from gputop.ui.model.answer.subject import without_cuda
 from gputop.ui.model.listing import process_table
-from gputop.ui.model.look import Line, Span, fit_line, wrap
+from gputop.ui.model.look import Line, Span, wrap
 from gputop.ui.model.pages import COLUMNS_HELP
 from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Context, Table, row_text
@@ -127,7 +127,7 @@ class TablePane(Pane, inherit_bindings=False):
                     _OTHER,
                 )
             return [
-                fit_line([(f" {line}", "dim")], width)
+                self.view.glyphs.line([(f" {line}", "dim")], width)
                 for text in texts
                 for line in wrap(text, max(width - 2, 1))
             ]
@@ -177,7 +177,7 @@ class TablePane(Pane, inherit_bindings=False):
         from gputop.ui.panes.column_dialog import ColumnDialog
 
         path = self.view.preferences_path
-        self.app.prompt(ColumnDialog(str(self.id), self.table, path, self.view.glyphs.ellipsis))
+        self.app.prompt(ColumnDialog(str(self.id), self.table, path, self.view.glyphs))
 
     def action_reverse(self) -> None:
         self.table.reverse()

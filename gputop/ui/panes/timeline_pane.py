@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gputop.ui.model.look import Line, fit_line
+from gputop.ui.model.look import Line
 from gputop.ui.model.time.blocklanes import Look
 from gputop.ui.model.time.timeblocks import Picture
 from gputop.ui.panes.pane import Heading, Pane, quiet_key
@@ -67,7 +67,7 @@ class TimelinePane(Pane):
         view.timeline.marked_ns = view.marked_ns
         if view.timeline.empty(frame.time_ns):
             said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
-            return [fit_line([(f" {said}", "unknown")], width, ellipsis=view.glyphs.ellipsis)]
+            return [view.glyphs.line([(f" {said}", "unknown")], width)]
         subject = view.thread_subject()
         subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []
         look = Look(view.glyphs, self.app.palette.letters)

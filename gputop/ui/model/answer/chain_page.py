@@ -19,14 +19,12 @@ from gputop.analysis.answer.wording import (
 from gputop.format import (
     NS_PER_S,
     brief,
-    escape_text,
-    fit,
     format_ns,
     format_times,
 )
 from gputop.playback.feed import OLD_NS, Explained
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, paragraph
+from gputop.ui.model.look import Glyphs, Line, Span, paragraph
 
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Diagnosis, Finding, Report
@@ -162,7 +160,7 @@ class _Writer:
 
 def _row(place: int, finding: Finding, report: Report, selected: bool, width: int, glyphs: Glyphs) -> Line:
     """One finding: number, title, cause, level, loss, share of the time."""
-    dash = "-" if glyphs.ascii else "–"
+    dash = glyphs.dash
     about = "~" if is_about(finding.loss) else ""
     cost = about + cost_text(finding.loss, dash) + ("" if finding.kind == "idle" else " lost")
     share = f"{share_text(finding.loss, report.span_ns, dash)}%" if report.span_ns else ""
@@ -170,8 +168,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     facts = f" {finding.cause:<4}{finding.level:<7}{cost:>{_COST - wide}}{share:>{wide}}"
     room = max(width - _FACTS - 4, 8)
     sign = glyphs.cursor if selected else " "
-    title = brief(escape_text(finding.title, ascii_only=glyphs.ascii), room)
-    title = fit(title, room, ellipsis=glyphs.ellipsis)
+    title = glyphs.fit(brief(glyphs.shown(finding.title), room), room)
     suffix = "+select" if selected else ""
     token = LEVEL_TOKENS.get(str(finding.level), "warn") if finding.kind == "idle" else "warn"
     spans: list[Span] = [
@@ -179,7 +176,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
         (title, suffix.lstrip("+") and "value" + suffix),
         (facts, token + suffix),
     ]
-    return fit_line(spans, width, token=suffix and "value" + suffix)
+    return glyphs.line(spans, width, token=suffix and "value" + suffix)
 
 
 def _detail(text: _Writer, finding: Finding, report: Report, moment: int, replay: bool) -> None:
@@ -220,7 +217,7 @@ def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Gl
     spans.append(
         ("  [Tab] choose [Enter] go there" if replay else "  of the recording", "key" if replay else "dim")
     )
-    return fit_line(spans, width, ellipsis=glyphs.ellipsis)
+    return glyphs.line(spans, width)
 
 
 def _rest(text: _Writer, report: Report) -> None:

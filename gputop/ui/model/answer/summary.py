@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.format import (
     NS_PER_S,
-    escape_text,
     format_count,
     format_joules,
     format_ns,
@@ -21,7 +20,7 @@ from gputop.format import (
 )
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS
-from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+from gputop.ui.model.look import Glyphs, Line, paragraph
 
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Finding, Report
@@ -151,10 +150,9 @@ def summary_lines(
         recording: The file it is recorded in, "" without one.
     """
     if run is None:
-        return [fit_line([(" no CUDA call of a process was seen yet", "dim")], width)]
+        return [glyphs.line([(" no CUDA call of a process was seen yet", "dim")], width)]
     row = run.row
-    ascii_only = glyphs.ascii
-    command = escape_text(row.command or row.name, ascii_only=ascii_only)
+    command = glyphs.shown(row.command or row.name)
     told: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
     lasted_ns = (row.exited_ns if row.exited_ns is not None else frame.time_ns) - row.start_ns
     told.append(("run time", f"{format_ns(lasted_ns)}{f', {ended}' if ended else ', it is running'}", ""))
@@ -175,10 +173,10 @@ def summary_lines(
     for name, text, token in told:
         lines += paragraph(text, token, width, glyphs, indent=0, lead=f" {name:10}", lead_token="head")
     lines += _causes(run, width, glyphs)
-    where = escape_text(recording, ascii_only=ascii_only)
+    where = glyphs.shown(recording)
     text = f"{where}: gputop explain {where}" if recording else "none; [R] can still record the last minutes"
     lines += paragraph(text, "", width, glyphs, indent=0, lead=f" {'recording':10}", lead_token="head")
-    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+    return [glyphs.line(line, width) for line in lines]
 
 
 def _causes(run: Run, width: int, glyphs: Glyphs) -> Iterable[Line]:
@@ -196,14 +194,13 @@ def _causes(run: Run, width: int, glyphs: Glyphs) -> Iterable[Line]:
             (
                 (f" {f'{place}':>6}    " if place > 1 else f" {'causes':6} {place}  ", "head"),
                 (f"{share:>6} %  ", "value"),
-                (escape_text(finding.title, ascii_only=glyphs.ascii), ""),
+                (glyphs.shown(finding.title), ""),
                 (f" {finding.cause} {finding.level}", token),
-                (escape_text(line, ascii_only=glyphs.ascii), "value"),
+                (glyphs.shown(line), "value"),
             )
         )
     return lines
 
 
 def _range(ends: tuple[float, float], whole: float, glyphs: Glyphs) -> str:
-    dash = "-" if glyphs.ascii else "–"
-    return dash.join(dict.fromkeys(format_percent(100 * ns / whole) for ns in ends))
+    return glyphs.dash.join(dict.fromkeys(format_percent(100 * ns / whole) for ns in ends))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from gputop.format import brief, clip, clip_place, escape_text
+from gputop.format import brief
 from gputop.ui.model.answer.why import PanelCause, Why
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, range_text, step_text
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, spread
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread
 
 LEAST_TITLE = 10  # letters of a title that is cut
 LEAST_BESIDE_PLACE = 5  # where else the line of the program would go: the cause has its number, too
@@ -46,11 +46,11 @@ def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line
     right: list[Span] = []
     if why.when:
         right = [(f" {why.when}", "warn" if why.old else "dim"), (" [Enter]" if focused else " [w]", "key")]
-    line = fit_line([*lead, *body.line("", frozenset())], width, ellipsis=glyphs.ellipsis)
+    line = glyphs.line([*lead, *body.line("", frozenset())], width)
     for chosen, least, tail in _tellings(right, width):
         room = max(width - line_width(lead) - line_width(tail) - 1 - line_width(body.line("", chosen)), 0)
         whole = brief(body.title, room)
-        title = clip(whole, room, glyphs.ellipsis)
+        title = glyphs.clip(whole, room)
         if title == whole or len(title) >= least:
             line = merged(spread([*lead, *body.line(title, chosen)], tail, width))
             break
@@ -78,7 +78,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     """What is told: a cause with its class, else the class, else why nothing can be told."""
-    said = escape_text(why.text, ascii_only=glyphs.ascii)
+    said = glyphs.shown(why.text)
     if not why.gpus:
         return _Sentence([("", ("? ", "unknown"))], said, [], "unknown")
     cause = why.causes[0] if why.causes else None
@@ -96,7 +96,7 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
         return _Sentence(before, said, [*level, *after], "dim")
     others = why.more + len(why.causes) - 1
     after += [(_OTHERS, (f" +{others} more", "dim"))] if others else []
-    title = escape_text(cause.title, ascii_only=glyphs.ascii)
+    title = glyphs.shown(cause.title)
     return _Sentence(before, title, [*_loss(cause, token, glyphs), *after], "")
 
 
@@ -106,7 +106,7 @@ def _loss(cause: PanelCause, token: str, glyphs: Glyphs) -> list[Piece]:
     cost = step_text(replace(cause, step_ns=None), glyphs) or share
     told: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
     if cause.line:
-        place = escape_text(cause.line, ascii_only=glyphs.ascii)
+        place = glyphs.shown(cause.line)
         told.append((_PLACE, (f" at {place}", "value")))
-        told.append((_SHORT_PLACE, (f" at {clip_place(place, _LEAST_PLACE, glyphs.ellipsis)}", "value")))
+        told.append((_SHORT_PLACE, (f" at {glyphs.clip_place(place, _LEAST_PLACE)}", "value")))
     return told

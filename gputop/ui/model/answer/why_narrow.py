@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.format import brief, clip, escape_text, width_of
+from gputop.format import brief, width_of
 from gputop.ui.model.answer.why import Why
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, figure, range_text, step_text, unit_of
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, wrap
 
 _LEAD = " FIX "
 
@@ -22,7 +22,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
     lines = [head]
     if not why.gpus:
         head = (*head, ("? ", "unknown"))
-        said = wrap(escape_text(why.text, ascii_only=glyphs.ascii), max(width - line_width(head), 8))
+        said = wrap(glyphs.shown(why.text), max(width - line_width(head), 8))
         most = max(height - 1, 1)  # it takes no more of a small screen than it has to
         said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
         blank = " " * line_width(head)
@@ -34,9 +34,9 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
         lines += _cause(why, width, height - len(lines), glyphs)
         lines += _fix(why, width, height - len(lines), glyphs)
     else:
-        said = wrap(escape_text(why.text, ascii_only=glyphs.ascii), max(width - 2, 8))
+        said = wrap(glyphs.shown(why.text), max(width - 2, 8))
         lines += [((" " + text, "dim"),) for text in said]
-    shown = [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+    shown = [glyphs.line(line, width) for line in lines[:height]]
     return [aged(line) for line in shown] if why.old else shown
 
 
@@ -70,11 +70,11 @@ def _cause(why: Why, width: int, room: int, glyphs: Glyphs) -> list[Line]:
     cause = why.causes[0]
     token = "dim" if why.calm else LEVEL_TOKENS.get(cause.level, "warn")
     tail = f" {cause.number} {cause.level}"
-    place = f" at {escape_text(cause.line, ascii_only=glyphs.ascii)}" if cause.line else ""
+    place = f" at {glyphs.shown(cause.line)}" if cause.line else ""
     cost = step_text(cause, glyphs) or range_text(cause.low, cause.high, glyphs)
     # a fix keeps a line of its own; without one the title may have all that there is
     rows = max(room - bool(place) - (why.fix is not None), 1)
-    title = escape_text(cause.title, ascii_only=glyphs.ascii)
+    title = glyphs.shown(cause.title)
     titles = _title(title, width - 1, width_of(tail), min(rows, 2), glyphs)
     first: list[list[Span]] = [[(" " + text, "value")] for text in titles]
     first[-1].append((tail, token))
@@ -84,7 +84,7 @@ def _cause(why: Why, width: int, room: int, glyphs: Glyphs) -> list[Line]:
         place = ""
     lines = [merged(spans) for spans in first]
     if place:
-        below: list[Span] = [(clip(place, width, glyphs.ellipsis), "value")]
+        below: list[Span] = [(glyphs.clip(place, width), "value")]
         if width_of(place) + 2 + width_of(cost) <= width:
             below.append((f"  {cost}", ""))
             cost = ""
@@ -100,9 +100,9 @@ def _title(title: str, width: int, tail: int, rows: int, glyphs: Glyphs) -> list
     """The title in one or two lines, with so much room behind its end; what stands in brackets goes first."""
     short = brief(title, width - tail)
     if width_of(short) <= width - tail or rows < 2:
-        return [clip(short, max(width - tail, 8), glyphs.ellipsis)]
+        return [glyphs.clip(short, max(width - tail, 8))]
     first, *rest = wrap(brief(title, 2 * width - tail), max(width, 8))
-    return [first, clip(" ".join(rest), max(width - tail, 8), glyphs.ellipsis)] if rest else [first, ""]
+    return [first, glyphs.clip(" ".join(rest), max(width - tail, 8))] if rest else [first, ""]
 
 
 def _fix(why: Why, width: int, room: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -112,10 +112,10 @@ def _fix(why: Why, width: int, room: int, glyphs: Glyphs) -> Sequence[Line]:
         return []
     unit, name = unit_of(fix.saves_ns)
     saves = f"saves up to {figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    told = wrap(escape_text(fix.text, ascii_only=glyphs.ascii), max(width - len(_LEAD) - 1, 8))
+    told = wrap(glyphs.shown(fix.text), max(width - len(_LEAD) - 1, 8))
     if len(told) > room:
         rest = " ".join(told[room - 1 :])
-        told = [*told[: room - 1], clip(rest, max(width - len(_LEAD) - 1, 8), glyphs.ellipsis)]
+        told = [*told[: room - 1], glyphs.clip(rest, max(width - len(_LEAD) - 1, 8))]
     lines: list[Line] = [
         ((_LEAD if place == 0 else " " * len(_LEAD), "head"), (text, "value"))
         for place, text in enumerate(told)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.analysis.answer.wording import percent_text
-from gputop.format import NS_PER_S, brief, clip, clip_place, escape_text, fit, format_joules, width_of
+from gputop.format import NS_PER_S, brief, fit, format_joules, width_of
 from gputop.ui.model.answer.why import Fix, GpuIdle, PanelCause, Why
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph, spread, wrap
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragraph, spread, wrap
 
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
@@ -47,7 +47,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
     elif merge:
         lines.append(_short_heading(why, width, glyphs))
     body = _body(why, width, room, glyphs, with_gpus=not merge)
-    lines += [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in body]
+    lines += [glyphs.line(line, width) for line in body]
     return [aged(line) for line in lines[:height]] if why.old else lines[:height]
 
 
@@ -70,7 +70,7 @@ def _heading_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     if not why.calm or why.more:
         every = f"all {why.more + len(why.causes)}" if why.causes else "page"
         return merged(spread(left, [(f" [w] {every} ", "key")], width))
-    return fit_line(left, width, ellipsis=glyphs.ellipsis)
+    return glyphs.line(left, width)
 
 
 def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
@@ -81,7 +81,7 @@ def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
     left += [(f" {glyphs.warning} {doubt}", "warn") for doubt in why.doubts]
     room = width - line_width(left) - 2
     gpus = _gpu_rows(why, room, 1, glyphs, legend=False)[0] if room >= _cell_least(why.gpus[:1]) else ()
-    return fit_line([*left, ("  ", ""), *gpus], width, ellipsis=glyphs.ellipsis)
+    return glyphs.line([*left, ("  ", ""), *gpus], width)
 
 
 def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
@@ -106,13 +106,13 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
 
 def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
     """Whether what is said has room beside the one GPU."""
-    said = width_of(_shown(why.text, glyphs)) + 2
+    said = width_of(glyphs.shown(why.text)) + 2
     return len(why.gpus) == 1 and said + _cell_least(why.gpus) <= width
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     """The one GPU, and what is said of it."""
-    said = f"  {_shown(why.text, glyphs)}"
+    said = f"  {glyphs.shown(why.text)}"
     room = max(width - width_of(said), min(_cell_least(why.gpus), width))
     row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
     return (*row, (said, "dim"))
@@ -122,11 +122,7 @@ def _sentence(said: str, width: int, height: int, glyphs: Glyphs, *, titled: boo
     """What is told where there is no GPU to tell of."""
     lead = " WHY  " if titled else " "
     lines = paragraph(said, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
-    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
-
-
-def _shown(text: str, glyphs: Glyphs) -> str:
-    return escape_text(text, ascii_only=glyphs.ascii)
+    return [glyphs.line(line, width) for line in lines[:height]]
 
 
 def aged(line: Line) -> Line:
@@ -139,7 +135,7 @@ def aged(line: Line) -> Line:
 
 def range_text(low: float, high: float, glyphs: Glyphs) -> str:
     """``47–72 %``, or ``47 %`` where both ends are told by the same number."""
-    return f"{percent_text(low, high, '-' if glyphs.ascii else '–')} %"
+    return f"{percent_text(low, high, glyphs.dash)} %"
 
 
 def about_text(gpu: GpuIdle, glyphs: Glyphs) -> str:
@@ -211,7 +207,7 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
 
 
 def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:
-    name = f" {escape_text(_name(gpu, count), ascii_only=glyphs.ascii)} "
+    name = f" {glyphs.shown(_name(gpu, count))} "
     says = f"{_gpu_text(gpu, count, glyphs)} "
     bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
     if count > 2:  # bars of many stand under each other
@@ -219,7 +215,7 @@ def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: boo
         bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
     token = "unknown" if gpu.unestimated else "dim" if calm else "value"
     cells = [(name, "head"), (says, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
-    return list(fit_line(cells, width, ellipsis=glyphs.ellipsis))
+    return list(glyphs.line(cells, width))
 
 
 def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
@@ -244,7 +240,7 @@ def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, ca
     codes = [cause.number for cause in causes]
     levels = [cause.level for cause in causes]
     steps = [step_text(cause, glyphs) for cause in causes]
-    places = [clip_place(_shown(cause.line, glyphs), _MOST_PLACE, glyphs.ellipsis) for cause in causes]
+    places = [glyphs.clip_place(glyphs.shown(cause.line), _MOST_PLACE) for cause in causes]
     fixed = 3 + wide + 1 + max(map(len, codes)) + 2
     whole = max(width_of(brief(cause.title, 0)) for cause in causes)
     least = min(whole, max(_LEAST_TITLE, 2 * width // 5))
@@ -256,7 +252,7 @@ def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, ca
         if taken + (whole if with_level and not bar else least) <= width:  # a title is more than its level
             break
     room = max(width - taken, 8)
-    titles = [brief(_shown(cause.title, glyphs), room) for cause in causes]
+    titles = [brief(glyphs.shown(cause.title), room) for cause in causes]
     room = min(room, max(width_of(text) for text in titles))
     lines: list[Line] = []
     for place, cause in enumerate(causes):
@@ -265,7 +261,7 @@ def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, ca
             (fit(shares[place], wide, right=True) + " ", "value"),
         ]
         spans += [*_cause_bar(cause, bar, glyphs), (" ", "")] if bar else []
-        spans.append((" " + fit(titles[place], room, ellipsis=glyphs.ellipsis), "" if calm else "value"))
+        spans.append((" " + glyphs.fit(titles[place], room), "" if calm else "value"))
         token = "dim" if calm else LEVEL_TOKENS.get(cause.level, "warn")
         spans.append((f" {codes[place]}", token))
         spans += [(" " + fit(levels[place], level_w), token)] if with_level else []
@@ -303,7 +299,7 @@ def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
     unit, name = unit_of(most)
     told, least = figure(high / unit), figure(low / unit) if low > _NOTHING * high else "0"
     if least != told:
-        told = f"{least}{'-' if glyphs.ascii else '–'}{told}"
+        told = f"{least}{glyphs.dash}{told}"
     whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
     return f"{told}{whole} {name}/step" + (" lost" if cause.overhead else "")
 
@@ -330,7 +326,7 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     joules = f", {format_joules(fix.saves_joules)}" if fix.saves_joules else ""
     saves = f" saves up to {most}{joules}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
-    text, reason = (_shown(told, glyphs) for told in (fix.text, fix.reason))
+    text, reason = (glyphs.shown(told) for told in (fix.text, fix.reason))
     if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
         saves = saves.replace(older, "")  # it is drawn as old all the same
     if rows == 1 and joules and width_of(text) > width - len(_FIX) - len(saves) - 1:
@@ -343,7 +339,7 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     if rest:
         lines.append(_below(_clause(" ".join(rest), below, glyphs), token))
     if reason and len(lines) < rows:
-        lines.append(_below(clip(brief(reason, below), below, glyphs.ellipsis), "dim"))
+        lines.append(_below(glyphs.clip(brief(reason, below), below), "dim"))
     return lines
 
 
@@ -359,4 +355,4 @@ def _clause(text: str, room: int, glyphs: Glyphs) -> str:
         return told
     ends = (told.rfind(mark, 0, room - 1) for mark in (", ", "; ", " or "))
     end = max(ends)
-    return f"{told[:end]} {glyphs.ellipsis}" if end >= room // 2 else clip(told, room, glyphs.ellipsis)
+    return f"{told[:end]} {glyphs.ellipsis}" if end >= room // 2 else glyphs.clip(told, room)

@@ -16,7 +16,7 @@ from gputop.engine.frame import Frame, GpuRow
 from gputop.format import NS_PER_S, fit, format_bytes, format_percent, format_watts
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.gpus import gpu_text
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, merged
 from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
 
 LEAST_NS = 120 * NS_PER_S
@@ -139,7 +139,7 @@ def detail_lines(
         frame: What is shown: the graphs end there.
     """
     if trouble := gpu_text.trouble(gpu, glyphs):
-        return [fit_line([(" ", ""), trouble], width, ellipsis=glyphs.ellipsis)][:height]
+        return [glyphs.line([(" ", ""), trouble], width)][:height]
     values = history.values(gpu.index, frame.time_ns, _columns(width))
     now = shares(gpu)
     known = [row for row in range(len(SERIES)) if now[row] is not None or not np.isnan(values[row]).all()]
@@ -152,7 +152,7 @@ def detail_lines(
         lines += _graph_lines(SERIES[row], text, values[row], rows, glyphs)
     if height > 1:
         lines.append(_figure_line(gpu, glyphs))
-    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines[:height]]
+    return [glyphs.line(line, width) for line in lines[:height]]
 
 
 def _rows(place: int, count: int, room: int) -> int:

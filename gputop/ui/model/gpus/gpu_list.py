@@ -98,7 +98,7 @@ def facts_of_all(frame: Frame, width: int, glyphs: Glyphs) -> list[Span]:
     ]
     spans: list[Span] = []
     for fact in filter(None, facts):
-        wanted: Span = (f"  {escape_text(fact, ascii_only=glyphs.ascii)}", "faint")
+        wanted: Span = (f"  {glyphs.shown(fact)}", "faint")
         if line_width([*spans, wanted]) <= width:
             spans.append(wanted)
     return spans
@@ -173,9 +173,9 @@ def _utilization(gpu: GpuRow, glyphs: Glyphs) -> Span:
 def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
     """The utilisation of the newest marks, or why there is none."""
     if trouble := text.trouble(gpu, glyphs):
-        return fit(trouble[0].replace(" the ", " "), width, ellipsis=glyphs.ellipsis), trouble[1]
+        return glyphs.fit(trouble[0].replace(" the ", " "), width), trouble[1]
     if gpu.mig_enabled and gpu.utilization_percent is None:
-        return fit(f"MIG: {format_counted(len(gpu.mig), 'instance')}", width, ellipsis=glyphs.ellipsis), "dim"
+        return glyphs.fit(f"MIG: {format_counted(len(gpu.mig), 'instance')}", width), "dim"
     return sparkline(gpu.utilization_history, width, ascii_only=glyphs.ascii), "busy"
 
 
@@ -202,7 +202,7 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
     cursor = glyphs.cursor if selected else " "
     spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index:>2} ", "value")]
     if plan.name:
-        name = fit(escape_text(gpu.name, ascii_only=glyphs.ascii), plan.name, ellipsis=glyphs.ellipsis)
+        name = glyphs.fit(glyphs.shown(gpu.name), plan.name)
         spans.append((name + " ", "dim"))
     spans += [_utilization(gpu, glyphs), (" ", "")]
     if plan.meter:
@@ -212,9 +212,9 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
     spans.append(_graph(gpu, plan.spark, glyphs))
     for column in plan.columns:
         shown = column.text(gpu, glyphs)
-        cell = " " + fit(shown, column.width - 1, right=True, ellipsis=glyphs.ellipsis)
+        cell = " " + glyphs.fit(shown, column.width - 1, right=True)
         spans.append((cell, _token(column, gpu, shown)))
-    return _selected(merged(fit_line(spans, width)), selected)
+    return _selected(merged(glyphs.line(spans, width)), selected)
 
 
 def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
@@ -233,7 +233,7 @@ def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> L
     while tail and 8 + 4 + sum(len(shown) for shown, _ in tail) > width:
         tail.pop()
     spans.append(_graph(gpu, max(width - 8 - sum(len(shown) for shown, _ in tail), 0), glyphs))
-    return _selected(fit_line([*spans, *tail], width), selected)
+    return _selected(glyphs.line([*spans, *tail], width), selected)
 
 
 def _cell(shown: str, width: int) -> Span:
@@ -275,7 +275,7 @@ def gpu_lines(
         titled: A title above says what the GPUs have in common.
     """
     if not frame.gpus:
-        return [fit_line([(no_gpu_sentence(frame), "unknown")], width, ellipsis=glyphs.ellipsis)], ""
+        return [glyphs.line([(no_gpu_sentence(frame), "unknown")], width)], ""
     if has_full_lines(frame, width, height):
         plan = _plan(frame, width, glyphs, titled=titled)
         rows = (_full_line(gpu, plan, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus)
@@ -299,6 +299,6 @@ def _short_lines(
             spans += [(f" {glyphs.separator} ", "rule")] if spans else []
             spans += _short_cell(gpu, cell, glyphs, selected=gpu.index == selected)
             shown += 1
-        lines.append(merged(fit_line(spans, width)))
+        lines.append(merged(glyphs.line(spans, width)))
     hidden = len(frame.gpus) - shown
     return lines, f"+{hidden} GPU{'s' if hidden > 1 else ''}" if hidden > 0 else ""

@@ -8,7 +8,7 @@ from gputop.engine.frame import Frame, GpuRow, MigRow
 from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
 from gputop.ui.model.gpus import gpu_text, gpu_users
 from gputop.ui.model.gpus.gpu_text import NA
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, paragraph
+from gputop.ui.model.look import Glyphs, Line, Span, merged, paragraph
 
 _SECTION, _LABEL, _CELL_MIN = 10, 17, 34
 _HELD_WIDE = "clock limit"  # may be long: it has a line of its own
@@ -26,13 +26,13 @@ def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
         lines += paragraph(sentence, "alert" if gpu.lost else "unknown", width, glyphs)
     lines += instances(gpu, glyphs)
     lines += processes(gpu, glyphs)
-    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+    return [glyphs.line(line, width) for line in lines]
 
 
 def _who(gpu: GpuRow, width: int, glyphs: Glyphs) -> Line:
     facts = [gpu.pci_bus_id, f"sample {format_ns(gpu.age_ns)} old", gpu.uuid]
     rest = f"  {glyphs.dot}  ".join(escape_text(fact) for fact in facts if fact)
-    name = escape_text(gpu.name, ascii_only=glyphs.ascii)
+    name = glyphs.shown(gpu.name)
     return ((f" GPU {gpu.index}", "value"), (f"  {name}  ", ""), (rest, "faint"))
 
 
@@ -75,7 +75,7 @@ def _cell(figure: gpu_text.Figure, gpu: GpuRow, width: int, glyphs: Glyphs) -> l
         token = "warn"
     return [
         (fit(figure.label, _LABEL), "dim"),
-        (fit(shown, max(width - _LABEL, 1), ellipsis=glyphs.ellipsis), token),
+        (glyphs.fit(shown, max(width - _LABEL, 1)), token),
     ]
 
 
@@ -109,7 +109,7 @@ def _instance(row: MigRow, glyphs: Glyphs) -> Line:
         _share(row.dram_bandwidth_percent),
     )
     cells = "".join(fit(text, size, right=True) for text, (_, size) in zip(texts, _MIG_HEADS, strict=True))
-    names = "  ".join(escape_text(text, ascii_only=glyphs.ascii) for text in (row.name, row.uuid) if text)
+    names = "  ".join(glyphs.shown(text) for text in (row.name, row.uuid) if text)
     return ((f" {cells}", ""), (f"  {names}", "dim"))
 
 

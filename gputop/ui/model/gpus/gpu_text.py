@@ -264,7 +264,7 @@ def idle_holders(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
         long = row.idle_ns is not None and row.idle_ns >= IDLE_NS
         if long and (row.memory_bytes or 0) >= MUCH_BYTES:
             who = f"{row.user}'s {row.name}" if row.user and row.name else row.name or "process"
-            named = escape_text(f"{who} ({row.pid})", ascii_only=glyphs.ascii)
+            named = glyphs.shown(f"{who} ({row.pid})")
             size = format_bytes(row.memory_bytes)
             said.append(
                 f"{named} holds {size} and has submitted no work to it for at least {format_ns(row.idle_ns)}"

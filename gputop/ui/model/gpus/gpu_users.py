@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gputop.engine.frame import GpuProcess, GpuRow
-from gputop.format import clip, escape_text, fit, format_bytes, format_percent
+from gputop.format import escape_text, fit, format_bytes, format_percent
 from gputop.ui.model.look import Glyphs, Line
 
 Use = tuple[GpuRow, GpuProcess]
@@ -56,16 +56,16 @@ def table(uses: Sequence[Use], glyphs: Glyphs) -> list[Line]:
 
 
 def _user(row: GpuProcess, glyphs: Glyphs) -> str:
-    return escape_text(row.user, ascii_only=glyphs.ascii) or "?"
+    return glyphs.shown(row.user) or "?"
 
 
 def _line(use: Use, columns: Sequence[_Column], user: int, glyphs: Glyphs) -> Line:
     gpu, row = use
     cells = "".join(fit(column.text(gpu, row), column.width, right=True) for column in columns)
-    who = clip(_user(row, glyphs), user, glyphs.ellipsis)
-    inside = f"[{escape_text(row.container, ascii_only=glyphs.ascii)}] " if row.container else ""
+    who = glyphs.clip(_user(row, glyphs), user)
+    inside = f"[{glyphs.shown(row.container)}] " if row.container else ""
     command = _without_folder(row.command) or row.name
-    shown = escape_text(command, ascii_only=glyphs.ascii) or "unknown: not visible in /proc"
+    shown = glyphs.shown(command) or "unknown: not visible in /proc"
     return (
         (f" {cells}", "" if row.watched else "dim"),
         (f"  {fit(who, user)}  ", "dim"),

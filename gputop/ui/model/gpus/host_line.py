@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.engine.host_figures import HostRow
-from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII, escape_text, format_bytes, format_percent
+from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII, format_bytes, format_percent
 from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 
@@ -60,13 +60,13 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     if host.uptime_s is not None:
         parts.append([("up ", "dim"), (format_run(host.uptime_s * NS_PER_S), "")])
     if host.name:
-        parts.append([("on ", "dim"), (escape_text(host.name, ascii_only=glyphs.ascii), "")])
+        parts.append([("on ", "dim"), (glyphs.shown(host.name), "")])
     return parts
 
 
 def cpu_text(host: HostRow, glyphs: Glyphs) -> str:
     """Model, clock and temperature of the CPUs, as far as they are known: ``EPYC 9654  3.7GHz  61°C``."""
-    parts = [escape_text(host.cpu_model, ascii_only=glyphs.ascii)] if host.cpu_model else []
+    parts = [glyphs.shown(host.cpu_model)] if host.cpu_model else []
     if host.cpu_mhz is not None:
         parts.append(f"{host.cpu_mhz / 1000:.1f}GHz")
     if host.cpu_temperature_celsius is not None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from gputop.engine.frame import Frame
 from gputop.engine.host_figures import HostRow
-from gputop.format import NS_PER_S, bar, escape_text, fit, format_bytes, format_percent
+from gputop.format import NS_PER_S, bar, fit, format_bytes, format_percent
 from gputop.ui.model.braille import PER_COLUMN, graph, graph_spans
 from gputop.ui.model.gpus.host_line import cpu_text
 from gputop.ui.model.listing.process_table import format_run
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged, paragraph
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragraph
 from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
 
 _KEPT_NS = 600 * NS_PER_S
@@ -86,7 +86,7 @@ def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, l
     host = frame.host
     if host is None:
         return [*paragraph(_NONE_YET if live else _NONE, "unknown", width, glyphs)]
-    name = escape_text(host.name or "this machine", ascii_only=glyphs.ascii)
+    name = glyphs.shown(host.name or "this machine")
     facts: list[Line] = [((cpu, ""),)] if (cpu := cpu_text(host, glyphs)) else []
     if host.uptime_s is not None:
         facts.append(((f"up {format_run(host.uptime_s * NS_PER_S)}", "dim"),))
@@ -98,7 +98,7 @@ def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, l
         *_figures(host, width),
     ]
     lines += paragraph(_NO_TOP, "faint", width, glyphs)
-    return [fit_line(line, width, ellipsis=glyphs.ellipsis) for line in lines]
+    return [glyphs.line(line, width) for line in lines]
 
 
 def _cores(host: HostRow, width: int, glyphs: Glyphs) -> list[Line]:

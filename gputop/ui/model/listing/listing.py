@@ -149,7 +149,7 @@ class Listing:
             spans.append((f"  GPU {self.gpu} [g]", "chrome"))
         if self.filter.text:
             slow = " takes too long" if self.filter.slow else ""
-            shown = escape_text(self.filter.text, ascii_only=glyphs.ascii)
+            shown = glyphs.shown(self.filter.text)
             spans.append((f"  filter {shown}{slow} [/]", "chrome"))
         if self.followed is not None:
             spans.append((f"  following {self.followed.pid} [f]", "chrome"))

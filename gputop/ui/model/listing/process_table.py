@@ -89,7 +89,7 @@ def unselected(frame: Frame, what: str, outcome: str = "") -> tuple[str, ...]:
 
 
 def _name(row: ProcessRow, context: Context, width: int) -> Span:
-    name = context.leads.get(row.pid, "") + escape_text(row.name, ascii_only=context.glyphs.ascii)
+    name = context.leads.get(row.pid, "") + context.glyphs.shown(row.name)
     inner = f" ({row.namespace_pid})" if row.namespace_pid is not None else ""
     return (name + inner if len(name + inner) <= width else name), ""
 
@@ -167,7 +167,7 @@ def _command(row: ProcessRow, context: Context, width: int) -> Span:
     if width_of(text) > width and rest.startswith("/"):  # what is run tells more than where it lies
         script, blank, words = rest.partition(" ")
         text = program.rpartition("/")[2] + space + script.rpartition("/")[2] + blank + words
-    return escape_text(text, ascii_only=context.glyphs.ascii), "dim"
+    return context.glyphs.shown(text), "dim"
 
 
 def format_run(ns: int | None) -> str:
@@ -196,7 +196,7 @@ def _named(
 
     def cell(row: ProcessRow, context: Context, _width: int) -> Span:
         shown = text(row)
-        return (escape_text(shown, ascii_only=context.glyphs.ascii), "") if shown else ("-", "unknown")
+        return (context.glyphs.shown(shown), "") if shown else ("-", "unknown")
 
     return Column(
         key,

@@ -125,7 +125,7 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
     parts = []
     for name, fractions in ordered[:most]:
         many = f" x{len(fractions)}" if len(fractions) > 1 else ""
-        label = escape_text(name, ascii_only=glyphs.ascii) + many
+        label = glyphs.shown(name) + many
         parts.append(f"{label} {format_percent(sum(fractions) * 100)}%")
     rest = sum(sum(fractions) for _, fractions in ordered[most:])
     if rest > 0:
@@ -165,7 +165,7 @@ def _runnable(row: ThreadRow, context: Context, width: int) -> Span:
 
 THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column("tid", "TID", 7, lambda r, c, w: (str(r.tid), ""), lambda r: r.tid, keep=100, descending=False),
-    Column("name", "THREAD", 9, lambda r, c, w: (escape_text(r.name, ascii_only=c.glyphs.ascii), ""),
+    Column("name", "THREAD", 9, lambda r, c, w: (c.glyphs.shown(r.name), ""),
            lambda r: r.name.lower(), right=False, keep=95, grow=16, descending=False),
     Column("cuda", "C", 1, _cuda, lambda r: r.cuda, right=False, keep=30),
     Column("state", "ST", 2, _state, lambda r: r.state, right=False, keep=60, grow=7, whole=True,

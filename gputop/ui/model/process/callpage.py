@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from gputop.engine.frame import CallRow
 from gputop.format import (
     NS_PER_S,
-    escape_text,
     fit,
     format_bytes,
     format_count,
@@ -16,7 +15,7 @@ from gputop.format import (
     format_percent,
     used_range,
 )
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line
+from gputop.ui.model.look import Glyphs, Line, Span
 from gputop.ui.model.process.call_table import FEW
 
 CHART_LINES = 8  # of the chart on the page, without axis and marks
@@ -62,7 +61,7 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
     axis = _Axis(row.histogram, width)
     levels = max(height - 2, 1)
     if not axis.bars:
-        return [fit_line([(" no call ended in the last window", "dim")], width, ellipsis=glyphs.ellipsis)]
+        return [glyphs.line([(" no call ended in the last window", "dim")], width)]
     blocks = _BLOCKS_ASCII if glyphs.ascii else _BLOCKS
     highest, solid = max(axis.bars), max(axis.slot - 1, 1)
     lines: list[Line] = []
@@ -74,13 +73,7 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
             part = min(max(eighths - (level - 1) * 8, 0), 8)
             text += (blocks[part] * solid).ljust(axis.slot)
         scale = format_count(highest) if level == levels else "0" if level == 1 else ""
-        lines.append(
-            fit_line(
-                [(fit(scale, _SCALE, right=True) + " ", "dim"), (text, "busy")],
-                width,
-                ellipsis=glyphs.ellipsis,
-            )
-        )
+        lines.append(glyphs.line([(fit(scale, _SCALE, right=True) + " ", "dim"), (text, "busy")], width))
     return [*lines, _ticks(axis, width, glyphs), _marks(row, axis, width, glyphs)]
 
 
@@ -91,7 +84,7 @@ def _ticks(axis: _Axis, width: int, glyphs: Glyphs) -> Line:
         text = format_ns(axis.begin(bar))
         if bar * axis.slot + len(text) <= len(cells):
             cells[bar * axis.slot : bar * axis.slot + len(text)] = text
-    return fit_line([(" " * (_SCALE + 1), ""), ("".join(cells), "dim")], width, ellipsis=glyphs.ellipsis)
+    return glyphs.line([(" " * (_SCALE + 1), ""), ("".join(cells), "dim")], width)
 
 
 def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
@@ -114,7 +107,7 @@ def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
             text = f"{text.ljust(at)}{glyphs.ascending}{names}"
         else:  # at the right end the arrow comes last
             text = f"{text.ljust(at - len(names))}{names}{glyphs.ascending}"
-    return fit_line([(" " * (_SCALE + 1), ""), (text, "value")], width, ellipsis=glyphs.ellipsis)
+    return glyphs.line([(" " * (_SCALE + 1), ""), (text, "value")], width)
 
 
 def figures(row: CallRow, window_s: float, glyphs: Glyphs) -> list[Span]:
@@ -149,8 +142,8 @@ def call_page(row: CallRow | None, window_ns: int, width: int, glyphs: Glyphs) -
         return [((" no call is selected", "dim"),)]
     window_s = max(window_ns, 1) / NS_PER_S
     inside = "nested, times at most, " if row.at_most else "nested, " if row.nested else ""
-    layer = inside + escape_text(row.layer, ascii_only=glyphs.ascii)
-    name = escape_text(row.api, ascii_only=glyphs.ascii)
+    layer = inside + glyphs.shown(row.layer)
+    name = glyphs.shown(row.api)
     out: list[Line] = [
         ((f" {name}", "value"), (f"  {layer}  calls that ended in the last {window_s:.3g} s", "dim")),
         tuple(figures(row, window_s, glyphs)),

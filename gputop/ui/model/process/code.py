@@ -10,7 +10,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String
 from pygments.util import ClassNotFound
 
 from gputop.engine.calls.stack_table import Line as SourceLine
-from gputop.format import clip, escape_text
+from gputop.format import clip
 from gputop.ui.model.look import Glyphs, Line, Span, wrap
 from probes.code.source_files import is_library
 
@@ -90,7 +90,7 @@ def readable_stack(frames: Sequence[SourceLine]) -> str:
 
 def stack_lines(frames: Sequence[SourceLine], width: int, glyphs: Glyphs) -> list[Line]:
     """The stack in at most ``STACK_ROWS`` lines."""
-    told = escape_text(readable_stack(frames), ascii_only=glyphs.ascii)
+    told = glyphs.shown(readable_stack(frames))
     shown = wrap(told, max(width - 9, 8))
     if len(shown) > STACK_ROWS:
         last = f"{clip(shown[STACK_ROWS - 1], width - 11, '')} {glyphs.ellipsis}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gputop.format import clip, escape_text, fit, format_count, format_percent
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, merged
 from gputop.ui.model.process.flametree import Kind, Node, Path
 
 Way = Literal["up", "down", "left", "right"]
@@ -101,17 +101,17 @@ def _row(cells: list[Cell], whole_ns: int, width: int, glyphs: Glyphs, selected:
         spans.append((" " * (cell.x - at), ""))
         spans += [(text, token + chosen) for text, token in _text(cell, whole_ns, glyphs)]
         at = cell.x + cell.width
-    return fit_line(merged(spans), width)
+    return glyphs.line(merged(spans), width)
 
 
 def _text(cell: Cell, whole_ns: int, glyphs: Glyphs) -> list[Span]:
     """A bar at its left edge, then its name and its share of all the time, as far as they fit."""
     edge, room = "|" if glyphs.ascii else "▏", cell.width - 1
     token = _TOKENS[cell.node.kind]
-    name = escape_text(cell.node.name, ascii_only=glyphs.ascii)
+    name = glyphs.shown(cell.node.name)
     share = f" {format_percent(100 * cell.node.ns / max(whole_ns, 1))}%"
     if room >= _WITH_SHARE + len(share):
-        text = fit(clip(name, room - len(share), glyphs.ellipsis) + share, room)
+        text = fit(glyphs.clip(name, room - len(share)) + share, room)
     else:
         text = fit(clip(name, room, "" if room < _WITH_SHARE else glyphs.ellipsis), room)
     return [(edge, "rule.focus"), (text, token)]

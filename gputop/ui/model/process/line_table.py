@@ -55,11 +55,11 @@ def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
 
 
 def _place(use: LineUse, context: Context, width: int) -> Span:
-    return escape_text(use.line.place, ascii_only=context.glyphs.ascii), ""
+    return context.glyphs.shown(use.line.place), ""
 
 
 def _function(use: LineUse, context: Context, width: int) -> Span:
-    return escape_text(use.line.function, ascii_only=context.glyphs.ascii), ""
+    return context.glyphs.shown(use.line.function), ""
 
 
 def _call(use: LineUse, context: Context, width: int) -> Span:

@@ -20,8 +20,8 @@ from gputop.engine.calls.failed_calls import failure_line, launch_line
 from gputop.engine.calls.launch_counts import NAMELESS, by_folded_name, folded, shape_text
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame, ProcessRow
-from gputop.format import escape_text, format_bytes, format_count, format_counted, format_ns, format_percent
-from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+from gputop.format import format_bytes, format_count, format_counted, format_ns, format_percent
+from gputop.ui.model.look import Glyphs, Line, paragraph
 
 _SHAPES_FROM, _SHAPE_WIDTH = 110, 24  # columns of the pane, of a shape
 
@@ -61,17 +61,17 @@ def kernel_lines(
         small = "-" if kernel.small is None else format_percent(100 * kernel.small / kernel.shaped)
         gpu = f"{_gpu_text(told.gpu, glyphs):>6} " if timed else ""
         lead = f" {format_count(kernel.launches / seconds):>8} {step:>6} {share:>6} {small:>6} {gpu} "
-        whose = escape_text(kernel.library or "-", ascii_only=glyphs.ascii)[:16]
+        whose = glyphs.shown(kernel.library or "-")[:16]
         shape = "-" if kernel.shape is None else shape_text(kernel.shape)
-        at = f"  {escape_text(told.line.brief, ascii_only=glyphs.ascii)}" if told.line is not None else ""
+        at = f"  {glyphs.shown(told.line.brief)}" if told.line is not None else ""
         spans = [
             (lead, "value"),
             (f"{whose:<16} ", "dim"),
             *([(f"{shape:<{_SHAPE_WIDTH}} ", "value")] if shapes else []),
-            (escape_text(kernel.name, ascii_only=glyphs.ascii), "unknown" if kernel.name == NAMELESS else ""),
+            (glyphs.shown(kernel.name), "unknown" if kernel.name == NAMELESS else ""),
             (several + at, "dim"),
         ]
-        lines.append(fit_line(spans, width, ellipsis=glyphs.ellipsis))
+        lines.append(glyphs.line(spans, width))
     return lines
 
 
@@ -95,11 +95,11 @@ def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> 
             f" {format_count(one.runs):>8} {share:>6} {format_ns(one.longest_ns):>8} {delay:>8} {ahead:>6}  "
         )
         line = next((line for line, _ns in one.first_lines), None)
-        at = f"  {escape_text(line.brief, ascii_only=glyphs.ascii)}" if line is not None else ""
-        name = escape_text(folded(one.name), ascii_only=glyphs.ascii)
-        lines.append(fit_line([(lead, "value"), (name, ""), (at, "dim")], width, ellipsis=glyphs.ellipsis))
+        at = f"  {glyphs.shown(line.brief)}" if line is not None else ""
+        name = glyphs.shown(folded(one.name))
+        lines.append(glyphs.line([(lead, "value"), (name, ""), (at, "dim")], width))
     said = exact_texts(exact)[1 : 2 + len(exact.gpus)]
-    lines += [fit_line([(f" {text.strip()}", "dim")], width, ellipsis=glyphs.ellipsis) for text in said]
+    lines += [glyphs.line([(f" {text.strip()}", "dim")], width) for text in said]
     return lines
 
 
@@ -174,9 +174,9 @@ def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
             f" {format_bytes(row.held):>6} {format_count(row.pieces):>6} {format_bytes(row.allocated):>6} "
             f"{format_count(row.takes):>6}  {KINDS.get(row.use, row.use):<11} "
         )
-        text = escape_text(place, ascii_only=glyphs.ascii)
+        text = glyphs.shown(place)
         token = "" if row.held else "dim"
-        lines.append(fit_line([(shown, token), (text, token)], width, ellipsis=glyphs.ellipsis))
+        lines.append(glyphs.line([(shown, token), (text, token)], width))
     return lines
 
 
@@ -229,9 +229,9 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
             (f"{format_percent(last):>6} ", "warn" if last >= 50 and len(ranks) > 2 else "value"),
             (f"{format_ns(one.late_ns / each):>8} {format_ns(one.ahead_ns / each):>8} ", "value"),
             (f"{format_count(one.collectives):>6}  ", "dim"),
-            (escape_text(_finding(report, one), ascii_only=glyphs.ascii), ""),
+            (glyphs.shown(_finding(report, one)), ""),
         ]
-        lines.append(fit_line(spans, width, ellipsis=glyphs.ellipsis))
+        lines.append(glyphs.line(spans, width))
     return lines
 
 

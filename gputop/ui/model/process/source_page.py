@@ -8,8 +8,8 @@ from gputop.engine.calls.source_text import SourceFile
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.engine.wallclock import WallClock
-from gputop.format import clip, escape_text, format_count, format_ns, format_percent
-from gputop.ui.model.look import Glyphs, Line, fit_line, paragraph
+from gputop.format import escape_text, format_count, format_ns, format_percent
+from gputop.ui.model.look import Glyphs, Line, paragraph
 from gputop.ui.model.process.code import coloured, stack_lines
 from gputop.ui.model.process.line_table import LineUse, line_uses
 
@@ -54,8 +54,8 @@ class SourceText:
         """What stays above the lines: the path, a doubt, the headings."""
         if self.line is None or self._source is None:
             return []
-        path = escape_text(self._source.path, ascii_only=glyphs.ascii)
-        out: list[Line] = [((f" {clip(path, width - 2, glyphs.ellipsis)}", "dim"),)]
+        path = glyphs.shown(self._source.path)
+        out: list[Line] = [((f" {glyphs.clip(path, width - 2)}", "dim"),)]
         out += self._stack(frame, width, glyphs)
         if self._source.problem:
             return out
@@ -104,8 +104,8 @@ class SourceText:
     def _code(code: Line, here: bool, width: int, glyphs: Glyphs) -> Line:
         """The text of a line: in its colours, or as the one that is shown."""
         chosen = "value+select" if here else ""
-        shown = [(escape_text(text, ascii_only=glyphs.ascii), chosen or token) for text, token in code]
-        return fit_line(shown, max(width - 34, 1), ellipsis=glyphs.ellipsis, token=chosen)
+        shown = [(glyphs.shown(text), chosen or token) for text, token in code]
+        return glyphs.line(shown, max(width - 34, 1), token=chosen)
 
     def _lead(self, number: int, use: LineUse | None, share: float, seconds: float, glyphs: Glyphs) -> Line:
         """What a line costs: the share of the samples on a CPU, its calls and waits, and their time."""

@@ -29,10 +29,10 @@ from gputop.analysis.answer.picture import (
     OneStep,
 )
 from gputop.analysis.answer.wording import step_joules
-from gputop.format import SPARKS, clip, fit, format_count, format_joules, format_ns
+from gputop.format import SPARKS, clip, format_count, format_joules, format_ns
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.whylines import figure, unit_of
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
+from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Report
@@ -99,12 +99,12 @@ def waterfall_lines(
         letters: Whether colours cannot tell the calls apart.
     """
     if step is None:
-        return [fit_line([(f" {NO_STEP}", "unknown")], width, ellipsis=glyphs.ellipsis)][: max(height, 0)]
+        return [glyphs.line([(f" {NO_STEP}", "unknown")], width)][: max(height, 0)]
     count = max(width - _LABEL - 1, 8)
     rows = _rows(step, count, glyphs, letters=letters or glyphs.ascii)
     kept = sorted(rows, key=lambda row: row.rank)[: max(height, 0)]
     ordered = sorted(kept, key=lambda row: row.place)
-    return [fit_line(row.line, width, ellipsis=glyphs.ellipsis) for row in ordered]
+    return [glyphs.line(row.line, width) for row in ordered]
 
 
 def cells_of(columns: npt.NDArray[np.int64], count: int) -> Cells:
@@ -136,7 +136,7 @@ def _rows(step: OneStep, count: int, glyphs: Glyphs, *, letters: bool) -> list[_
 
 
 def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
-    return merged([(fit(name, _LABEL - 1, ellipsis=glyphs.ellipsis) + " ", "head"), *spans])
+    return merged([(glyphs.fit(name, _LABEL - 1) + " ", "head"), *spans])
 
 
 # -- the host -----------------------------------------------------------------------------------------

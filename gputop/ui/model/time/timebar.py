@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gputop.format import format_duration, width_of
 from gputop.playback.bookmarks import FINDING, LOSS, MARKED
-from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged
+from gputop.ui.model.look import Glyphs, Line, Span, merged
 
 # sign, token; where several fall on one column, the last of these is shown
 _SIGNS = {LOSS: ("~", "unknown"), FINDING: ("!", "alert"), MARKED: ("M", "value")}
@@ -50,7 +50,7 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
             if found == kind and view.start_ns <= time_ns <= view.end_ns:
                 track[column(time_ns)] = _SIGNS[kind]
     track[place] = (glyphs.position, "value")
-    return fit_line(merged([(left, "chrome"), *track, (right, "chrome")]), width)
+    return glyphs.line(merged([(left, "chrome"), *track, (right, "chrome")]), width)
 
 
 def moment_at(view: TransportView, width: int, glyphs: Glyphs, x: int) -> int | None:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gputop.analysis.answer.picture import COLUMN_NS, WHOLE
-from gputop.format import NS_PER_S, escape_text, fit, format_percent
+from gputop.format import NS_PER_S, fit, format_percent
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.why import idle_of
 from gputop.ui.model.answer.whylines import range_text
-from gputop.ui.model.look import Line, Span, fit_line, line_width
+from gputop.ui.model.look import Line, Span, line_width
 from gputop.ui.model.time import blocklanes
 from gputop.ui.model.time.blocklanes import Look, Sign
 from gputop.ui.model.time.lanehistory import MARKS, Cells, LaneHistory
@@ -182,10 +182,7 @@ class TimeBlocks:
         shown = {entry.place for entry in kept}
         hidden = sum((0, gpu) not in shown for gpu in range(len(self._history.gpus)))
         ordered = sorted(kept, key=lambda entry: entry.place)
-        ellipsis = look.glyphs.ellipsis
-        return Picture(
-            tuple(fit_line(entry.line, width, ellipsis=ellipsis) for entry in ordered), view, hidden
-        )
+        return Picture(tuple(look.glyphs.line(entry.line, width) for entry in ordered), view, hidden)
 
     def _view(self, width: int, now_ns: int) -> VisibleColumns:
         cells = max(width - _label(width) - _FIGURE, 8)
@@ -219,7 +216,7 @@ class TimeBlocks:
         gpus = self._history.gpus
         own = {index for subject in subjects for index in subject.gpus}
         first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
-        ascii_only = look.glyphs.ascii
+        shown = look.glyphs.shown
         for place, (label, _index) in enumerate(gpus):
             shares, known = self._cells(("gpu", label), view)
             columns, panel = self._panel
@@ -228,10 +225,9 @@ class TimeBlocks:
                 ends = panel.get(label, ends)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)[:told]
-            name = escape_text(label, ascii_only=ascii_only)
-            out.append(_Lane((0, place), 0 if place in first else 6, name, signs, figure))
+            out.append(_Lane((0, place), 0 if place in first else 6, shown(label), signs, figure))
         for place, subject in enumerate(subjects):
-            name = f"{subject.tid} {escape_text(subject.name, ascii_only=ascii_only)}"
+            name = f"{subject.tid} {shown(subject.name)}"
             shares, known = self._cells(("states", subject.tid), view)
             signs = blocklanes.state_signs(shares, known, look)[:told]
             figure = _share("CPU", shares[:1], known)
@@ -257,7 +253,7 @@ def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look
     following = later if lane.figure else blocklanes.NO_MARK
     signs += [following] * (view.count - len(signs))
     runs = blocklanes.runs_of(signs)
-    name: Span = (fit(lane.name, view.left - 1, ellipsis=look.glyphs.ellipsis) + " ", "head")
+    name: Span = (look.glyphs.fit(lane.name, view.left - 1) + " ", "head")
     figure = fit(lane.figure, _FIGURE, right=True)
     line = (name, *blocklanes.spans_of(runs, view.repeat), (figure, ""))
     return _Entry(lane.place, lane.rank, line, tuple(sign for sign, _count in runs))
