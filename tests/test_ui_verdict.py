@@ -25,7 +25,6 @@ from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import running, text_of
 
-SIZES = [(80, 24), (120, 40), (200, 50)]
 NOW = 100 * why.S
 
 
@@ -264,9 +263,8 @@ def test_the_line_always_fits(width: int, title: str, level: Level, lost: int, a
     assert line_width(line_of(explained, width, glyphs)) == width
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]) -> None:
-    async with running(fake.frame(), size) as (app, feed, pilot):
+async def test_enter_opens_the_chain_and_escape_comes_back() -> None:
+    async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
         await pilot.pause()
@@ -282,10 +280,9 @@ async def test_enter_opens_the_chain_and_escape_comes_back(size: tuple[int, int]
         assert isinstance(app.focused, WhyPane)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.slow
-async def test_up_and_down_go_from_finding_to_finding(size: tuple[int, int]) -> None:
-    async with running(fake.frame(), size) as (app, feed, pilot):
+async def test_up_and_down_go_from_finding_to_finding() -> None:
+    async with running(fake.frame(), (120, 40)) as (app, feed, pilot):
         feed.why = why.explained(why.finding(), why.finding("C13", 900))
         app.poll()
         await pilot.pause()
@@ -328,11 +325,10 @@ async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_caus
         assert "about" not in text_of(app), "of what is proved there is one figure"
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_page_of_a_busy_gpu_says_what_it_is_busy_with_and_what_helps(size: tuple[int, int]) -> None:
+async def test_the_page_of_a_busy_gpu_says_what_it_is_busy_with_and_what_helps() -> None:
     advice = "tensor cores are hardly used (2 %): torch.set_float32_matmul_precision('high')"
     busy = why.diagnosis(DiagnosisKind.COMPUTE, "compute-bound", lead=None, advice=(advice,))
-    async with running(fake.frame(), size) as (app, feed, pilot):
+    async with running(fake.frame(), (80, 24)) as (app, feed, pilot):
         feed.why = why.explained(told=why.account(100, 300), diagnosis=busy)
         app.poll()
         await pilot.pause()
