@@ -18,6 +18,7 @@ import pytest
 
 from gputop.serve.clients.listening import listen
 from probes.activities import activity_rows
+from probes.inside import annotation_socket
 from probes.inside.annotation_socket import AnnotationSocket, Bound, address_of, own_socket
 from probes.inside.annotations import (
     AT_ONCE,
@@ -208,6 +209,18 @@ def test_the_kernel_tells_who_sent_it_and_when(own: tuple[list[Datagram], str]) 
     (said,) = sent(found, 1)
     assert (said.pid, said.uid) == (child.pid, USER)
     assert before < said.time_ns < time.monotonic_ns()
+
+
+def test_its_end_is_at_once_and_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotation_socket, "POLL_S", 60.0)
+    bound, _address = own_socket()
+    found: list[Datagram] = []
+    reader = AnnotationSocket(bound, found.append)
+    reader.start()
+    begun = time.monotonic()
+    reader.close()
+    assert time.monotonic() - begun < 30
+    assert found == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes takes root")

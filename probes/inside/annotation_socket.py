@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ _TIME: Final = struct.Struct("=qq")  # struct timespec
 _SCM_CREDENTIALS, _SO_TIMESTAMPNS = 2, 35
 _ROOM: Final = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIME.size)
 _SLICE_S, _A_SLICE = 0.05, 256  # so many datagrams are read in such a time: a flood waits in the kernel
-_POLL_S: Final = 0.2
+POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class AnnotationSocket:
         self._bound, self._socket = bound, bound.socket
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.settimeout(_POLL_S)
+        self._socket.settimeout(POLL_S)
         self._consume = take
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
@@ -75,6 +76,8 @@ class AnnotationSocket:
 
     def close(self) -> None:
         self._closed = True
+        with suppress(OSError):  # wakes the thread
+            self._socket.sendto(b"", socket.MSG_DONTWAIT, self._socket.getsockname())
         if self._thread.ident is not None:
             self._thread.join()
         self._bound.close()
@@ -89,7 +92,7 @@ class AnnotationSocket:
             except OSError as error:
                 _LOG.warning("annotations are no longer read: %s", error)
                 return
-            if datagram is not None:
+            if datagram is not None and (datagram.message or not self._closed):
                 self._consume(datagram)
             now = time.monotonic()
             if now - begun > _SLICE_S:
