@@ -135,6 +135,28 @@ def test_savings_are_the_same_of_all_processes_and_of_one() -> None:
         assert [one.gain.ns for one in alone.findings] == mine
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", sorted(STORIES))
+def test_a_program_of_each_cause_is_explained_the_same_whole_and_in_parts(cause: str) -> None:
+    evidence = STORIES[cause]().evidence()
+    whole = explain(evidence)
+    for count in (2, 3):
+        parts = report_of(in_parts(evidence, count))
+        assert [gpu.account.bounds for gpu in parts.gpus] == [gpu.account.bounds for gpu in whole.gpus]
+        same(whole, parts, 0.08)
+        assert saved(parts) <= max(parts.span_ns, 1)
+
+
+@pytest.mark.parametrize("cause", sorted(STORIES))
+def test_the_largest_loss_decides_the_class_of_a_program(cause: str) -> None:
+    """A program that lost 58 % of its time to page faults was called sync-bound, by 8 % of it."""
+    report = STORIES[cause]().report()
+    lead = report.diagnosis.lead if report.diagnosis is not None else None
+    if lead is not None:
+        most = max(one.loss.middle for one in report.findings if one.cause != "C24")
+        assert report.findings[lead].loss.middle > 0.5 * most
+
+
 def loop(number: int) -> Program:
     """A loop of a few kinds of work and waits, by its number."""
     rng = random.Random(number)

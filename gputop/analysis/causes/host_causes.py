@@ -364,6 +364,7 @@ MEMORY = Cause(
         "blocks): load files before the loop, reuse buffers, MALLOC_TRIM_THRESHOLD_, mlock",
     ),
     culprit="waiter",
+    kind=DiagnosisKind.HOST,
     family="K",
     rank=150,
 )
