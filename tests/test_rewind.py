@@ -277,7 +277,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_nothing_else(
     monkeypatch.setattr(SessionWriter, "append_block", full)
     assert live.recorder.start(str(tmp_path / "a.gputop"), history=True) == ""
     wait_until(lambda: live.recorder.state() is None, "the screen to follow")
-    assert live.feed.failure() == "recording stopped: the disk is full"
+    assert live.feed.failure() == "recording stopped: the disk is full; R starts another one"
     live.go(2)
     assert live.shown() == 26
     monkeypatch.undo()

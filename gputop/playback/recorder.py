@@ -15,6 +15,12 @@ from replay.past.keep_history import Disguised, HistoryCopy
 from replay.writer import SessionWriter
 
 
+def _stopped(text: str) -> str:
+    """A sentence about a recording that has ended by itself, and the next step."""
+    told = text if text.startswith("recording ") else f"recording stopped: {text}"
+    return f"{told}; R starts another one"
+
+
 class Recorder:
     """Owns the history and the recording.
 
@@ -57,7 +63,7 @@ class Recorder:
         except SessionError as error:
             self.failure = f"the live history and the recording are incomplete: {error}"
         if self.history.tee_failure:
-            self.failure = f"recording stopped: {self.history.tee_failure}"
+            self.failure = _stopped(self.history.tee_failure)
             self.history.tee(None)
             self._end()
 
@@ -78,7 +84,7 @@ class Recorder:
         try:
             writer.close()
         except SessionError as error:
-            self.failure = f"recording stopped: {error}"
+            self.failure = _stopped(str(error))
         else:
             size = format_bytes(writer.size_bytes)
             self._notice = f"recorded {writer.path}, {size}; see it with: gputop replay {writer.path}"
@@ -122,7 +128,7 @@ class Recorder:
         try:
             copy.copy_into(writer, private=self._private)
         except SessionError as error:
-            self.failure = f"recording stopped: {error}"
+            self.failure = _stopped(str(error))
             self._end()
 
     def stop(self) -> None:
