@@ -339,6 +339,8 @@ def _reason(path: str, error: OSError) -> str:
     if error.errno in (errno.ENXIO, errno.EISDIR):
         return f"{path} is not a regular file: choose another name for the recording"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if os.path.isdir(directory):
+            return f"{directory} takes no files: choose another place for the recording"
         return f"there is no directory {directory} for the recording: create it or choose another one"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{path} cannot be written ({error.strerror}): choose a directory that you may write to"

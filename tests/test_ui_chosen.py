@@ -23,7 +23,8 @@ from gputop.engine.frame import Frame
 from gputop.ui.kept import NotKeptError, keep_columns, keep_group
 from gputop.ui.model.config import GROUPS as GROUP_KEYS
 from gputop.ui.model.config import Preferences, load
-from gputop.ui.model.gpus.only_gpus import explained_of_gpus
+from gputop.ui.model.gpus.gpu_list import no_gpu_sentence
+from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus, report_of_gpus
 from gputop.ui.model.listing.filter import narrowed, parse_filter
 from gputop.ui.model.listing.grouping import GROUPS
 from tests import fake_frames as fake
@@ -162,6 +163,32 @@ def test_findings_of_processes_on_other_gpus_are_left_out_and_the_verdict_keeps_
     assert other.diagnosis is None, "its finding is elsewhere"
 
 
+def test_the_verdict_of_some_gpus_is_about_these() -> None:
+    frame = job()
+    accounts = [why.account(1000 * index) for index in range(1, 9)]
+    gpus = tuple(why.GpuSpan(f"GPU {at}", 10 * why.S, one.idle, one) for at, one in enumerate(accounts))
+    told = why.explained(gpus=gpus, span_ns=80 * why.S)
+    assert told.report is not None
+    report = report_of_gpus(told.report, frame, {2})
+    assert report.verdict.startswith("GPU 2 was idle for 30 % of 10.0s")
+    assert report.span_ns == 10 * why.S
+    assert report_of_gpus(told.report, frame, range(8)).verdict == told.report.verdict
+
+
+def test_a_gpu_that_the_machine_does_not_have_is_named_and_those_that_it_has() -> None:
+    frame = fake.frame(gpus=2)
+    shown = of_gpus(frame, {1, 9})
+    assert shown.problems[0] == "--gpu 9: no such GPU, this machine has 0, 1"
+    assert [gpu.index for gpu in shown.gpus] == [1]
+    assert no_gpu_sentence(of_gpus(frame, {9})).startswith(
+        "No GPU is shown: no such GPU, this machine has 0, 1."
+    )
+    assert of_gpus(frame, {0, 1}).problems == frame.problems
+    assert of_gpus(fake.frame(gpus=0), {9}).problems == fake.frame(gpus=0).problems, (
+        "nothing is known of its GPUs"
+    )
+
+
 @pytest.mark.slow
 def test_flags_narrow_a_recording_that_is_printed() -> None:
     every = json.loads(inside.run("replay", str(RECORDING), "--once", "--json").stdout)
@@ -207,7 +234,7 @@ def test_processes_are_grouped_by_what_some_of_them_have_with_sums() -> None:
     assert first.sm_percent == sum(row.sm_percent or 0 for row in both)
     assert len(screen.view.processes.rows) == 5, "who is in no container stands for himself"
     assert screen.view.listing.tree.leads[PIDS[0]] == "+1 0123456789ab "
-    assert "+1 0123456789" in screen.text(250, 70)
+    assert "+1 01234567" in screen.text(250, 70)
     screen.press("G", "G")
     assert "by job [G]" in screen.text(120, 40)
     assert len(screen.view.processes.rows) == 4

@@ -7,6 +7,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.analysis.answer.wording import what_if_text
@@ -28,9 +29,10 @@ from gputop.process.terminal import terminal_width
 from gputop.ui.model import header
 from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_list, gpu_page, gpu_text
-from gputop.ui.model.gpus.only_gpus import with_unwatched
+from gputop.ui.model.gpus.only_gpus import report_of_gpus, with_unwatched
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.listing.filter import narrowed, parse_filter
+from gputop.ui.model.listing.memory_shares import MemorySizes
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, plain, wrap
 from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Column, Context, needed
@@ -48,7 +50,11 @@ def print_frame(
 ) -> None:
     """Prints what flags leave of one frame, and the verdict beside it; raises as ``say.put``."""
     every = len(frame.processes) + len(frame.unwatched)
-    frame = narrowed(frame, parse_filter(filter_text(options)), shown_gpus(options))
+    gpus = shown_gpus(options)
+    if verdict is not None and gpus:
+        report = report_of_gpus(verdict.report, frame, gpus)
+        verdict = replace(verdict, report=report) if report.gpus else None
+    frame = narrowed(frame, parse_filter(filter_text(options)), gpus)
     if options.json:
         put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
         return
@@ -196,7 +202,10 @@ def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence
         return [line for text in nobody for line in _sentence(text, width)]
     context = process_table.context_of(frame, glyphs)
     rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
-    return _listed(needed(process_table.COLUMNS, frame.processes), frame.processes, context, rank)
+    sizes = MemorySizes()
+    sizes.show(frame)
+    columns = [one for one in process_table.process_table(sizes=sizes).columns if one.key != "spark"]
+    return _listed(needed(columns, frame.processes), frame.processes, context, rank)
 
 
 def _who(row: ProcessRow, glyphs: Glyphs) -> str:

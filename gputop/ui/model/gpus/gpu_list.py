@@ -9,6 +9,7 @@ from gputop.engine.frame import Frame, GpuRow
 from gputop.format import bar, brief, escape_text, fit, format_counted, format_percent, sparkline
 from gputop.ui.model.gpus import gpu_text as text
 from gputop.ui.model.gpus.gpu_text import NA
+from gputop.ui.model.gpus.only_gpus import CHOSEN
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
 
 CELL_MIN = 38
@@ -136,7 +137,7 @@ def no_gpu_sentence(frame: Frame) -> str:
 
 def is_no_gpu_reason(problem: str) -> bool:
     """Whether a problem is the reason for which no GPU is shown."""
-    return problem.partition(": ")[0] in ("no GPU figures", "NVML")
+    return problem.partition(": ")[0] in ("no GPU figures", "NVML") or problem.startswith(CHOSEN)
 
 
 def offered(column: GpuColumn, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:

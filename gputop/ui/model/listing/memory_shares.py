@@ -37,8 +37,8 @@ class MemorySizes:
 def share_columns(sizes: MemorySizes) -> dict[str, Column[ProcessRow]]:
     """Each column by the key of the one behind which it stands."""
     return {
-        "memory": _column("gpu_memory_share", "GMEM%", sizes.of_gpus, 43),
-        "rss": _column("memory_share", "MEM%", sizes.of_host, 42),
+        "memory": _column("gpu_memory_share", "GMEM%", sizes.of_gpus, 12),
+        "rss": _column("memory_share", "MEM%", sizes.of_host, 11),
     }
 
 
