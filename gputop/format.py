@@ -189,13 +189,13 @@ def clip(text: str, width: int, ellipsis: str = "…") -> str:
         return ellipsis[:width]
     if text.isascii():
         return text[:room] + ellipsis
-    taken: list[str] = []
+    kept: list[str] = []
     for char in text:
         room -= cell_len(char)
         if room < 0:
             break
-        taken.append(char)
-    return "".join(taken) + ellipsis
+        kept.append(char)
+    return "".join(kept) + ellipsis
 
 
 def clip_place(place: str, width: int, ellipsis: str = "…") -> str:

@@ -93,8 +93,8 @@ def activity_sample(rows: Table, texts: Sequence[str], time_ns: int) -> Sample:
     used, places = np.unique(np.stack([rows[name] for name in TEXTS]), return_inverse=True)
     numbers = {name: rows[name] for name in FIELDS}
     numbers["end"] = rows["end"] - rows["begin"]
-    given = rows["call_tid"] >= 0
-    numbers["call_begin"] = np.where(given, rows["begin"] - rows["call_begin"], 0)
+    known = rows["call_tid"] >= 0
+    numbers["call_begin"] = np.where(known, rows["begin"] - rows["call_begin"], 0)
     numbers.update(zip(TEXTS, places.reshape(len(TEXTS), -1), strict=True))
     columns: dict[str, int | bytes] = {name: _packed(values) for name, values in numbers.items()}
     # always eight bytes a row: a sample holds no more rows than it is large

@@ -318,8 +318,8 @@ def samples_of(parts: Sequence[Item | None]) -> list[Sample]:
             raise ValueError("a part of a snapshot is missing")
         for row in rows:
             match row:
-                case [str(kind), int(time_ns), dict(told)] if kind in FACTS:
-                    samples.append(Sample(kind, time_ns, told))
+                case [str(kind), int(time_ns), dict(fields)] if kind in FACTS:
+                    samples.append(Sample(kind, time_ns, fields))
                 case _:
                     raise ValueError("no fact")
     return samples

@@ -220,7 +220,7 @@ class SegmentsReader(SessionReader):
         found = [segment.totals() for segment in self.readers]
         if self.problems or not all(found):
             return None
-        return [told for one in found for told in one or ()]
+        return [data for one in found for data in one or ()]
 
     def _open_all(self) -> None:
         names = segment_names(self.path)

@@ -111,5 +111,5 @@ def _count(file: ScannedFile) -> Census:
         count = chunk.count if chunk.kind == RECORDS else 1
         sums[chunk.kind] = chunks + 1, items + count, size + chunk.end - chunk.offset
     kinds = _largest_first(sums)
-    told = sum(kind.size_bytes for kind in kinds)
-    return Census(kinds, file.size, file.size - told, closed)
+    counted = sum(kind.size_bytes for kind in kinds)
+    return Census(kinds, file.size, file.size - counted, closed)

@@ -39,11 +39,11 @@ class FactBook:
             rows = zip(files.get("pid", ()), files.get("fd", ()), files.get("what", ()), strict=False)
             self._files.update(((pid, fd), what) for pid, fd, what in rows)
             shorten(self._files)
-        elif (told_frames := sample_data(sample, FRAMES)) is not None:
+        elif (stacks := sample_data(sample, FRAMES)) is not None:
             columns = (
-                told_frames.get("pid", ()),
-                told_frames.get("stack", ()),
-                told_frames.get("frames", ()),
+                stacks.get("pid", ()),
+                stacks.get("stack", ()),
+                stacks.get("frames", ()),
             )
             for pid, stack, frames in zip(*columns, strict=False):
                 self._consume_stack(pid, stack, frames)

@@ -278,8 +278,8 @@ class SessionWriter:
         self._size += len(data)
 
     def _write_totals(self) -> None:
-        told = self._sums.payload() if self._sums is not None else None
-        body = packed(told) if told is not None else b""
+        payload = self._sums.payload() if self._sums is not None else None
+        body = packed(payload) if payload is not None else b""
         if body and len(body) <= fmt.MAX_SAMPLE_BYTES:  # else readers fall back to summing the records
             at = self._index.newest_ns
             self._append_chunk(

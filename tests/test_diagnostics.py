@@ -244,7 +244,7 @@ def break_survey(reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None
 def break_scanner(_reader: SessionReader, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     scanner = Scanner.__new__(Scanner)
-    scanner.tell, scanner.events = told.append, None
+    scanner.report, scanner.events = told.append, None
     scanner.pages = io.BytesIO()  # type: ignore[assignment]
     stop = threading.Event()
 

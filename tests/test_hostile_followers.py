@@ -126,7 +126,7 @@ def test_what_followers_and_answers_cost_is_not_what_observing_costs(
         while not ends.is_set():
             pass
 
-    monkeypatch.setitem(one.hub.asks, "snap", work)
+    monkeypatch.setitem(one.hub.answers, "snap", work)
     with ExitStack() as stack:
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
         client.connect(path)

@@ -135,7 +135,7 @@ def test_questions_that_nobody_comes_back_for_are_bounded(monkeypatch: pytest.Mo
         try:
             known.lookup(Mapped(10, (0, 1), (1, inode), "/gone", 0), (0, True))
         except NotYet:
-            assert len(known.asked) <= 64
+            assert len(known.pending) <= 64
     assert len(known.slow) <= 64
     known.close()
 

@@ -119,7 +119,7 @@ def test_of_a_user_with_too_many_nothing_more_is_even_opened(
     scanner: Scanner, attaches: Attaches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Sample] = []
-    scanner.quota.tell = lambda text: told.append(Sample(PROBLEM, 0, {"text": text}))
+    scanner.quota.report = lambda text: told.append(Sample(PROBLEM, 0, {"text": text}))
     reached: list[str] = []
     reach = libraries.reach
     monkeypatch.setattr(libraries, "reach", lambda one: (reached.append(one.path), reach(one))[1])
@@ -146,7 +146,7 @@ def test_what_could_not_be_read_in_time_is_tried_again(
     scanner.notice([late])
     scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2, "and counts once"
-    assert scanner.quota.taken[1] == 1
+    assert scanner.quota.used[1] == 1
     scanner.notice([late])
     scanner.work(60.0)
     assert paths(attaches) == [late.path] * 2
@@ -289,7 +289,7 @@ def test_libraries_that_came_and_went_take_nothing(
     assert set(holds.held) == {one.file for one in kept}
     assert len(os.listdir("/proc/self/fd")) == before
     assert len(scanner.identities) == 2
-    assert scanner.quota.taken[1] == 2
+    assert scanner.quota.used[1] == 2
     for _target, file in holds.files():
         file.close()
 

@@ -83,10 +83,10 @@ def ledger_of(
     gpu = analysis.gpu
     # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
     scale = max((device.span_ns for device in gpu.spans), default=0)
-    against, asked = contradictions(evidence, gpu)
-    refuted = against >= MANY_AGAINST and against > PART_AGAINST * asked
+    against, checked = contradictions(evidence, gpu)
+    refuted = against >= MANY_AGAINST and against > PART_AGAINST * checked
     # a short recording holds one sample or two: then all of them must contradict
-    coverage = not (refuted or against == asked > 0)
+    coverage = not (refuted or against == checked > 0)
     shared = shared_gpus(evidence, gpu)
     alone = {one.device for one in gpu.spans} - shared if coverage else frozenset[int]()
     outcome = find(scene, scale, coverage=coverage and not shared, part=part)

@@ -179,9 +179,9 @@ class Diff:
         return next(one for one in self.measures if one.name == name)
 
 
-def side(report: Report, taken: PieceTimes, times: float | Floats) -> Side:
+def side(report: Report, pieces: PieceTimes, times: float | Floats) -> Side:
     """One recording, each of whose pieces is the work of ``times`` units."""
-    return Side(report, measures(taken, times), max(taken.count * float(np.mean(times)), 1e-9))
+    return Side(report, measures(pieces, times), max(pieces.count * float(np.mean(times)), 1e-9))
 
 
 def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
@@ -303,10 +303,10 @@ def _idleness(idle: MeasureChange) -> str:
     was, now = idle.before, idle.after
     if was is None or now is None:
         return "one of the two gave no GPU work"
-    told = [format_ns(side.usual) if side.usual else "0" for side in (now, was)]
+    usual = [format_ns(side.usual) if side.usual else "0" for side in (now, was)]
     if not idle.clear:
-        return f"no clear change: the GPU is idle for {told[0]} a second, before {told[1]}"
-    return f"the GPU is idle for {told[0]} a second instead of {told[1]}"
+        return f"no clear change: the GPU is idle for {usual[0]} a second, before {usual[1]}"
+    return f"the GPU is idle for {usual[0]} a second instead of {usual[1]}"
 
 
 def _change_text(row: CauseChange, unit: Unit) -> str:

@@ -66,21 +66,21 @@ def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
     if spread is None:
         return "-", ""
 
-    def told(value: float) -> str:
+    def text(value: float) -> str:
         return f"{value:.1f}".removesuffix(".0") if exact else format_ns(value) if value else "0"
 
     low, high = spread.quartiles
     # a mean that few long steps make: the host runs ahead, and waits once in a while
     mostly = "" if low / 2 <= spread.usual <= max(2 * high, 1) else "mostly "
-    return told(spread.usual), f"{mostly}{told(low)} to {told(high)}"
+    return text(spread.usual), f"{mostly}{text(low)} to {text(high)}"
 
 
 def _cause_text(row: CauseChange) -> tuple[str, ...]:
     cells: list[str] = []
     for loss, spread in ((row.before, row.spread_before), (row.after, row.spread_after)):
-        told = "-" if loss is None else f"{'' if row.proved else '<'}{format_ns(loss) if loss else '0'}"
+        loss_text = "-" if loss is None else f"{'' if row.proved else '<'}{format_ns(loss) if loss else '0'}"
         cells += [
-            told,
+            loss_text,
             _spread_text(spread, exact=False)[1] if spread is not None and loss is not None else "",
         ]
     return (f"{row.cause} {row.title}", *cells, str(row.change))

@@ -169,12 +169,12 @@ def _alike(one: ComparedLoop, other: ComparedLoop) -> bool:
 def finish(before: Compared, after: Compared) -> Diff:
     """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
     sides = before, after
-    taken, times, ratio = _pieces(sides)
+    windows, times, ratio = _pieces(sides)
     first, second = (
         side(report_of(one.explained), pieces, worth)
-        for one, pieces, worth in zip(sides, taken, times, strict=True)
+        for one, pieces, worth in zip(sides, windows, times, strict=True)
     )
-    found = difference(taken[0].unit, ratio, first, second)
+    found = difference(windows[0].unit, ratio, first, second)
     notes = [note for name, one in (("BEFORE", before), ("AFTER", after)) for note in _notes(name, one)]
     return replace(found, notes=(*notes, *found.notes))
 

@@ -108,18 +108,18 @@ class Replays:
         gap = claim.gaps[0]
         device, pid = int(scene.gaps.device[gap]), claim.pid
         estimate = next((one for one in scene.analysis.estimates if one.device == device), None)
-        gpu, given = scene.analysis.gpu, None
+        gpu, work = scene.analysis.gpu, None
         if estimate is not None:
-            given = DeviceWork.of(estimate)
+            work = DeviceWork.of(estimate)
         elif isinstance(gpu, KernelTime) and scene.evidence.header.get("inside"):
-            given = DeviceWork.known(scene.evidence, gpu, device)
-        if given is None:
+            work = DeviceWork.known(scene.evidence, gpu, device)
+        if work is None:
             return None
         if (device, pid) not in self._loops:
             self._loops[device, pid] = Loop(
                 scene.evidence,
                 gpu,
-                given,
+                work,
                 pid,
                 _stretch(scene, device, pid),
                 self._waits,
@@ -131,7 +131,7 @@ class Replays:
 
 def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) -> list[Finding]:
     """The findings with what they can win, as far as the program can be run again without them."""
-    told = []
+    result = []
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
         if loop is not None:
@@ -147,8 +147,8 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
             finding = replace(finding, gain=Gain(gain, why))
         else:
             finding = replace(finding, gain=_at_most(scene, finding, claim, replays.removal(place)))
-        told.append(finding)
-    return told
+        result.append(finding)
+    return result
 
 
 def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
@@ -228,10 +228,10 @@ def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gon
     """
     calls = scene.evidence.calls
     rows = distinct(gone.calls)
-    takes = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
+    calls_ns = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
     device = int(scene.gaps.device[claim.gaps[0]])
     open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
-    more = max(int(takes * (1 + MARGIN)) - finding.gain.ns, 0)
+    more = max(int(calls_ns * (1 + MARGIN)) - finding.gain.ns, 0)
     return Gain(finding.gain.ns + min(more, open_ns))
 
 
@@ -250,15 +250,15 @@ def what_if(
         return ()
     scale = steps.usual_ns / loop.whole_ns
     gone: list[Removal] = []
-    told: list[WhatIf] = []
+    result: list[WhatIf] = []
     before = steps.usual_ns
     for one in [one for one in wanted if one.pid == pid][:MOST_FIXES]:
         gone.append(replays.removal(numbers[one.cause, pid, one.tid]))
         after = int(loop.without(gone) * scale)
         least = int((1 - _most_won(scene, claim, loop, gone)) * steps.usual_ns)
-        told.append(WhatIf(one.cause, before, after, min(max(least, 0), after)))
+        result.append(WhatIf(one.cause, before, after, min(max(least, 0), after)))
         before = after
-    return tuple(told)
+    return tuple(result)
 
 
 def _stretch(scene: AttributionContext, device: int, pid: int) -> tuple[int, int]:

@@ -126,8 +126,8 @@ class Entry:
             return self, set()
         still = np.isin(self.alone["begin"], self.usual["begin"][lonely(self.usual)])
         back = self.alone[~still]
-        taken = back["ns"] * back["count"]
-        ns, sure = int(taken.sum()), int(taken[back["proved"]].sum())
+        lengths = back["ns"] * back["count"]
+        ns, sure = int(lengths.sum()), int(lengths[back["proved"]].sum())
         example = self.example
         level, name = (example.idle_level, example.name_level) if example else (Level.STRONG, Level.STRONG)
         entry = replace(
@@ -158,7 +158,7 @@ class Entry:
         idle, name = (_weakest(levels, example.idle_level) for levels in (self.levels, self.names))
         low, high = self.at
         where = f"from {low / 1e9:.1f} to {high / 1e9:.1f} s"
-        said = (
+        text = (
             f"{self.gaps} times in {self.parts} of {parts} parts of the recording; what follows is of the "
             f"part {where}, which lost {format_ns(int(example.loss.middle))}"
         )
@@ -168,7 +168,7 @@ class Entry:
             idle_level=idle,
             name_level=name,
             loss=self.loss,
-            evidence=(said, *example.evidence),
+            evidence=(text, *example.evidence),
             gain=replace(example.gain, ns=self.gain_ns),
             gaps=self.gaps,
             per_step_ns=loss_ns(self.loss) // steps if steps and example.per_step_ns is not None else None,
@@ -344,8 +344,8 @@ def report_of(
     ]
     found = [found[place] for place in ranked([finding for finding, _kind in found])]
     findings = shared_out([finding for finding, _kind in found], span)
-    told = [place for place, one in enumerate(findings) if pids is None or one.pid in pids]
-    findings, kinds = [findings[place] for place in told], [found[place][1] for place in told]
+    chosen = [place for place, one in enumerate(findings) if pids is None or one.pid in pids]
+    findings, kinds = [findings[place] for place in chosen], [found[place][1] for place in chosen]
     diagnosis = _diagnosis(ledger, findings, kinds, sum(event.ns for event in events), accounts)
     events = [event for event in events if pids is None or event.pid in pids]
     steps = step_facts(loops, findings, gpus=bool(accounts)) if loops is not None else None
@@ -454,10 +454,10 @@ def _diagnosis(
     if found.lead is not None or ground is None or ground.diagnosis is None:
         return found
     # the share is that of all parts, where it waited is known of one
-    known, (said, *more) = ground.diagnosis, ground.diagnosis.evidence
-    client, _, share = said.partition(ACCOUNTS)
-    said = client + found.evidence[0] + share.partition(TIME)[2]
-    return replace(found, evidence=(said, *more), advice=known.advice, line=known.line)
+    known, (text, *more) = ground.diagnosis, ground.diagnosis.evidence
+    client, _, share = text.partition(ACCOUNTS)
+    text = client + found.evidence[0] + share.partition(TIME)[2]
+    return replace(found, evidence=(text, *more), advice=known.advice, line=known.line)
 
 
 def _is_busy(diagnosis: Diagnosis | None) -> bool:

@@ -51,7 +51,7 @@ class LiveExplainer:
     def __init__(
         self,
         header: Mapping[str, Any],
-        told: Callable[[Verdict], None] = lambda verdict: None,
+        on_verdict: Callable[[Verdict], None] = lambda verdict: None,
         *,
         unseen: bool = False,
     ) -> None:
@@ -59,12 +59,12 @@ class LiveExplainer:
 
         Args:
             header: The source's header.
-            told: Gets each whole explanation, in the thread that makes it.
+            on_verdict: Gets each whole explanation, in the thread that makes it.
             unseen: Nobody looks at the verdict: it is not kept fresh, and explanations come as seldom as they
                 may for all that happens to be in one of them.
         """
         self.window = Window(header)
-        self.on_verdict = told
+        self.on_verdict = on_verdict
         self.resting = False  # while nothing is to be explained
         self._unseen = unseen
         self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()

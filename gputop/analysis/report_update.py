@@ -224,14 +224,14 @@ class Before:
         table = family_table()
         made = []
         for lane in lanes.gpus:
-            share, untold = (
+            share, unestimated = (
                 self.idle_share(lane.label),
                 counted.figures.get(OfGpu(lane.label, Row.UNESTIMATED)),
             )
-            if share is None or untold is None:
+            if share is None or unestimated is None:
                 made.append(lane)
                 continue
-            parts = untold[: lanes.columns] * WHOLE / COLUMN_NS
+            parts = unestimated[: lanes.columns] * WHOLE / COLUMN_NS
             shares = lane.shares.astype(np.float64)
             shares[PRESUMED] += (1 - share) * parts
             for (cause, _pid), part in self.guessed.items():
@@ -304,23 +304,23 @@ def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
 
 def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
     """(a GPU's time of now, whether NVML contradicts what is told of it)."""
-    told, share = before.account(label), before.idle_share(label)
+    known, share = before.account(label), before.idle_share(label)
     span, pending = now.of_gpu(label, Row.SPAN), now.of_gpu(label, Row.PENDING)
     proved, assumed = now.of_gpu(label, Row.PROVED), now.of_gpu(label, Row.ASSUMED)
-    untold = now.of_gpu(label, Row.UNESTIMATED)
-    open_ns = now.of_gpu(label, Row.OPEN) + untold
+    unestimated = now.of_gpu(label, Row.UNESTIMATED)
+    open_ns = now.of_gpu(label, Row.OPEN) + unestimated
     outside = max(span - proved - assumed - pending - open_ns, 0)
     upper = span - pending
-    if told is not None and not told.proved_ns and before.sums.get(OfGpu(label, Row.PROVED), 0):
+    if known is not None and not known.proved_ns and before.sums.get(OfGpu(label, Row.PROVED), 0):
         proved, assumed = 0, proved + assumed  # others use this GPU, too: nothing is called proved
     bounds = Range(proved, upper)
-    if told is None or share is None:
+    if known is None or share is None:
         parts = (proved, assumed, pending, open_ns + outside)
-        account = Account(span, *parts, outside, None, None, told.agrees if told else True, None, bounds)
+        account = Account(span, *parts, outside, None, None, known.agrees if known else True, None, bounds)
         return account, False
-    guessed = min(now.of_gpu(label, Row.ESTIMATED) + int(share * untold), open_ns)
-    error = int((told.error_ns or 0) * span / max(told.span_ns, 1))
-    seen, apart = _seen(told, now, label, 1 - (proved + assumed + guessed + outside) / max(span, 1))
+    guessed = min(now.of_gpu(label, Row.ESTIMATED) + int(share * unestimated), open_ns)
+    error = int((known.error_ns or 0) * span / max(known.span_ns, 1))
+    seen, apart = _seen(known, now, label, 1 - (proved + assumed + guessed + outside) / max(span, 1))
     if apart and seen is not None:
         guessed = int(min(max(span * (1 - seen) - proved - assumed - outside, 0), open_ns))
         error += int(APART * span)
@@ -332,25 +332,25 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
         unknown_ns=0,
         outside_ns=outside,
         error_ns=min(error, open_ns),
-        source="nvml" if apart else told.source,
-        agrees=told.agrees,
-        seen_busy=told.seen_busy,
+        source="nvml" if apart else known.source,
+        agrees=known.agrees,
+        seen_busy=known.seen_busy,
         bounds=bounds,
     )
     return account, apart
 
 
-def _seen(told: Account, now: Now, label: str, busy: float) -> tuple[float | None, bool]:
+def _seen(account: Account, now: Now, label: str, busy: float) -> tuple[float | None, bool]:
     """(the share for which NVML says that the GPU was at work, whether that contradicts what is told)."""
     devices = now.scene.analysis.gpu.devices
-    if label not in devices.labels or told.seen_busy is None:
+    if label not in devices.labels or account.seen_busy is None:
         return None, False
     low, high = now.stretch
     heard = witness(now.scene.evidence, devices.index[devices.labels.index(label)], low, high)
     if heard is None:
         return None, False
     # copies are no kernels: NVML does not count them
-    beside = told.busy_ns / max(told.span_ns, 1) - told.seen_busy
+    beside = account.busy_ns / max(account.span_ns, 1) - account.seen_busy
     seen = min(max(heard.busy + beside, 0.0), 1.0)
     return seen, abs(seen - busy) > APART + heard.error
 
@@ -401,8 +401,8 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
         gaps = now.sums.get(OfCause(*key, Row.GAPS), 0)
         fault = key[0] >= 0 and CATALOGUE[key[0]].fault
         new = were.get(key, 0.0) < JUDGED * losses[key] and gaps >= LEAST_GAPS
-        told = key not in known and fault and new and now.certain(key) >= least
-        found = (before.new.get(key) or _new(now, key)) if told else None
+        is_new = key not in known and fault and new and now.certain(key) >= least
+        found = (before.new.get(key) or _new(now, key)) if is_new else None
         if found is not None:
             before.new[key] = found
             findings.append(_measured(found, now, key, int(losses[key])))

@@ -105,8 +105,8 @@ def explain(
         with understood(one.path):
             report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
         if stopped:
-            said = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
-            report = replace(report, notes=(said, *report.notes))
+            note = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
+            report = replace(report, notes=(note, *report.notes))
         return replace(report, notes=(*about_holes(one), *report.notes))
 
 

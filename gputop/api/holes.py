@@ -29,22 +29,22 @@ def problems_of(session: Session) -> list[str]:
     known = Known()
     for sample in reader_of(session).samples(PROBLEM):
         known.consume(sample)
-    told = (text_of(sample) for sample in known.problems.values())
-    return [*dict.fromkeys((*session.problems, *filter(None, told)))]
+    texts = (text_of(sample) for sample in known.problems.values())
+    return [*dict.fromkeys((*session.problems, *filter(None, texts)))]
 
 
 def about_holes(session: Session) -> tuple[str, ...]:
     """What an answer says of all of these."""
     holes, unkept = holes_of(session), unkept_of(session)
-    said = problems_of(session)
+    notes = problems_of(session)
     if unkept:
-        said.append(f"not kept: calls of {stretches(unkept, session)}; figures cover the rest")
+        notes.append(f"not kept: calls of {stretches(unkept, session)}; figures cover the rest")
     if holes:
-        said.append(
+        notes.append(
             f"not recorded by all of the recordings that were merged: {stretches(holes, session)}; "
             "nothing is proved there"
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def stretches(parts: Sequence[tuple[int, int]], session: Session) -> str:

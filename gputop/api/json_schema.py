@@ -63,7 +63,7 @@ def _object(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def _data_class(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The schema of a data class; what its docstring says of an attribute is the description of the key."""
     summary, _, attributes = inspect.cleandoc(document.__doc__ or "").partition("\nAttributes:\n")
-    told = {
+    descriptions = {
         name: " ".join(text.split())
         for names, text in _ATTRIBUTE.findall(attributes)
         for name in names.split(", ")
@@ -76,7 +76,7 @@ def _data_class(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, An
             properties |= inner["properties"]
             required += inner["required"]
             continue
-        about = {"description": told[one.attribute]} if one.attribute in told else {}
+        about = {"description": descriptions[one.attribute]} if one.attribute in descriptions else {}
         properties[one.key] = about | _schema(one.optional, found)
         required += [] if one.mark.rare else [one.key]
     more = {name: _schema(hint, found) for name, hint in _ADDED.get(document, {}).items()}

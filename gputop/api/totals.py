@@ -69,11 +69,11 @@ def _opened(path: str) -> SessionReader:
 def stats_of(reader: SessionReader, progress: Progress) -> Stats:
     """The totals of a recording, as quickly as they are to be had; its reader's problems may grow."""
     # readings of counters need the one before: they are no sums
-    told = reader.totals() if reader.header.get("calls_observed") is not False else None
-    if told is not None:
+    data = reader.totals() if reader.header.get("calls_observed") is not False else None
+    if data is not None:
         whole = _known(reader)
         try:
-            for part in told:
+            for part in data:
                 whole.merge(part)
         except (ValueError, KeyError, TypeError):  # another program's, or a newer gputop's
             whole = _known(reader)

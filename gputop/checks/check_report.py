@@ -96,9 +96,9 @@ def gather(plan: Plan) -> CheckReport:
 
 def _with_abandoned(section: Section) -> Section:
     """The section, and what the child that reads files has given up: a sentence a file."""
-    asked = file_reader.current()
-    told = [missing(text, "", blocks=False) for text in asked.problems] if asked is not None else []
-    return replace(section, facts=(*section.facts, *told))
+    reader = file_reader.current()
+    facts = [missing(text, "", blocks=False) for text in reader.problems] if reader is not None else []
+    return replace(section, facts=(*section.facts, *facts))
 
 
 def to_json(report: CheckReport, version: str) -> CheckDocument:

@@ -111,8 +111,8 @@ def try_tracing(
         except loader.ProbeError as error:
             trial, libraries = Trial(True, error=str(error), log=error.log), list(found)
         except OSError as error:
-            said = f"the kernel refused while the probes were tried: {error.strerror}"
-            trial, libraries = Trial(True, error=said), list(found)
+            text = f"the kernel refused while the probes were tried: {error.strerror}"
+            trial, libraries = Trial(True, error=text), list(found)
     return replace(trial, log=(*trial.log, *log())), libraries
 
 
@@ -258,10 +258,10 @@ def _libc_fact(hit: SelfHit) -> Fact:
 
 
 def _loading_facts(trial: Trial) -> list[Fact]:
-    took = f"{trial.loaded_ms:.0f} ms"
+    duration = f"{trial.loaded_ms:.0f} ms"
     if trial.cached:
-        return [ok(f"probes load in {took}; an earlier start compiled them into {trial.cache}")]
-    done = f"probes compile and load in {took}"
+        return [ok(f"probes load in {duration}; an earlier start compiled them into {trial.cache}")]
+    done = f"probes compile and load in {duration}"
     if not trial.cache_problem:
         return [ok(f"{done}; kept in {trial.cache}, as are those of each kind of start")]
     problem = f"each start compiles the probes, which takes a second: {trial.cache_problem}"

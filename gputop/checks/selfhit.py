@@ -96,10 +96,10 @@ def call_from_child(file: int, symbol: str, calls: int) -> SelfCall:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    said, problem = _heard(child)
+    output, problem = _heard(child)
     if problem:
         return SelfCall(0, 0, problem)
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
     if child.returncode == sandbox.TIMED_OUT:
         return SelfCall(0, 0, _NO_ANSWER)
     if child.returncode != 0:
@@ -111,15 +111,15 @@ def _heard(child: subprocess.Popen[bytes]) -> tuple[str, str]:
     """What a child printed until its end, and why it was not waited for; it and its group are gone then."""
     assert child.stdout is not None
     deadline = time.monotonic() + TIMEOUT_S + _MARGIN_S
-    said, ended = b"", os.pidfd_open(child.pid)
+    output, ended = b"", os.pidfd_open(child.pid)
     try:
         while _ready(child.stdout.fileno(), deadline):
             part = os.read(child.stdout.fileno(), _MOST_BYTES)
             if not part:
                 problem = "" if _ready(ended, deadline) else _NO_ANSWER
-                return said.decode(errors="replace"), problem
-            said += part
-            if len(said) > _MOST_BYTES:
+                return output.decode(errors="replace"), problem
+            output += part
+            if len(output) > _MOST_BYTES:
                 return "", f"it printed more than {_MOST_BYTES >> 10} KiB"
         return "", _NO_ANSWER
     finally:

@@ -92,8 +92,8 @@ def _flag(name: str) -> list[str]:
 
 
 def _line(condition: str, words: list[str], about: str) -> str:
-    told = ["-d", _quoted(about.partition("\n")[0].replace("%%", "%"))] if about else []
-    return " ".join(["complete -c gputop -n", _quoted(condition), *words, *told]) + "\n"
+    description = ["-d", _quoted(about.partition("\n")[0].replace("%%", "%"))] if about else []
+    return " ".join(["complete -c gputop -n", _quoted(condition), *words, *description]) + "\n"
 
 
 def _quoted(text: str) -> str:

@@ -79,13 +79,13 @@ def _is_own(pid: int) -> bool:
 
 def _refused(error: ProbeError, rights: Rights) -> str:
     """Why the probes did not start: what is known to be missing, else what the probes say."""
-    said = missing(rights) or [str(error)]
+    reasons = missing(rights) or [str(error)]
     if not missing(rights) and rights.seccomp == _SECCOMP_FILTER:
-        said.append(
+        reasons.append(
             "a seccomp filter is in force and may refuse bpf(2): "
             "start the container with --security-opt seccomp=unconfined"
         )
-    return f"{'; '.join(said)}; until then {_UNSEEN}"
+    return f"{'; '.join(reasons)}; until then {_UNSEEN}"
 
 
 def as_root(command: str) -> str:

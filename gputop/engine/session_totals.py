@@ -130,7 +130,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
     kernels = kernel_rows(whole.kernels.sums, facts, whole.fill, end_ns - start_ns)
     lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
-    clock, tells = header.get("clock", {}), section(header, "tells")
+    clock, observes = header.get("clock", {}), section(header, "tells")
     return Stats(
         gpu_work=whole.gpu_work.rows(),
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
@@ -154,7 +154,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
         problems=(*facts.problems(None), *left_out(whole.calls.totals)),
         calls_observed=header.get("calls_observed") is not False,
         machine=whole.machine.sums or None,
-        throttling=tells.get("throttling") is True,
+        throttling=observes.get("throttling") is True,
     )
 
 

@@ -72,15 +72,15 @@ def _pieces(report: Report, scene: AttributionContext, outcome: Outcome) -> _Fou
     device = gaps.device[segments.gap[keep]]
     order = keep[np.lexsort((segments.begin[keep], device))]
     gap = segments.gap[order]
-    told = [names[row] for row in outcome.cause[order].tolist()]
+    causes = [names[row] for row in outcome.cause[order].tolist()]
     threads, thread = scene.evidence.threads, segments.thread[order]
     known = thread >= 0
     idle = IdlePieces(
         gpu=[labels[row] for row in gaps.device[gap].tolist()],
         begin=segments.begin[order],
         end=segments.end[order],
-        cause=[number for number, _ in told],
-        title=[title for _, title in told],
+        cause=[number for number, _ in causes],
+        title=[title for _, title in causes],
         level=[
             "estimated" if guessed else "proved" if proved and report.coverage else "strong"
             for proved, guessed in zip(gaps.proved[gap].tolist(), gaps.estimated[gap].tolist(), strict=True)

@@ -55,36 +55,36 @@ class Forms:
             self._made[key] = Template(self._proto.TracePacket, fill, ("flow",))
         return self._made[key]
 
-    def _event(self, packet: Any, ask: Placeholder, kind: str) -> Any:
+    def _event(self, packet: Any, placeholder: Placeholder, kind: str) -> Any:
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.sequence_flags = NEEDS_STATE
-        packet.timestamp = ask("time")
+        packet.timestamp = placeholder("time")
         event = packet.track_event
         event.type = getattr(self._proto.TrackEvent, f"TYPE_{kind}")
-        event.track_uuid = ask("track")
+        event.track_uuid = placeholder("track")
         return event
 
-    def _begin(self, arguments: tuple[str, ...], flow: str, packet: Any, ask: Placeholder) -> None:
-        event = self._event(packet, ask, "INSTANT" if flow else "SLICE_BEGIN")
-        event.name_iid = ask("name")
+    def _begin(self, arguments: tuple[str, ...], flow: str, packet: Any, placeholder: Placeholder) -> None:
+        event = self._event(packet, placeholder, "INSTANT" if flow else "SLICE_BEGIN")
+        event.name_iid = placeholder("name")
         if flow:
-            (event.flow_ids if flow == "from" else event.terminating_flow_ids).append(ask("flow"))
+            (event.flow_ids if flow == "from" else event.terminating_flow_ids).append(placeholder("flow"))
         for name in arguments:
             annotation = event.debug_annotations.add()
             annotation.name_iid = ARGUMENTS.index(name) + 1
             if name in TEXTS:
-                annotation.string_value_iid = ask(name)
+                annotation.string_value_iid = placeholder(name)
             else:
-                annotation.uint_value = ask(name)
+                annotation.uint_value = placeholder(name)
 
-    def _end(self, packet: Any, ask: Placeholder) -> None:
-        self._event(packet, ask, "SLICE_END")
+    def _end(self, packet: Any, placeholder: Placeholder) -> None:
+        self._event(packet, placeholder, "SLICE_END")
 
-    def _state(self, name: str, packet: Any, ask: Placeholder) -> None:
+    def _state(self, name: str, packet: Any, placeholder: Placeholder) -> None:
         packet.trusted_packet_sequence_id = SEQUENCE
         packet.sequence_flags = NEEDS_STATE
-        packet.timestamp = ask("time")
+        packet.timestamp = placeholder("time")
         event = packet.generic_kernel_task_state_event
-        event.cpu, event.tid = ask("cpu"), ask("tid")
+        event.cpu, event.tid = placeholder("cpu"), placeholder("tid")
         event.state = getattr(self._states, f"TASK_STATE_{name}")
         event.prio = 0

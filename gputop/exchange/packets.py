@@ -63,12 +63,12 @@ class Template:
     def _shape(self, widths: Mapping[str, int]) -> tuple[Bytes, dict[str, tuple[int, int]]]:
         """(a packet with placeholders of these widths, place and width of each)."""
         for attempt in range(_ATTEMPTS):
-            asked: dict[str, int] = {}
+            placed: dict[str, int] = {}
 
-            def placeholder(name: str, asked: dict[str, int] = asked, attempt: int = attempt) -> int:
+            def placeholder(name: str, placed: dict[str, int] = placed, attempt: int = attempt) -> int:
                 most = 1 << (63 if name in self._fixed else 7 * widths[name])
-                asked[name] = most - 1 - (17 * attempt + 3 * len(asked)) % (most // 4)
-                return asked[name]
+                placed[name] = most - 1 - (17 * attempt + 3 * len(placed)) % (most // 4)
+                return placed[name]
 
             packet = self._packet()
             self._fill(packet, placeholder)
@@ -76,7 +76,7 @@ class Template:
             text = bytes([_PACKET_TAG]) + _varint(len(body)) + body
             codes = {
                 name: number.to_bytes(8, "little") if name in self._fixed else _varint(number)
-                for name, number in asked.items()
+                for name, number in placed.items()
             }
             if all(text.count(code) == 1 for code in codes.values()):
                 places = {name: (text.index(code), len(code)) for name, code in codes.items()}

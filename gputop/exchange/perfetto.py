@@ -159,8 +159,8 @@ class _Trace:
                 ["" if one is None else shape_text(one) for one in shapes_of(calls, self._facts)]
             ),
         }
-        told = {name: columns[name] > 0 for name in ARGUMENTS}
-        form = sum(told[name].astype(np.int64) << place for place, name in enumerate(ARGUMENTS))
+        present = {name: columns[name] > 0 for name in ARGUMENTS}
+        form = sum(present[name].astype(np.int64) << place for place, name in enumerate(ARGUMENTS))
         for number in np.unique(form).tolist():
             rows = np.flatnonzero(form == number)
             arguments = [name for place, name in enumerate(ARGUMENTS) if number >> place & 1]

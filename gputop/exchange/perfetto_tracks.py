@@ -158,7 +158,7 @@ class Tracks:
             self._event(track, begin, f"{cause} {title}".strip(), {"level": level}, end)
         for number, finding in enumerate(report.findings, 1):
             track = self.track(f"{number}. {finding.cause} {finding.title}", self.track("findings"))
-            told = {
+            arguments = {
                 "cause": finding.cause,
                 "level": str(finding.level),
                 "loss": loss_text(finding.loss, finding.idle_level),
@@ -166,7 +166,7 @@ class Tracks:
                 "advice": "; ".join(finding.advice),
             }
             for moment in finding.moments_ns:
-                self._event(track, report.start_ns + moment, finding.title, told)
+                self._event(track, report.start_ns + moment, finding.title, arguments)
         for begin, end in known.lost:
             self._event(self.track("lost records"), begin, "records are missing", {}, end)
         return self.news()
@@ -182,7 +182,7 @@ class Tracks:
         rows = known.rows[np.lexsort((-known.rows["end"], known.rows["begin"]))]
         nested: dict[int, list[int]] = {}  # track -> ends of the ranges that are open on it
         for begin, end, pid, tid, what, name, detail in rows[columns].tolist():
-            told = {"kind": known.texts[what], "detail": known.texts[detail]}
+            arguments = {"kind": known.texts[what], "detail": known.texts[detail]}
             if not 0 <= pid < _MOST_NUMBER or tid >= _MOST_NUMBER:
                 continue  # of a damaged file: it would be no trace any more
             if known.texts[what] == RANGE:
@@ -198,7 +198,7 @@ class Tracks:
                 lanes[lane:] = [end, *lanes[lane + 1 :]]
                 parent = self._of_thread(pid, tid, facts, "") if tid >= 0 else self._process(pid, facts)
                 track = self.track("spans" if not lane else f"spans {lane + 1}", parent)
-            self._event(track, begin, plain_name(known.texts[name]), told, end if end > begin else None)
+            self._event(track, begin, plain_name(known.texts[name]), arguments, end if end > begin else None)
         return self.news()
 
     def activities(self, data: Mapping[str, Any]) -> Any:
@@ -211,11 +211,13 @@ class Tracks:
                 continue
             where = f"GPU {device} stream {stream}" if device >= 0 else f"{kind} of {tid}"
             track = self.track("on the GPU" if kind in ON_GPU else "measured by another tool")
-            told = {"kind": kind, "detail": texts[detail]}
-            self._event(self.track(where, track), begin, texts[name] or kind, told, end)
+            arguments = {"kind": kind, "detail": texts[detail]}
+            self._event(self.track(where, track), begin, texts[name] or kind, arguments, end)
         return self.news()
 
-    def _event(self, track: int, at: int, name: str, told: dict[str, str], end: int | None = None) -> None:
+    def _event(
+        self, track: int, at: int, name: str, arguments: dict[str, str], end: int | None = None
+    ) -> None:
         kinds = self._proto.TrackEvent
         name_iid = self.name(escape_text(name))
         packet = self._packet()
@@ -223,7 +225,7 @@ class Tracks:
         event = packet.track_event
         event.type = kinds.TYPE_INSTANT if end is None else kinds.TYPE_SLICE_BEGIN
         event.track_uuid, event.name_iid = track, name_iid
-        for key, value in told.items():
+        for key, value in arguments.items():
             if value:
                 annotation = event.debug_annotations.add()
                 annotation.name, annotation.string_value = key, escape_text(value)

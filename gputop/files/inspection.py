@@ -131,9 +131,9 @@ def _libraries(header: Mapping[str, Any]) -> list[LibraryJson]:
 
 
 def _cost(marks: Sequence[Sample]) -> CostJson:
-    told_of = [sample_data(mark, MARK) or {} for mark in marks]
-    cpu = [float(data["own_cpu_percent"]) for data in told_of if data.get("own_cpu_percent") is not None]
-    rss = [int(data["own_rss_bytes"]) for data in told_of if data.get("own_rss_bytes") is not None]
+    mark_data = [sample_data(mark, MARK) or {} for mark in marks]
+    cpu = [float(data["own_cpu_percent"]) for data in mark_data if data.get("own_cpu_percent") is not None]
+    rss = [int(data["own_rss_bytes"]) for data in mark_data if data.get("own_rss_bytes") is not None]
     return {
         "own_cpu_percent_mean": round(sum(cpu) / len(cpu), 2) if cpu else None,
         "own_cpu_percent_max": max(cpu, default=None),

@@ -223,13 +223,13 @@ class Redactor:
         """Names of functions and ranges: a function of Python has its file in its name."""
         rows, texts = activity_rows(disguised.data)
         own, _ = activity_rows(sample.data)
-        told = [str(text) for text in sample.data["texts"]]
+        names = [str(text) for text in sample.data["texts"]]
         for name in ("name", "detail"):  # the disguised ones have lost their folders
             known = [texts[place] != "" for place in rows[name].tolist()]
-            rows[name] = np.where(known, own[name], len(told))
+            rows[name] = np.where(known, own[name], len(names))
         rows["what"] = own["what"]
         whats = set(np.unique(own["what"]).tolist())
-        clean = [text if place in whats else self._activity(text) for place, text in enumerate(told)]
+        clean = [text if place in whats else self._activity(text) for place, text in enumerate(names)]
         return activity_sample(rows, [*clean, ""], sample.time_ns)
 
     def _activity(self, text: str) -> str:

@@ -273,8 +273,8 @@ def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
         begin = [segment.get("of")]
     else:
         begin = [header.get("start_ns"), segment, header.get("cut")]
-    told = json.dumps([boot, recorder, *begin], sort_keys=True, default=repr)
-    return hashlib.sha256(told.encode()).hexdigest()
+    identity = json.dumps([boot, recorder, *begin], sort_keys=True, default=repr)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _finding(number: int, one: Finding, process: ProcessData, session_id: str) -> Row:

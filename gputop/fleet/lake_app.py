@@ -134,9 +134,9 @@ class LakeScreen(SureTimers):
             self._fill()
             return
         (session,) = chosen.sessions.values()
-        said = why_not(session) or self._ways.open(session.path, self.suspend)
-        if said:
-            self.notify(escape_text(said), severity="warning", timeout=20, markup=False)
+        refusal = why_not(session) or self._ways.open(session.path, self.suspend)
+        if refusal:
+            self.notify(escape_text(refusal), severity="warning", timeout=20, markup=False)
 
     def action_leave(self) -> None:
         if self._place:
@@ -205,22 +205,22 @@ class LakeScreen(SureTimers):
         return {head: clip(escape_text(cell), _WIDEST) for head, cell in cells.items()}
 
     def _show_about(self, row: int) -> None:
-        said = []
+        lines = []
         if row < len(self._rows):
             one = self._rows[row]
             if len(self._place) == len(_HEADS) - 1:
                 (session,) = one.sessions.values()
-                said += [session.verdict, f"Enter opens {session.path}"]
+                lines += [session.verdict, f"Enter opens {session.path}"]
             else:
-                said.append(_NEXT[len(self._place)])
+                lines.append(_NEXT[len(self._place)])
             for late in self._lake.late_in(one, self.late or ())[:2]:
-                said.append(
+                lines.append(
                     f"the others wait for rank {late.rank}, {format_ns(late.late_ms * 1e6)}: {late.cause}"
                 )
         else:
-            said.append("this lake holds no session: gputop fleet ingest SESSION… --into LAKE")
-        said += [self._late_why] if self._late_why else []
-        self.query_one("#about", Static).update("\n".join(map(escape_text, said)))
+            lines.append("this lake holds no session: gputop fleet ingest SESSION… --into LAKE")
+        lines += [self._late_why] if self._late_why else []
+        self.query_one("#about", Static).update("\n".join(map(escape_text, lines)))
 
 
 def _text(head: str, cell: str) -> Text:

@@ -68,19 +68,19 @@ def _first(summary: LakeSummary) -> str:
     span, least, most = (int(known[key] or 0) for key in ("gpu_ns", "idle_least_ns", "idle_most_ns"))
     if not span:
         return f'<p class="verdict">{sentence("No recording here has GPU data.")}</p>'
-    told = (
+    html = (
         f"Of {_hours(span)} of GPU time, GPUs were idle for {_percent(least, span)} to "
         f"{_percent(most, span)} %; findings explain {_hours(known['explained_ns'] or 0)}."
     )
     if dearest is not None:
         row = dict(zip(summary.overviews["cause"].answer.columns, dearest, strict=True))
-        told += (
+        html += (
             f" Most is lost by {row['title']} [{row['cause']}]: {format_hours(row['gpu_hours'])}, "
             f"{format_percent(100 * row['share'])} % (recordings: {row['sessions']})."
         )
     if summary.ranks.late:
         many = f"{summary.ranks.late} of {_all(summary.ranks)}"
-        told += f" A late rank keeps others waiting in {many} communicators."
+        html += f" A late rank keeps others waiting in {many} communicators."
     parts = (
         ("busy", "certainly busy", span - most),
         ("unknown", "busy or idle, uncertain", most - least),
@@ -94,7 +94,7 @@ def _first(summary: LakeSummary) -> str:
         words.append(f"{about} {figure('', ns, _hours(ns))} ({format_percent(share)} %)")
     bar = f'<svg class="bar" role="img" aria-label="GPU time">{"".join(rects)}</svg>'
     return (
-        f'<p class="verdict">{sentence(told)}</p><div class="account"><b>GPU time</b>: '
+        f'<p class="verdict">{sentence(html)}</p><div class="account"><b>GPU time</b>: '
         f"{', '.join(words)}{bar}</div>"
     )
 
@@ -102,11 +102,11 @@ def _first(summary: LakeSummary) -> str:
 def _ranks(ranks: Stragglers) -> str:
     late = _chosen(ranks.answer, _RANKS, late=True)
     others = _chosen(ranks.answer, _OTHERS, late=False)
-    told = (
+    summary = (
         f"communicators: {_all(ranks)}; with a late rank: {ranks.late}, without: {ranks.healthy}, "
         f"not known: {ranks.unknown}"
     )
-    notes = [told]
+    notes = [summary]
     if ranks.unnumbered:
         notes.append(
             f"processes that call collectives of communicators that were not seen made: {ranks.unnumbered}"
@@ -140,8 +140,8 @@ def _coverage(summary: LakeSummary) -> str:
         ("idle, unexplained", "unexplained_ns"),
         ("excluded: records are lost", "unknown_ns"),
     )
-    told = [[text(about), figure(key, known[key], _hours(known[key]))] for about, key in rows]
-    sums = table("GPU time", ("what", "#GPU time"), told)
+    cells = [[text(about), figure(key, known[key], _hours(known[key]))] for about, key in rows]
+    sums = table("GPU time", ("what", "#GPU time"), cells)
     wrong = summary.wrong
     notes = [
         f"events lost: {known['lost_events'] or 0}; recordings with losses: {known['lossy']}",

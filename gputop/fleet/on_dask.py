@@ -37,7 +37,7 @@ Found = tuple[Task, ExplainOutcome | None]
 
 
 @contextmanager
-def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Iterator[Engine]:
+def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> Iterator[Engine]:
     """Explains on Dask; a context.
 
     When a worker dies, Dask gives its tasks to others; of those over which workers die again and again each
@@ -47,7 +47,7 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
         scheduler: Address (``tcp://HOST:8786``) or scheduler file (``….json``); None: a cluster is made here,
             for this process alone: both sides prove by a certificate who they are.
         workers: So many processes; of a cluster that is made.
-        say: Is told what whoever waits should know.
+        report: Is told what whoever waits should know.
 
     Raises:
         GputopError: dask is not installed, or the scheduler cannot be reached.
@@ -63,7 +63,7 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said here
     if scheduler is not None:
         with _connected(distributed, scheduler) as client:
-            yield DaskClient(client, scheduler, say).outcomes
+            yield DaskClient(client, scheduler, report).outcomes
         return
     isolate_children()
     with TemporaryDirectory(prefix="gputop-fleet-") as folder, _own_settings(settings.config, folder):
@@ -79,7 +79,7 @@ def dask(scheduler: str | None, workers: int, say: Callable[[str], None]) -> Ite
             silence_logs=logging.CRITICAL,
         )
         with cluster, distributed.Client(cluster) as client:
-            yield DaskClient(client, "this machine", say).outcomes
+            yield DaskClient(client, "this machine", report).outcomes
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
 class DaskClient:
     """Batches of recordings as tasks of one client."""
 
-    def __init__(self, client: Any, where: str, say: Callable[[str], None]) -> None:
-        self._client, self._where, self._report = client, where, say
+    def __init__(self, client: Any, where: str, report: Callable[[str], None]) -> None:
+        self._client, self._where, self._report = client, where, report
 
     def outcomes(self, tasks: Sequence[Task], stopped: Callable[[], bool]) -> Iterator[Found]:
         threads = sum(self._client.nthreads().values()) or os.cpu_count() or 1

@@ -70,9 +70,11 @@ def _stragglers(lake: str, part: LakeSelection, most: int, cursor: str | None, l
     return rows_page(fixed, found.answer, "", _KNOWN, cursor, limit)
 
 
-def _of(lake: str, tables: Collection[str], part: LakeSelection, ask: Callable[[LockedDatabase], _T]) -> _T:
+def _of(
+    lake: str, tables: Collection[str], part: LakeSelection, answer: Callable[[LockedDatabase], _T]
+) -> _T:
     """The answer of a part of a lake, of which something must be there."""
     with closing(open_lake(lake, tables, part)) as database:
         if part and not database.query("SELECT 1 FROM sessions", 1, SECONDS).rows:
             raise CommandError("no recording is of that job: action overview by job lists them", USAGE)
-        return ask(database)
+        return answer(database)

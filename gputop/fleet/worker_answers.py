@@ -17,46 +17,46 @@ _MOST_INT: Final = 1 << 63
 _MORE: Final = {"sessions": {"recording": TEXT, "until_ns": INT}}
 
 
-def checked(told: Any, count: int) -> list[ExplainOutcome] | str:
+def checked(answer: Any, count: int) -> list[ExplainOutcome] | str:
     """What a task came to: an outcome for each recording, of known tables and columns; or a sentence.
 
     Args:
-        told: What came.
+        answer: What came.
         count: Recordings of the task.
 
     Raises:
         ValueError: It is none; the text says what is wrong.
     """
-    if isinstance(told, str):
-        return told[:_MOST_SENTENCE]
-    if not isinstance(told, list) or len(told) != count:
+    if isinstance(answer, str):
+        return answer[:_MOST_SENTENCE]
+    if not isinstance(answer, list) or len(answer) != count:
         raise ValueError("not one answer for each recording")
-    return [_outcome(one) for one in told]
+    return [_outcome(one) for one in answer]
 
 
-def _outcome(told: Any) -> ExplainOutcome:
-    if not isinstance(told, ExplainOutcome) or not isinstance(told.rows, Mapping):
+def _outcome(answer: Any) -> ExplainOutcome:
+    if not isinstance(answer, ExplainOutcome) or not isinstance(answer.rows, Mapping):
         raise ValueError("no tables")
-    if not isinstance(told.session_id, str | None):
+    if not isinstance(answer.session_id, str | None):
         raise ValueError("a recording's hash that is none")
-    if set(told.rows) - set(COLUMNS):
+    if set(answer.rows) - set(COLUMNS):
         raise ValueError("a table that a lake does not have")
-    rows = {table: told.rows.get(table, ()) for table in COLUMNS}
+    rows = {table: answer.rows.get(table, ()) for table in COLUMNS}
     if not all(isinstance(some, Sequence) for some in rows.values()):
         raise ValueError("a table without rows")
     if sum(map(len, rows.values())) > _MOST_ROWS:
         raise ValueError("more rows than a recording has")
     return ExplainOutcome(
-        {table: tuple(_row(table, row) for row in rows[table]) for table in COLUMNS}, told.session_id
+        {table: tuple(_row(table, row) for row in rows[table]) for table in COLUMNS}, answer.session_id
     )
 
 
-def _row(table: str, told: Any) -> Row:
+def _row(table: str, answer: Any) -> Row:
     """A row of the columns that are known; what tells which session it is of is there."""
-    if not isinstance(told, Mapping):
+    if not isinstance(answer, Mapping):
         raise ValueError("a row that is none")
     kinds = {**COLUMNS[table], **_MORE.get(table, {})}
-    row = {name: _value(kind, told[name]) for name, kind in kinds.items() if name in told}
+    row = {name: _value(kind, answer[name]) for name, kind in kinds.items() if name in answer}
     named = [name for name in ("session_id", "member") if name in COLUMNS[table]]
     if any(row.get(name) is None for name in named if table != "problems"):
         raise ValueError("a row of no session")

@@ -107,9 +107,9 @@ class _Reader:
             self._name(event)
         if phase != "X":
             return
-        told = str(event.get("cat", ""))
-        self._kinds[told] += 1
-        kind = told.lower()
+        category = str(event.get("cat", ""))
+        self._kinds[category] += 1
+        kind = category.lower()
         begin, length = event.get("ts"), event.get("dur", 0)
         is_call, on_gpu = kind in _CALLS, _ON_GPU.get(kind)
         if not (is_call or on_gpu or kind in _ON_HOST):
@@ -287,9 +287,9 @@ class _Reader:
 
     def _job(self, job: dict[str, Any]) -> int:
         """What is told of the job; how many ranks it has, 0: not known."""
-        told = {key: job[key] for key in ("rank", "world_size", "backend") if key in job}
-        if told:
-            self._trace.header["distributed"] = told
+        known = {key: job[key] for key in ("rank", "world_size", "backend") if key in job}
+        if known:
+            self._trace.header["distributed"] = known
         rank, world = whole(job.get("rank"), -1), whole(job.get("world_size"), 0)
         if rank >= 0:
             for facts in self._trace.processes.values():

@@ -84,13 +84,13 @@ def _stacks(tables: Tables, trace: GatheredTrace) -> dict[int, int]:
     for row in tables.rows("stack_traces", ("hash", "frames")):
         try:
             frames = json.loads(row["frames"] or "[]")
-            told = [(str(one.get("f", "")), 0, str(one.get("s") or one.get("i", ""))) for one in frames]
+            rows = [(str(one.get("f", "")), 0, str(one.get("s") or one.get("i", ""))) for one in frames]
         except (ValueError, TypeError, AttributeError, RecursionError):
             trace.problems.append("a stack of the file is damaged and left out")
             continue
         number = (len(numbers) + 1) << 32
         numbers[whole(row["hash"])] = number
-        trace.stacks[number] = told[:64]
+        trace.stacks[number] = rows[:64]
     return numbers
 
 

@@ -86,12 +86,12 @@ def _nest(trace: GatheredTrace, key: Key) -> None:
     trace.calls = calls
     texts, own = list(trace.texts), not any(FRAME_KINDS[kind] == PYTHON for kind in tree.kind[1:])
     for node in sorted(tree.used):
-        told: list[tuple[str, int, str]] = []
+        rows: list[tuple[str, int, str]] = []
         at = node
-        while at and len(told) < _DEEPEST:
-            told.append(frame_of(texts[tree.name[at]], tree.kind[at], own=own))
+        while at and len(rows) < _DEEPEST:
+            rows.append(frame_of(texts[tree.name[at]], tree.kind[at], own=own))
             at = tree.parent[at]
-        trace.stacks[_FROM * node] = told
+        trace.stacks[_FROM * node] = rows
 
 
 class _Sweep:
@@ -114,7 +114,7 @@ class _Sweep:
         }
         stack, nested, outer, around, correlation = changed.values()
         rows = zip(*(calls[name].tolist() for name in ("tid", "begin", "end", "name")), strict=True)
-        asked = -1  # the row of an outermost call without correlation: it gets that of a call inside
+        outermost = -1  # the row of an outermost call without correlation: it gets that of a call inside
         for row, (tid, begin, end, name) in enumerate(rows):
             while following is not None and following[:2] <= (tid, begin):
                 self._frame(*following)
@@ -125,11 +125,11 @@ class _Sweep:
                 self._tree.used.add(node)
             if end <= self._reach:
                 nested[row] = 1
-                if asked >= 0 and correlation[row] >= 0:
-                    correlation[asked], asked = correlation[row], -1
+                if outermost >= 0 and correlation[row] >= 0:
+                    correlation[outermost], outermost = correlation[row], -1
             else:
                 self._outer, self._around, self._reach = begin, name, end
-                asked = row if correlation[row] < 0 else -1
+                outermost = row if correlation[row] < 0 else -1
             outer[row], around[row] = self._outer, self._around
         while following is not None:
             self._frame(*following)
@@ -175,9 +175,9 @@ def _link(trace: GatheredTrace) -> None:
     splitters = larger.splitters(_by_correlation)
     calls = Spool(CALL_COLUMNS, trace.folder, ("pid", "tid"))
     waits, collectives = trace.text(WAIT), _collectives(trace)
-    given = trace.work.parts(_by_correlation, splitters)
+    parts = trace.work.parts(_by_correlation, splitters)
     for part in trace.calls.parts(_by_correlation, splitters):
-        rows, made = next(given).copy(), part.copy()
+        rows, made = next(parts).copy(), part.copy()
         keys, wanted = _by_correlation(made), _by_correlation(rows)
         _fill_calls(made, keys, rows, wanted, waits)
         found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
@@ -210,13 +210,13 @@ def _fill_calls(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -
             continue
         place = np.minimum(np.searchsorted(numbers, keys), len(chosen) - 1)
         hit = (numbers[place] == keys) & (calls["correlation"] >= 0)
-        told = chosen[place]
+        matched = chosen[place]
         for name in names:
             none = -1 if name == "stream" else 0
-            fresh = hit & (calls[name] <= none) & (told[name] > none)
-            calls[name][fresh] = told[name][fresh]
-        event = hit & (told["event"] >= 0)
-        calls["aux"][event] = told["event"][event]
+            fresh = hit & (calls[name] <= none) & (matched[name] > none)
+            calls[name][fresh] = matched[name][fresh]
+        event = hit & (matched["event"] >= 0)
+        calls["aux"][event] = matched["event"][event]
 
 
 def _collectives(trace: GatheredTrace) -> Ints:

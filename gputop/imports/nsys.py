@@ -236,8 +236,8 @@ class _Stacks:
             key = tuple(sorted(frames)[:_FRAMES])
             if key not in known:
                 known[key] = _STACK * (len(known) + 1) + kind
-                told = [(texts.get(module, ""), 0, texts.get(symbol, "")) for _, symbol, module in key]
-                trace.stacks[known[key]] = told
+                rows = [(texts.get(module, ""), 0, texts.get(symbol, "")) for _, symbol, module in key]
+                trace.stacks[known[key]] = rows
             self._number[chain] = known[key]
 
     def number(self, chain: Any) -> int:

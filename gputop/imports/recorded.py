@@ -153,18 +153,18 @@ def _row(name: str) -> list[str]:
 
 def _stacks(trace: GatheredTrace, start: int) -> Iterator[Item]:
     numbers: list[int] = []
-    told: list[list[list[Any]]] = []
+    stacks: list[list[list[Any]]] = []
     size = 0
     for number, frames in trace.stacks.items():
         own = sum(len(file) + len(function) + 8 for file, _, function in frames)
         if numbers and size + own > _STACK_TEXT:
-            yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": told})
-            numbers, told, size = [], [], 0
+            yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": stacks})
+            numbers, stacks, size = [], [], 0
         numbers.append(number)
-        told.append([list(frame) for frame in frames])
+        stacks.append([list(frame) for frame in frames])
         size += own
     if numbers:
-        yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": told})
+        yield Sample(FRAMES, start, {"pid": [0] * len(numbers), "stack": numbers, "frames": stacks})
 
 
 def _communicators(trace: GatheredTrace, start: int) -> Records:
@@ -227,8 +227,8 @@ def _ticks(trace: GatheredTrace, start: int, end: int, shift: int) -> Iterator[I
             at, pid = exits.pop(0)
             yield Sample(PROCESS, at, {"pid": pid, "exited_ns": at})
         lost = trace.lost if mark == marks[-1] else {}
-        told = {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)}
-        yield Sample(MARK, mark, told | {"activities": [count, earliest]})
+        data = {"number": number, "wall_ns": mark + (realtime or 0), "lost": dict(lost)}
+        yield Sample(MARK, mark, data | {"activities": [count, earliest]})
 
 
 def _numbered(records: Records, following: dict[int, int]) -> Records:

@@ -167,9 +167,9 @@ class Cursor:
                     return
                 continue
             place = int(np.searchsorted(self._part[self._column], bound, side="right"))
-            given, self._part = self._part[:place], self._part[place:]
-            if len(given):
-                yield given
+            rows, self._part = self._part[:place], self._part[place:]
+            if len(rows):
+                yield rows
             if len(self._part):
                 return
 

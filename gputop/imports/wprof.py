@@ -179,17 +179,17 @@ class _Reader:
         if not isinstance(frames, list):
             return
         places = sources if isinstance(sources, list) and len(sources) == len(frames) else [""] * len(frames)
-        told: list[tuple[str, int, str]] = []
+        rows: list[tuple[str, int, str]] = []
         for frame, source in zip(reversed(frames[-_FRAMES:]), reversed(places[-_FRAMES:]), strict=True):
             found = _FRAME.match(str(frame))
             kind, name = (found[1], found[2]) if found else ("U", str(frame))
             file, _, line = str(source).rpartition(":")
             if kind == "K":
                 file, line = "[kernel]", "0"
-            told.append((file, int(line) if line.isascii() and line.isdigit() and len(line) < 9 else 0, name))
+            rows.append((file, int(line) if line.isascii() and line.isdigit() and len(line) < 9 else 0, name))
         number = whole(row.get("id"))
-        self._trace.stacks[_number(number)] = told
-        if (call := self._syscall([name for file, _, name in told if file == "[kernel]"])) is not None:
+        self._trace.stacks[_number(number)] = rows
+        if (call := self._syscall([name for file, _, name in rows if file == "[kernel]"])) is not None:
             self._syscalls[number] = call
 
     def _syscall(self, names: list[str]) -> int | None:

@@ -95,8 +95,8 @@ def _build(sources: list[Path], target: Path) -> None:
         clean = {"PATH": folders} if os.geteuid() == 0 else None
         done = subprocess.run(command, env=clean, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = " | ".join(done.stderr.strip()[-1000:].splitlines())
-            raise InsideError(f"the library of --inside does not build; it said: {said}")
+            output = " | ".join(done.stderr.strip()[-1000:].splitlines())
+            raise InsideError(f"the library of --inside does not build; it said: {output}")
         (out / _LIBRARY).chmod(0o755)
         out.chmod(0o755)
         try:

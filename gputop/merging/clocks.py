@@ -158,13 +158,13 @@ def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | 
     if wall_ns is not None and not line.low - _TRUST_NS <= wall_ns <= line.high + _TRUST_NS:
         return "what their collectives say is a minute off their wall clocks: they may be those of two jobs"
     later = int(np.clip(line.usual, line.low, line.high))
-    told = f"by {sum(bounds.count for bounds in found)} collectives that both saw"
+    basis = f"by {sum(bounds.count for bounds in found)} collectives that both saw"
     if line.drift:
-        told += f", drifting by {1e6 * line.drift:+.2f} ppm"
+        basis += f", drifting by {1e6 * line.drift:+.2f} ppm"
     if chosen:
-        told += "; which are the same their wall clocks say"
+        basis += "; which are the same their wall clocks say"
     error = max(later - line.low, line.high - later)
-    return Clock(later, error, "collectives", told, line.drift, line.base)
+    return Clock(later, error, "collectives", basis, line.drift, line.base)
 
 
 def _nearest(known: list[tuple[_Line, _Bounds]], wall_ns: int | None) -> list[tuple[_Line, _Bounds]]:

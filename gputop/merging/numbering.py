@@ -135,9 +135,9 @@ class Numbering:
             known = calls & (records["op"] < len(self._op))
             changed["op"][known] = self._op[records["op"][known]]
         if place.part:
-            asked = (calls | (kind == np.uint8(Kind.OFFCPU))) & (records["stack"] >= _RESERVED_STACKS)
+            stacked = (calls | (kind == np.uint8(Kind.OFFCPU))) & (records["stack"] >= _RESERVED_STACKS)
             mixed = records["stack"] ^ np.uint64(self._mix)
-            changed["stack"] = np.where(asked & (mixed >= _RESERVED_STACKS), mixed, records["stack"])
+            changed["stack"] = np.where(stacked & (mixed >= _RESERVED_STACKS), mixed, records["stack"])
         if place.part:
             launched = calls & ((records["flags"] & np.uint16(CallFlag.COUNTERS)) == 0)
             launched = (launched | (kind == np.uint8(Kind.SHAPE))) & (rows["shape"] > 0)
@@ -242,8 +242,8 @@ class Numbering:
 
     def _frames(self, data: Mapping[str, Any]) -> dict[str, Any]:
         changed = self._columns(data, pid=self.pid, stack=self.stack)
-        told = zip(data.get("pid", ()), data.get("stack", ()), strict=False)
-        for row, (pid, number) in enumerate(told):
+        pairs = zip(data.get("pid", ()), data.get("stack", ()), strict=False)
+        for row, (pid, number) in enumerate(pairs):
             if is_kernel_number(number):
                 changed["stack"][row] = kernel_number(self.pid(pid), kernel_address(pid, number))
         return changed
@@ -255,8 +255,8 @@ class Numbering:
         return self._columns(data, time=self.time, tid=self.pid, pid=self.pid, stack=self.stack)
 
     def _gpus(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        told = [row for row in data.get("gpus") or () if isinstance(row, dict)]
-        rows = [self._gpu(row) for row in (*told, *self._place.beside)]
+        reported = [row for row in data.get("gpus") or () if isinstance(row, dict)]
+        rows = [self._gpu(row) for row in (*reported, *self._place.beside)]
         rows.sort(key=lambda row: int(row["index"]))
         return (
             {**data, "gpus": rows, "host": self._place.host} if self._place.host else {**data, "gpus": rows}

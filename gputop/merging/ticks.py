@@ -225,15 +225,15 @@ class Weaver:
         for one, data in marks:
             for kind, count in data.get("lost", {}).items():
                 lost[kind] = lost.get(kind, 0) + int(count) - one.lost_before.get(kind, 0)
-        told = dict(marks[0][1]) if len(self._sources) == 1 and marks else {"number": number}
+        merged = dict(marks[0][1]) if len(self._sources) == 1 and marks else {"number": number}
         for key in ("begun", "read"):
             if any(key in data for _one, data in marks):
-                told[key] = sum(int(data.get(key, 0)) for _one, data in marks)
+                merged[key] = sum(int(data.get(key, 0)) for _one, data in marks)
         for key in ("own_cpu_percent", "own_rss_bytes"):
             if any(key in data for data in live):
-                told[key] = sum(data.get(key, 0) for data in live)
+                merged[key] = sum(data.get(key, 0) for data in live)
         wall = {} if self._wall_later is None else {"wall_ns": moment + self._wall_later}
-        return {**told, **wall, "lost": lost}
+        return {**merged, **wall, "lost": lost}
 
 
 def _missing(source: PartReader, before: int, moment: int) -> bool:

@@ -252,22 +252,22 @@ class Alerts:
 
     def hold(self, now_ns: int, now: Callable[[str], Figures]) -> list[Alert]:
         """The rules that fire at a moment."""
-        taken_ns = self._consumed_ns
-        if not self._rules or (taken_ns is not None and 0 <= now_ns - taken_ns < EVERY_NS):
+        before_ns = self._consumed_ns
+        if not self._rules or (before_ns is not None and 0 <= now_ns - before_ns < EVERY_NS):
             return []
-        if taken_ns is not None and now_ns < taken_ns:
+        if before_ns is not None and now_ns < before_ns:
             self.subjects.clear()  # a recording that jumps back
         self._consumed_ns = now_ns
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
-            told = dict(now(rule.figure))
+            figures = dict(now(rule.figure))
             room = MOST_SUBJECTS - sum(key[0] == place for key in self.subjects)
-            for subject, value in told.items():
+            for subject, value in figures.items():
                 key = place, subject
                 room -= key not in self.subjects
                 if key in self.subjects or room >= 0:
                     self._hold(self.subjects.setdefault(key, _Subject(rule)), now_ns, value, subject, fired)
-            self._absent(place, told.keys(), now_ns, fired)
+            self._absent(place, figures.keys(), now_ns, fired)
         return fired
 
     def _hold(self, one: _Subject, now_ns: int, value: float, subject: str, fired: list[Alert]) -> float:

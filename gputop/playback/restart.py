@@ -18,7 +18,7 @@ def begun_anew(
     failed: LiveExplainer,
     header: Mapping[str, Any],
     history: History,
-    told: Callable[[Verdict], None],
+    on_verdict: Callable[[Verdict], None],
     *,
     unseen: bool = False,
 ) -> LiveExplainer:
@@ -30,7 +30,7 @@ def begun_anew(
     _LOG.warning("%s; it begins anew", failed.failure)
     with history.lock:
         facts, lost, now = history.facts(now=True), history.lost_now(), history.end_ns
-    explainer = LiveExplainer(cut_header(header, now, lost), told, unseen=unseen)
+    explainer = LiveExplainer(cut_header(header, now, lost), on_verdict, unseen=unseen)
     explainer.start()
     for sample in facts.samples(now):
         explainer.feed(sample)

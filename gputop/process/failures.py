@@ -56,8 +56,8 @@ def sentence(error: BaseException) -> str:
         if kind is not None and isinstance(error, kind):
             return str(error)
     for cause in _causes(error):
-        if said := refused(cause):
-            return said
+        if text := refused(cause):
+            return text
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(
         ("gputop", "probes", "replay")
     ):

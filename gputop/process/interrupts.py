@@ -36,11 +36,11 @@ def heeded() -> list[signal.Signals]:
 
 
 @contextmanager
-def heeding(tell: Callable[[int], None]) -> Iterator[None]:
+def heeding(notify: Callable[[int], None]) -> Iterator[None]:
     """Meanwhile such a signal is told, then raised, at the latest at the end of the block.
 
     Args:
-        tell: Gets the first one's number; must make the block end soon.
+        notify: Gets the first one's number; must make the block end soon.
 
     Raises:
         Interrupted: One came.
@@ -50,7 +50,7 @@ def heeding(tell: Callable[[int], None]) -> Iterator[None]:
     def handle(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         if len(came) == 1:
-            tell(number)
+            notify(number)
         raise Interrupted(number)
 
     with _handled_by(handle):
@@ -60,27 +60,27 @@ def heeding(tell: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def finishing(tell: Callable[[int], None] = lambda number: None) -> Iterator[None]:
+def finishing(notify: Callable[[int], None] = lambda number: None) -> Iterator[None]:
     """Meanwhile the first such signal is told and waits for the end of the block: what it does is done whole.
 
     Args:
-        tell: Gets the first one's number; may make the block end soon.
+        notify: Gets the first one's number; may make the block end soon.
 
     Raises:
         Interrupted: One came: at the end, or on the spot when it was the second one.
     """
-    with answering(tell) as came:
+    with answering(notify) as came:
         yield
     if came:
         raise Interrupted(came[0])
 
 
 @contextmanager
-def answering(tell: Callable[[int], None], numbers: Collection[int] | None = None) -> Iterator[list[int]]:
+def answering(notify: Callable[[int], None], numbers: Collection[int] | None = None) -> Iterator[list[int]]:
     """As ``finishing``, but the end of the block raises nothing: what was done until then is an answer.
 
     Args:
-        tell: As of ``finishing``.
+        notify: As of ``finishing``.
         numbers: The signals; None: those that are heeded.
 
     Yields:
@@ -97,7 +97,7 @@ def answering(tell: Callable[[int], None], numbers: Collection[int] | None = Non
         if not came:
             first = time.monotonic()
             came.append(number)
-            tell(number)
+            notify(number)
         elif time.monotonic() - first > ONE_S:
             raise Interrupted(number)
 

@@ -80,13 +80,13 @@ class Recording:
         """The timeline, where it starts (CLOCK_MONOTONIC, ns), and what threads are called."""
         return self._once("lanes", lambda: self._open(_lanes))
 
-    def read(self, what: str, ask: Callable[[Session], _T]) -> _T:
+    def read(self, what: str, query: Callable[[Session], _T]) -> _T:
         """What a reader of all of it finds, by a name of its own."""
-        return self._once(("read", what), lambda: self._open(ask))
+        return self._once(("read", what), lambda: self._open(query))
 
-    def _open(self, ask: Callable[[Any], _T]) -> _T:
+    def _open(self, query: Callable[[Any], _T]) -> _T:
         with open_session(self.path) as session:
-            return ask(session)
+            return query(session)
 
     def _once(self, key: Any, make: Callable[[], _T]) -> _T:
         with self._lock:
@@ -129,9 +129,9 @@ class Catalogue:
         for path in dict.fromkeys(one for named in self._named for one in _files(named)):
             name = _id(os.path.basename(path))
             number = 2
-            while (taken := name if number == 2 else f"{name}-{number - 1}") in found:
+            while (unique := name if number == 2 else f"{name}-{number - 1}") in found:
                 number += 1
-            found[taken] = path
+            found[unique] = path
         return found
 
     def get(self, id: str | None) -> Recording:

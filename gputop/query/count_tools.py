@@ -277,14 +277,14 @@ def rows_page(
     rows = [[_cell(value) for value in row] for row in answer.rows]
     own = [name in known or (name.isidentifier() and name in query) for name in answer.columns]
     columns = [OwnText(name) if ours else name for name, ours in zip(answer.columns, own, strict=True)]
-    told = {**fixed, "columns": columns, "more_rows": answer.more}
-    return page(told, "rows", rows, cursor, limit)
+    document = {**fixed, "columns": columns, "more_rows": answer.more}
+    return page(document, "rows", rows, cursor, limit)
 
 
 def missing_in(recording: Recording) -> dict[str, Any]:
     """What the rows of calls and waits do not hold; nothing of a recording that is whole."""
-    said = recording.missing()
-    return {"missing": list(said)} if said else {}
+    missing = recording.missing()
+    return {"missing": list(missing)} if missing else {}
 
 
 def _ms(ns: int) -> float:

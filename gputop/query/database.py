@@ -118,10 +118,10 @@ class LockedDatabase:
                 "recording first"
             ) from error
         except self._duckdb.Error as error:
-            told = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
-            if "Table with name" in told:  # the database's own guess may be one of its own tables
-                told = f"{told.partition('!')[0]}; the tables are: {', '.join(self._names())}"
-            raise GputopError(" ".join(told.split())) from error
+            text = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
+            if "Table with name" in text:  # the database's own guess may be one of its own tables
+                text = f"{text.partition('!')[0]}; the tables are: {', '.join(self._names())}"
+            raise GputopError(" ".join(text.split())) from error
 
     def _names(self) -> list[str]:
         found = self._connection.cursor().execute(

@@ -34,11 +34,11 @@ _T = TypeVar("_T")
 _GONE = "the process that computed it has ended (for want of memory?)"
 
 
-def in_child(ask: Callable[[], _T], seconds: float) -> _T:
+def in_child(query: Callable[[], _T], seconds: float) -> _T:
     """What a fork finds, or raises.
 
     Args:
-        ask: Uses nothing that another thread may hold now.
+        query: Uses nothing that another thread may hold now.
         seconds: It is ended after this long.
 
     Raises:
@@ -50,7 +50,7 @@ def in_child(ask: Callable[[], _T], seconds: float) -> _T:
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are not there in the fork
         child = os.fork()
     if child == 0:
-        _answer(ask, begin)
+        _answer(query, begin)
     os.close(begin)
     try:
         good, found = pickle.loads(_heard(end, time.monotonic() + seconds))
@@ -66,15 +66,15 @@ def in_child(ask: Callable[[], _T], seconds: float) -> _T:
     return cast("_T", found)
 
 
-def _answer(ask: Callable[[], object], pipe: int) -> None:
+def _answer(query: Callable[[], object], pipe: int) -> None:
     """In the fork: it ends here."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
-            said = True, ask()
+            result = True, query()
         except Exception as error:
-            said = False, error.with_traceback(None)
-        data = pickle.dumps(said)
+            result = False, error.with_traceback(None)
+        data = pickle.dumps(result)
         while data:
             data = data[os.write(pipe, data) :]
     finally:

@@ -143,8 +143,8 @@ def executables(rows: Rows) -> list[Executable]:
     found = []
     for handle in np.unique(launches["handle"]).tolist():
         mine = launches[launches["handle"] == handle]
-        taken = mine[mine["ret"] == 0]
-        found.append(Executable(int(handle), taken, len(mine) - len(taken)))
+        successful = mine[mine["ret"] == 0]
+        found.append(Executable(int(handle), successful, len(mine) - len(successful)))
     return sorted(found, key=lambda one: (-len(one.rows), one.handle))
 
 
@@ -212,14 +212,14 @@ def _calls_in_captures(session: Session, spans: Sequence[tuple[Any, Any]]) -> li
         return counts
     facts = Facts()
     for calls in _calls(session, facts):
-        given = select(calls, (_of_ops(calls, facts, _enqueues) > 0) & (calls["ret"] == 0))
-        if not len(given):
+        enqueues = select(calls, (_of_ops(calls, facts, _enqueues) > 0) & (calls["ret"] == 0))
+        if not len(enqueues):
             continue
-        first, last = int(given["t_end"].min()), int(given["t_end"].max())
+        first, last = int(enqueues["t_end"].min()), int(enqueues["t_end"].max())
         for number, begin, end in whole:
             if begin["end"] > last or end["begin"] < first:
                 continue
-            mine = (given["pid"] == begin["pid"]) & (given["stream"] == begin["stream"])
-            inside = (given["t_end"] >= begin["end"]) & (given["t_end"] <= end["begin"])
+            mine = (enqueues["pid"] == begin["pid"]) & (enqueues["stream"] == begin["stream"])
+            inside = (enqueues["t_end"] >= begin["end"]) & (enqueues["t_end"] <= end["begin"])
             counts[number] = (counts[number] or 0) + int((mine & inside).sum())
     return counts

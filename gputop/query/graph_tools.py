@@ -61,12 +61,12 @@ def graph_frequency(
     launched = executables(rows)
     rates = [one.per_s for one in launched if one.per_s is not None]
     median = float(np.median(rates)) if rates else None
-    told = []
+    graphs = []
     for one in launched:
         rate = one.per_s
         hot = None if rate is None or median is None else rate >= max(median, _HOT_PER_S)
         lasted = (one.rows["end"] - one.rows["begin"]).astype(np.int64)
-        told.append(
+        graphs.append(
             {
                 "executable": _handle(one.handle),
                 "launches": len(one.rows),
@@ -88,7 +88,7 @@ def graph_frequency(
         "instantiations": _count(rows, GraphRole.INSTANTIATE),
         "hot": OwnText(f"at least as often as the median, and {_HOT_PER_S:g} time a second or more"),
     }
-    return page(fixed, "executables", told, cursor)
+    return page(fixed, "executables", graphs, cursor)
 
 
 def _found(recording: Recording) -> GraphCalls:
@@ -183,7 +183,7 @@ def _others(rows: Rows, found: GraphCalls) -> Iterator[dict[str, Any]]:
     used = set(rows["handle"][rows["part"] > GraphRole.INSTANTIATE].tolist())
     for some in np.split(shown, np.flatnonzero(heads)[1:]) if len(shown) else ():
         first, part = some[0], GraphRole(int(some["part"][0]))
-        told = {
+        figures = {
             "event": OwnText("launches" if part == GraphRole.LAUNCH else _KINDS[part]),
             "at_s": _moment(found, first["begin"]),
             "took_ms": _ms(int((some["end"] - some["begin"]).sum())),
@@ -192,10 +192,10 @@ def _others(rows: Rows, found: GraphCalls) -> Iterator[dict[str, Any]]:
             "error": int(first["ret"]),
         }
         if part in (GraphRole.LAUNCH, GraphRole.UPLOAD):
-            told["stream"] = _hex(first["stream"])
+            figures["stream"] = _hex(first["stream"])
         if part == GraphRole.LAUNCH:
-            told |= {"count": len(some), "until_s": _moment(found, some["begin"][-1])}
-        yield told
+            figures |= {"count": len(some), "until_s": _moment(found, some["begin"][-1])}
+        yield figures
 
 
 def _at(one: Capture) -> int:

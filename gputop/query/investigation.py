@@ -36,5 +36,5 @@ Every number that you quote stands in a reply of a tool. Claim nothing that is a
 
 def investigate(session: str | None = None, question: str | None = None) -> str:
     begin = "Find out why the GPU was idle" + (f" in session {session!r}" if session else "")
-    asked = f"\nThe question is: {question}\n" if question else ""
-    return f"{begin}, in this order.\n{asked}\n{_STEPS}"
+    question_text = f"\nThe question is: {question}\n" if question else ""
+    return f"{begin}, in this order.\n{question_text}\n{_STEPS}"

@@ -89,7 +89,7 @@ def server_of(
     )
     for tool in filter(None, tools):
         about = " ".join((tool.__doc__ or "").split())
-        answer = _asked(tool, catalogue)
+        answer = _answering(tool, catalogue)
         server.tool(tool.__name__, description=about, annotations=reading, structured_output=False)(answer)
     _add_resources(server, catalogue)
     server.prompt("investigate", description="Find out why the GPU was idle, and check it.")(investigate)
@@ -136,12 +136,12 @@ def _report(catalogue: Catalogue, id: str) -> str:
     return f"{BEGIN}\n" + "\n".join(kept) + f"\n{END}\n"
 
 
-def _asked(tool: Tool, catalogue: Catalogue) -> Tool:
+def _answering(tool: Tool, catalogue: Catalogue) -> Tool:
     """A tool without its catalogue, its arguments described, its errors sentences for who asked."""
     from pydantic import Field
 
-    def answer(**given: Any) -> str:
-        return _sentence(catalogue, lambda: tool(catalogue, **given))
+    def answer(**arguments: Any) -> str:
+        return _sentence(catalogue, lambda: tool(catalogue, **arguments))
 
     signature = inspect.signature(tool, eval_str=True)
     arguments = [
@@ -154,11 +154,11 @@ def _asked(tool: Tool, catalogue: Catalogue) -> Tool:
     return answer
 
 
-def _sentence(catalogue: Catalogue, ask: Callable[[], str]) -> str:
+def _sentence(catalogue: Catalogue, query: Callable[[], str]) -> str:
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:
-        return ask()
+        return query()
     except (CommandError, OutsideSessionError) as error:  # a sentence of gputop's own
         raise ToolError(str(error)) from None
     except GputopError as error:  # may quote what is in a file

@@ -87,9 +87,9 @@ def described() -> str:
     parts = []
     for table, columns in COLUMNS.items():
         known = MEANINGS.get(table, {})
-        told = (
+        descriptions = (
             f"{name} {kind}" + (f" ({known[name]})" if name in known else "")
             for name, kind in columns.items()
         )
-        parts.append(f"{table}: a row for {ROWS[table]}\n  {', '.join(told)}")
+        parts.append(f"{table}: a row for {ROWS[table]}\n  {', '.join(descriptions)}")
     return "\n".join(parts) + "\n"

@@ -113,17 +113,17 @@ def page(
     begin = offset_of(cursor)
     reply = _shortened(cleaned(fixed), MOST_BYTES // 2)
     left = MOST_BYTES - _ROOM - len(dumped(reply))
-    taken: list[Any] = []
+    kept: list[Any] = []
     for row in rows[begin : None if most is None else begin + most]:
         shown = cleaned(row)
-        if len(dumped(shown)) + 2 > left and not taken:  # else no page would ever hold it
+        if len(dumped(shown)) + 2 > left and not kept:  # else no page would ever hold it
             shown = _shortened(shown, left - 2)
         left -= len(dumped(shown)) + 2
         if left < 0:
             break
-        taken.append(shown)
-    end = begin + len(taken)
-    reply |= {key: taken, "total": len(rows), "truncated": end < len(rows)}
+        kept.append(shown)
+    end = begin + len(kept)
+    reply |= {key: kept, "total": len(rows), "truncated": end < len(rows)}
     if end < len(rows):
         reply["next_cursor"] = str(end)
     return dumped(reply)

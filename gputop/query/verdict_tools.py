@@ -31,10 +31,10 @@ def list_sessions(
 
 
 def _session(recording: Recording) -> dict[str, Any]:
-    told: dict[str, Any] = {"session": recording.id}
+    document: dict[str, Any] = {"session": recording.id}
     try:
         found = recording.inspected()
-        told |= {
+        document |= {
             "host": found["machine"]["host"],
             "duration_s": round(found["duration_ns"] / 1e9, 3),
             "processes": found["processes"],
@@ -42,10 +42,10 @@ def _session(recording: Recording) -> dict[str, Any]:
             "lost_events": found["lost"]["events"],
             "source": found["source"],
         }
-        told["verdict"] = recording.report().verdict
+        document["verdict"] = recording.report().verdict
     except GputopError as error:
-        told["problem"] = str(error).replace(recording.path, recording.id)
-    return told
+        document["problem"] = str(error).replace(recording.path, recording.id)
+    return document
 
 
 def get_check(catalogue: Catalogue, session: str | None = None) -> str:
@@ -95,22 +95,22 @@ def _coverage(report: Report) -> dict[str, Any]:
 
 def _failures(recording: Recording, report: Report | None) -> list[str]:
     found = recording.inspected()
-    said = []
+    reasons = []
     if not found["probes"]["calls_observed"]:
-        said.append("recorded without eBPF: there are no CUDA calls in it and nothing to explain")
+        reasons.append("recorded without eBPF: there are no CUDA calls in it and nothing to explain")
     if found["lost"]["events"]:
-        said.append(f"{found['lost']['events']} records are lost: counts are too low")
+        reasons.append(f"{found['lost']['events']} records are lost: counts are too low")
     if found["gaps"]:
-        said.append(f"{len(found['gaps'])} stretches of the recording hold nothing")
+        reasons.append(f"{len(found['gaps'])} stretches of the recording hold nothing")
     if not found["closed"]:
-        said.append("the recorder was killed: its last frame may be missing")
+        reasons.append("the recorder was killed: its last frame may be missing")
     if report is not None and not report.coverage:
-        said.append("NVML contradicts the proofs: some work is not seen")
+        reasons.append("NVML contradicts the proofs: some work is not seen")
     if report is not None and any(not gpu.account.agrees for gpu in report.gpus):
-        said.append("the sources of the estimate disagree")
+        reasons.append("the sources of the estimate disagree")
     if report is not None and not report.gpus:
-        said.append("no GPU received observable work")
-    return [OwnText(text) for text in said]
+        reasons.append("no GPU received observable work")
+    return [OwnText(text) for text in reasons]
 
 
 def get_causal_chains(
@@ -128,21 +128,21 @@ def get_causal_chains(
     """
     recording = catalogue.get(session)
     report = recording.report(pids or (), from_s, to_s)
-    told: dict[str, Any] = dict(functions.to_json(report))
+    document: dict[str, Any] = dict(functions.to_json(report))
     sure = LEVELS[: LEVELS.index(min_level) + 1]
-    rows = [with_units(one) for one in told["findings"] if one["level"] in sure]
+    rows = [with_units(one) for one in document["findings"] if one["level"] in sure]
     fixed = {
         "session": recording.id,
-        "verdict": told["verdict"],
-        "diagnosis": told["diagnosis"],
+        "verdict": document["verdict"],
+        "diagnosis": document["diagnosis"],
         **_coverage(report),
-        "gpus": with_units(told["gpus"][:_LISTED]),
-        "steps": with_units(told["steps"]),
-        "what_if": with_units(told["what_if"]),
-        "events": with_units(told["events"][:3]),
-        "events_total": len(told["events"]),
-        "notes": told["notes"][:_LISTED],
-        "less_sure_left_out": len(told["findings"]) - len(rows),
+        "gpus": with_units(document["gpus"][:_LISTED]),
+        "steps": with_units(document["steps"]),
+        "what_if": with_units(document["what_if"]),
+        "events": with_units(document["events"][:3]),
+        "events_total": len(document["events"]),
+        "notes": document["notes"][:_LISTED],
+        "less_sure_left_out": len(document["findings"]) - len(rows),
     }
     return page(fixed, "findings", rows, cursor, min(max(top_n, 1), 50))
 
@@ -150,19 +150,19 @@ def get_causal_chains(
 def compare_sessions(catalogue: Catalogue, before: str, after: str) -> str:
     """Whether a change helped, step by step: two recordings, before and after."""
     first, second = catalogue.get(before), catalogue.get(after)
-    told: dict[str, Any] = dict(functions.to_json(functions.diff(first.path, second.path)))
-    for measure in told["measures"]:
+    document: dict[str, Any] = dict(functions.to_json(functions.diff(first.path, second.path)))
+    for measure in document["measures"]:
         name = measure["name"]
         measure["name"] = OwnText(name)
         if name.endswith("_ns"):  # its figures carry no unit of their own
             measure["name"] = OwnText(name.removesuffix("_ns") + "_ms")
             for side in ("before", "after"):
                 measure[side] = _spread_in_ms(measure[side])
-    for cause in told["causes"]:
+    for cause in document["causes"]:
         for side in ("before", "after"):
             cause[f"{side}_spread_ms"] = _spread_in_ms(cause.pop(side))
     return whole(
-        {"before_session": OwnText(first.id), "after_session": OwnText(second.id), **with_units(told)}
+        {"before_session": OwnText(first.id), "after_session": OwnText(second.id), **with_units(document)}
     )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputop.engine.accumulator import Accumulator
 from gputop.engine.calls.cuda_errors import failed
 from gputop.engine.tally import Tally
-from gputop.engine.threads.switches import OpenThreads, TickThreads, states_told
+from gputop.engine.threads.switches import OpenThreads, TickThreads, state_rows
 from probes import api
 from probes.api_semantics import Role
 from probes.samples import sample_data
@@ -63,7 +63,7 @@ class Reducer:
         marks = [item for item in rest if isinstance(item, Sample) and item.kind == MARK]
         mark_ns = marks[0].time_ns if marks else self._since_ns
         every.settle()
-        states = states_told(switches.close(mark_ns, still_open, self._alive))
+        states = state_rows(switches.close(mark_ns, still_open, self._alive))
         added = {
             name: value for name, value in sums.payload().items() if name != "failed"
         }  # those are written

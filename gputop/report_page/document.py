@@ -39,7 +39,7 @@ def document(
     body = "".join(
         f'<section id="{name}"><h2>{head}</h2>{content}</section>' for name, head, content in placed
     )
-    facts = "".join(f"<div><dt>{text(word)}</dt><dd>{sentence(told)}</dd></div>" for word, told in about)
+    facts = "".join(f"<div><dt>{text(word)}</dt><dd>{sentence(value)}</dd></div>" for word, value in about)
     inside = "".join(
         f'<script type="application/json" id="{name}">{_inside(value)}</script>'
         for name, value in (held or {}).items()

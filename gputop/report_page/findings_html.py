@@ -100,14 +100,14 @@ def _chain(chain: tuple[Link, ...]) -> str:
 def rest(report: Report) -> str:
     """What a change wins in turn, single events, and what is not counted or not known."""
     left = what_if_text(report)
-    said = f"<p>{sentence(left)}</p>" if left else ""
+    html = f"<p>{sentence(left)}</p>" if left else ""
     events = "".join(_event(event) for event in report.events)
-    told = {key for key, _words, _ns in remainder(report)}
+    keys = {key for key, _words, _ns in remainder(report)}
     parts = [f"{words} {figure(key, ns, format_ns(ns))}" for key, words, ns in remainder(report)]
-    hidden = "" if "unknown_ns" in told else figure("unknown_ns", report.unknown_ns, "")
+    hidden = "" if "unknown_ns" in keys else figure("unknown_ns", report.unknown_ns, "")
     lost = figure("lost.events", report.lost_events, str(report.lost_events))
     return (
-        said
+        html
         + (f"<h3>Once only</h3><ul>{events}</ul>" if events else "")
         + f"<p>{'; '.join(parts)}; {lost} events lost{hidden}</p>"
         + items((*map(storm_text, report.storms), *report.notes), "notes")

@@ -67,10 +67,10 @@ def _draw(box: _Box, left: float, depth: int, whole: int, boxes: list[str]) -> i
     if box.ns < _LEAST * whole or len(boxes) >= _MOST:
         return depth - 1
     share = box.ns / whole
-    told = f"{text(box.name)}: {format_ns(box.ns)}, {100 * share:.1f} %, {format_count(box.count)} times"
+    title = f"{text(box.name)}: {format_ns(box.ns)}, {100 * share:.1f} %, {format_count(box.count)} times"
     boxes.append(
         f'<svg x="{100 * left:.3f}%" y="{depth * _ROW}" width="{100 * share:.3f}%" height="{_ROW}">'
-        f'<rect class="hue{depth % 4}" width="100%" height="{_ROW - 1}"><title>{told}</title></rect>'
+        f'<rect class="hue{depth % 4}" width="100%" height="{_ROW - 1}"><title>{title}</title></rect>'
         f'<text x="3" y="13">{text(box.name)}</text></svg>'
     )
     deepest = depth

@@ -50,9 +50,9 @@ def _bounds_text(power: int, count: int) -> str:
     return f"{format_ns(2**power)} to {format_ns(2 ** (power + 1))}: {format_counted(count, 'call')}"
 
 
-def _bar(left: float, width: float, height: float, told: str) -> str:
+def _bar(left: float, width: float, height: float, title: str) -> str:
     seen = max(height, 1.5)  # a bar that is there is seen
     return (
         f'<rect class="busy" x="{left + 1:.1f}" y="{_HEIGHT - seen:.1f}" width="{max(width - 2, 1):.1f}" '
-        f'height="{seen:.1f}"><title>{told}</title></rect>'
+        f'height="{seen:.1f}"><title>{title}</title></rect>'
     )

@@ -94,12 +94,12 @@ def _range_lane(lane: RangeLane) -> str:
     parts = [
         (f"range{place}", name or "other ranges", (place, place + 1)) for place, name in enumerate(lane.names)
     ]
-    said = "".join(
+    entries = "".join(
         f'<li><svg viewBox="0 0 10 10"><rect class="{kind}" width="10" height="10"/></svg> {text(name)}</li>'
         for kind, name, _rows in parts
     )
     return _lane(f"{lane.tid} ranges", _merged(lane.shares), parts) + (
-        f'<div class="name"></div><ul class="legend">{said}</ul>'
+        f'<div class="name"></div><ul class="legend">{entries}</ul>'
     )
 
 

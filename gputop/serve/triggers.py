@@ -87,18 +87,18 @@ class Triggers:
 
     def __init__(
         self,
-        tell: Callable[[Trigger], None],
+        report: Callable[[Trigger], None],
         step: Callable[[int, int], None] = lambda pid, ns: None,
         killed_for_memory: Callable[[], int] | None = None,
     ) -> None:
         """Start without having seen anything.
 
         Args:
-            tell: Gets each trigger, from both threads.
+            report: Gets each trigger, from both threads.
             step: Gets each step: the process, and how long it took.
             killed_for_memory: How many processes the kernel has ended for lack of memory; asked at ends.
         """
-        self._report, self._step = tell, step
+        self._report, self._step = report, step
         self._paces: dict[int, StepTimes] = {}
         self._reported: dict[tuple[int, str], int] = {}
         self._errors: dict[int, tuple[int, str, int]] = {}  # process -> when, function, code

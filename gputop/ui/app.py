@@ -82,7 +82,7 @@ class GputopApp(Host):
     def __init__(
         self,
         feed: Feed,
-        asked: Startup = USUAL,
+        startup: Startup = USUAL,
         *,
         native_log: NativeLog | None = None,
         seen: Callable[[], None] = lambda: None,
@@ -92,12 +92,12 @@ class GputopApp(Host):
 
         Args:
             feed: Where frames come from.
-            asked: What the screen is to be.
+            startup: What the screen is to be.
             native_log: What native libraries wrote to the terminal's descriptors.
             seen: Called once the first frame is on the screen.
             ease: Has WHY brought up to date so many times less often.
         """
-        self.preferences = asked.preferences
+        self.preferences = startup.preferences
         self.color_system = color_system_of(os.environ)
         self.palette = palette_for(
             self.preferences.theme, no_color="NO_COLOR" in os.environ, color_system=self.color_system
@@ -111,15 +111,15 @@ class GputopApp(Host):
         # without its watcher, which would parse all styles a second time before anything is painted
         self.set_reactive(App.theme, self.palette.name)
         self.stylesheet.set_variables(self.get_css_variables())
-        self.set_class(asked.ascii, "-ascii")
+        self.set_class(startup.ascii, "-ascii")
         self.feed = feed
-        self.view = View(asked)
-        if asked.mode == "live" and not asked.readonly:
+        self.view = View(startup)
+        if startup.mode == "live" and not startup.readonly:
             from gputop.ui.sender import OwnSender
 
             self.sender = OwnSender(lambda: self.set_timer(OUTCOME_S, self.show_outcome))
         self.crash: Exception | None = None
-        self._rate_hz = asked.rate_hz
+        self._rate_hz = startup.rate_hz
         self._native_log = native_log
         self._log_index = 0
         self._seen = seen
@@ -350,11 +350,11 @@ class GputopApp(Host):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """All that keys do here, by name, and the themes."""
-        told = {"command_palette"}  # of several keys that do the same the first
+        listed = {"command_palette"}  # of several keys that do the same the first
         for active in screen.active_bindings.values():
             binding = active.binding
-            if active.enabled and binding.tooltip and binding.action not in told:
-                told.add(binding.action)
+            if active.enabled and binding.tooltip and binding.action not in listed:
+                listed.add(binding.action)
                 name = f"{binding.description.lower()}: {binding.tooltip}"
                 run = partial(self.run_action, binding.action, active.node)
                 yield SystemCommand(name, f"key {self.get_key_display(binding)}", run)

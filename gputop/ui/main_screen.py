@@ -125,7 +125,7 @@ class MainScreen(TimeScreen):
             details=self._deep[1],
             lanes=timeline.full(self.size.width) if timeline.has_lanes else 0,
             links=chain.full() if vast else 0,
-            asked=timeline.has_class("-wanted"),
+            open_lanes=timeline.has_class("-wanted"),
             chart=chart.full() + 1 if vast and chart.full() else 0,
         )
         processes.room, timeline.room, chain.room, chart.room = found

@@ -312,21 +312,21 @@ class HelpPage(Page):
             places: Where keys work: the title, and the widget or screen.
         """
         super().__init__(view)
-        told = set[str]()
+        listed = set[str]()
         self._search = ""
-        self._groups = [(title, entries) for title, node in places if (entries := self._keys(node, told))]
+        self._groups = [(title, entries) for title, node in places if (entries := self._keys(node, listed))]
 
     @staticmethod
     def _keys(node: Any, before: set[str]) -> list[tuple[str, str]]:
-        told: dict[str, list[Binding]] = {}
+        groups: dict[str, list[Binding]] = {}
         for cls in type(node).__mro__:
             for binding in cls.__dict__.get("BINDINGS", ()):
                 if isinstance(binding, Binding) and binding.tooltip and binding.tooltip not in before:
-                    told.setdefault(binding.tooltip, []).append(binding)
-        before.update(told)
+                    groups.setdefault(binding.tooltip, []).append(binding)
+        before.update(groups)
         return [
             (" ".join(_shown(binding) for binding in bindings), text)
-            for text, bindings in told.items()
+            for text, bindings in groups.items()
             if node.check_action(bindings[0].action.partition("(")[0], ()) is not False
         ]
 

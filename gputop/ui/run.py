@@ -36,7 +36,7 @@ _LATER = (
 
 def run_app(
     feed: Feed,
-    asked: Startup = USUAL,
+    startup: Startup = USUAL,
     *,
     seen: Callable[[], None] = lambda: None,
     ease: Callable[[int], None] = lambda slower: None,
@@ -45,7 +45,7 @@ def run_app(
 
     Args:
         feed: Where frames come from.
-        asked: What the screen is to be.
+        startup: What the screen is to be.
         seen: Called once the first frame is on the screen: what that does not need begins here.
         ease: Has WHY brought up to date so many times less often: gputop is over its budget.
 
@@ -66,7 +66,7 @@ def run_app(
     thresholds = gc.get_threshold()
     before = {number: signal.getsignal(number) for number in ENDING}
     with TerminalGuard(), log:
-        app = GputopApp(feed, asked, native_log=log, seen=partial(_begin, seen), ease=ease)
+        app = GputopApp(feed, startup, native_log=log, seen=partial(_begin, seen), ease=ease)
         try:
             status = app.run()
         except KeyboardInterrupt:

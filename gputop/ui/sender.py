@@ -40,17 +40,17 @@ class OwnSender:
         if self.aim is None:
             return "nothing was sent"
         try:
-            said = self.aim.send(OFFERED[index][0])
+            refusal = self.aim.send(OFFERED[index][0])
         except SignalError as error:
             return str(error)
         self._sent()
-        return said
+        return refusal
 
     def outcome(self) -> str:
         """What has become of the process since, "" where none was aimed at; aims at nobody any more."""
-        told = self.aim.outcome() if self.aim is not None else ""
+        outcome = self.aim.outcome() if self.aim is not None else ""
         self.let_go()
-        return told
+        return outcome
 
     def let_go(self) -> None:
         """Aim at nobody any more."""

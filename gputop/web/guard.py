@@ -87,9 +87,9 @@ class Guard:
         return ""
 
     def _is_offered(self, protocols: str) -> bool:
-        told = protocols.replace(" ", "").partition(",")
-        right = secrets.compare_digest(told[2].encode("utf-8", "replace"), self.token.encode())
-        return told[0] == PROTOCOL and right
+        offered = protocols.replace(" ", "").partition(",")
+        right = secrets.compare_digest(offered[2].encode("utf-8", "replace"), self.token.encode())
+        return offered[0] == PROTOCOL and right
 
 
 def _is_loopback(host: str) -> bool:

@@ -121,10 +121,10 @@ class Observation:
                 assert self._process.stdout is not None
                 assert self._process.stderr is not None
                 if not await self._process.stdout.readline():
-                    said = await self._process.stderr.read(MOST_INPUT)
+                    output = await self._process.stderr.read(MOST_INPUT)
                     await self._process.wait()
                     return (
-                        said.decode("utf-8", "replace").strip()
+                        output.decode("utf-8", "replace").strip()
                         or "gputop could not observe: try gputop check"
                     )
                 self._reading = asyncio.create_task(_drain(self._process))

@@ -110,10 +110,10 @@ def _parse(image: elf.Image, shown: str) -> Interpreter | None:
             name += " without the GIL"
         if (own[11], own[10]) != version or version[1] not in OWN_OFFSETS:
             return refused(f"it identifies as CPython {own[11]}.{own[10]}")
-        told = own_layout(own, version[1])
-        if told is None:
+        from_own = own_layout(own, version[1])
+        if from_own is None:
             return refused(f"{name} is not known")
-        layout = told
+        layout = from_own
         if not fits(layout):
             return refused(f"this {name} keeps its frames in another way")
     if "PyCode_Type" not in found:

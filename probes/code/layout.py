@@ -153,8 +153,8 @@ def own_layout(runtime: bytes, minor: int) -> Layout | None:
     None for one without the GIL that was not tried.
     """
     numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
-    told = {name: int(numbers[place]) for name, place in OWN_OFFSETS[minor].items()}
-    layout = replace(LAYOUTS[minor], **told)
+    offsets = {name: int(numbers[place]) for name, place in OWN_OFFSETS[minor].items()}
+    layout = replace(LAYOUTS[minor], **offsets)
     if not free_threaded(runtime):
         return layout
     if minor not in _WITHOUT_GIL:

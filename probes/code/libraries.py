@@ -188,33 +188,33 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
     None, too, where its file system does not answer: the reader tells that.
     """
-    asked = file_reader.current()
-    if asked is None:
+    reader = file_reader.current()
+    if reader is None:
         return reached(mapping)
-    if mapping.file in asked.places:
-        return asked.places[mapping.file]
+    if mapping.file in reader.places:
+        return reader.places[mapping.file]
     what = [mapping.pid, list(mapping.span), list(mapping.file), mapping.path, mapping.offset]
     try:
         # what lies on the way may hang: that is to be blamed on who mapped it, not on the file's owner
         user = users.of(mapping.pid)
-        found, _ = asked.request("file_of", what, mapping.file, mapping.path, owner=-2 - user)
+        found, _ = reader.request("file_of", what, mapping.file, mapping.path, owner=-2 - user)
         if found is None:
             return None
         place = Path(found[0]), (int(found[1][0]), int(found[1][1]))
-        asked.owners[place[1]] = int(found[2])
+        reader.owners[place[1]] = int(found[2])
     except (OSError, file_reader.UnreadableError, TypeError, ValueError, IndexError):
         return None
     if not found[0].startswith("/proc/"):  # that ends with the process
-        asked.places[mapping.file] = place
+        reader.places[mapping.file] = place
     return place
 
 
 def forget(identity: tuple[int, int]) -> None:
     """Looks for a file anew when it is asked for next: it is not where it was."""
-    asked = file_reader.current()
-    if asked is not None:
-        for key in [key for key, place in asked.places.items() if place[1] == identity]:
-            del asked.places[key]
+    reader = file_reader.current()
+    if reader is not None:
+        for key in [key for key, place in reader.places.items() if place[1] == identity]:
+            del reader.places[key]
 
 
 def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
@@ -238,12 +238,12 @@ def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 def executable(pid: int) -> Target | None:
     """The program that a process runs, as if the CUDA runtime were linked into it."""
-    asked = file_reader.current()
-    if asked is None:
+    reader = file_reader.current()
+    if reader is None:
         return executable_of(pid)
     try:
         shown = os.readlink(f"/proc/{pid}/exe")
-        found, _ = asked.request("executable", [pid], (-pid, 0), shown)
+        found, _ = reader.request("executable", [pid], (-pid, 0), shown)
         if found is None:
             return None
         path, shown, (device, inode) = found

@@ -48,7 +48,7 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
         found: Libraries that will be attached to.
         program: That of the command to come, which will be looked into.
     """
-    asked = file_reader.current()
+    reader = file_reader.current()
     questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
     if program is not None and (target := libraries.program(program)) is not None:
         questions[target.identity] = "runtime", target, []
@@ -56,9 +56,9 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
         questions.setdefault(target.identity, ("probes", target, [target.layer, target.major, target.static]))
 
     def look() -> None:
-        for job, target, what in questions.values() if asked is not None else ():
-            assert asked is not None
-            asked.look_ahead(str(target.path), job, what, target.identity, target.shown)
+        for job, target, what in questions.values() if reader is not None else ():
+            assert reader is not None
+            reader.look_ahead(str(target.path), job, what, target.identity, target.shown)
 
     thread = threading.Thread(target=look, name="gputop-ahead", daemon=True)
     thread.start()
@@ -67,9 +67,9 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
 
 def look_ahead_at(target: Target) -> None:
     """Has a library opened and read at once, which is sooner than one after the other."""
-    if (asked := file_reader.current()) is not None:
+    if (reader := file_reader.current()) is not None:
         what = [target.layer, target.major, target.static]
-        asked.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
+        reader.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
 
 
 def linked_runtime(target: Target) -> Runtime | None:
@@ -153,8 +153,8 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
         NoSlotError: It cannot be found.
         OSError: The process has ended, or its memory is closed to us, or does not answer.
     """
-    asked = file_reader.current()
-    if asked is None:
+    reader = file_reader.current()
+    if reader is None:
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return thread_states.locate(memory, found, mapping)
@@ -162,21 +162,21 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
             os.close(memory)
     try:
         what = [pid, *thread_states.packed(found, mapping)]
-        said, _ = asked.request("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
-        if said == "not yet":
+        answer, _ = reader.request("threads", what, (-pid, mapping.span[0]), f"the memory of process {pid}")
+        if answer == "not yet":
             raise thread_states.NotYetError
-        return InterpreterPlace(*map(_number, said, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
+        return InterpreterPlace(*map(_number, answer, (1 << 64, 1 << 64, 1 << 32, 1 << 32)))
     except (file_reader.UnreadableError, TypeError, ValueError) as error:
         raise thread_states.NoSlotError from error
 
 
 def doubt(path: Path, file: File) -> str:
     """Why others than root or us may have a hand in a file; "" where they cannot."""
-    asked = file_reader.current()
-    if asked is None:
+    reader = file_reader.current()
+    if reader is None:
         return file_trust.doubt(path, file.identity)
     try:
-        return _text(asked.request("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
+        return _text(reader.request("doubt", [str(path), list(file.identity)], file.identity, str(path))[0])
     except (OSError, file_reader.UnreadableError, ValueError) as error:
         return f"its permissions cannot be read ({error})"
 
@@ -185,10 +185,10 @@ _NONSENSE = "the process that read it sent an invalid answer"
 
 
 def _answer(job: str, what: list[Any], file: File, shown: str) -> Any:
-    asked = file_reader.current()
-    assert asked is not None
+    reader = file_reader.current()
+    assert reader is not None
     try:
-        return asked.request(job, what, file.identity, shown, file.descriptor)[0]
+        return reader.request(job, what, file.identity, shown, file.descriptor)[0]
     except file_reader.UnreadableError as error:
         raise elf.ElfError(str(error)) from error
 

@@ -201,12 +201,12 @@ def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], 
                 file = _opened(job, place, what)
                 _confine(_MEMORY_BYTES, max(int(budget_s) + 1, 1))
                 value = PARSING[job](file, what)
-        said = ["found", [facts, value] if facts else value]
+        reply = ["found", [facts, value] if facts else value]
     except elf.ElfError as error:
-        said = ["elf", str(error)[:200]]
+        reply = ["elf", str(error)[:200]]
     except OSError as error:
-        said = ["error", [error.errno or 0, (error.strerror or str(error))[:200]]]
-    data = msgpack.packb(said)
+        reply = ["error", [error.errno or 0, (error.strerror or str(error))[:200]]]
+    data = msgpack.packb(reply)
     while data:  # by write(2): who is confined has no other way
         data = data[os.write(answer.fileno(), data) :]
 

@@ -101,8 +101,8 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
         try:  # once more, and it says why
             return _verified(_packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
         except OSError:
-            said = log.value.decode(errors="replace").splitlines()
-            raise RefusedError(name, error, said[-_LOG_LINES:]) from error
+            lines = log.value.decode(errors="replace").splitlines()
+            raise RefusedError(name, error, lines[-_LOG_LINES:]) from error
 
 
 def _verified(attribute: ctypes.Array[ctypes.c_uint64]) -> int:

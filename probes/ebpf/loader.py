@@ -251,7 +251,7 @@ def load(options: Options) -> Programs:
         raise ProbeError(str(error)) from error
     text = source_text(options, layout, as_old=not multi)
     names = (*MAPS, *(() if multi else ("stopped",)), *(() if options.watch_all else ("own_links",)))
-    tells = {
+    observes = {
         "interrupts": bool(structures.interrupts(layout)),
         "throttling": bool(structures.throttling(layout)),
     }
@@ -268,7 +268,7 @@ def load(options: Options) -> Programs:
         values=VALUES,
         types=types,
     )
-    return Programs(options, multi, sessions, tells, layout, types, *loaded)
+    return Programs(options, multi, sessions, observes, layout, types, *loaded)
 
 
 Loaded = tuple[Module, dict[str, int], dict[str, int], dict[str, int]]
@@ -329,8 +329,8 @@ def load_text(
         }
     except bpfcall.RefusedError as error:
         module.close()
-        said = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
-        raise RefusedProbesError(said, error.log) from error
+        reason = f"the kernel did not take the probes: {error.program}: {refusal(error)}"
+        raise RefusedProbesError(reason, error.log) from error
     return module, functions, points, {name: module.maps[name] for name in maps}
 
 

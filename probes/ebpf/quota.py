@@ -22,20 +22,20 @@ class Quota:
         tell: Takes a sentence, one for each user who has too many.
     """
 
-    def __init__(self, what: str, most: int, most_of_root: int, tell: Callable[[str], None]) -> None:
-        self._what, self._most, self._most_of_root, self.tell = what, most, most_of_root, tell
-        self.taken: Counter[int] = Counter()
+    def __init__(self, what: str, most: int, most_of_root: int, report: Callable[[str], None]) -> None:
+        self._what, self._most, self._most_of_root, self.report = what, most, most_of_root, report
+        self.used: Counter[int] = Counter()
         self._files: dict[Identity, int] = {}
         self._refused: set[int] = set()
 
     def admits(self, user: int, file: Identity | None = None) -> bool:
         """Whether one more file of this user may be probed; one that is counted may be tried again."""
         most = self._most if user else self._most_of_root
-        if self.taken[user] < most or file in self._files:
+        if self.used[user] < most or file in self._files:
             return True
         if user not in self._refused:
             self._refused.add(user)
-            self.tell(
+            self.report(
                 f"{most} {self._what} that programs of {_called(user)} map are probed, the most for "
                 "one user: calls of further ones are not seen; end unneeded programs and start gputop again"
             )
@@ -45,13 +45,13 @@ class Quota:
         """One more is probed, or tried."""
         if file not in self._files:
             self._files[file] = user
-            self.taken[user] += 1
+            self.used[user] += 1
 
     def release(self, file: Identity) -> bool:
         """One is probed no more; whether its user had too many, and has room again."""
         if (user := self._files.pop(file, None)) is None:
             return False
-        self.taken[user] -= 1
+        self.used[user] -= 1
         return user in self._refused
 
 

@@ -158,20 +158,20 @@ def install_bcc(release: Path = Path("/etc/os-release")) -> str:
 
 def missing(rights: Rights) -> list[str]:
     """One sentence, with its fix, for each thing that stands in the way of live tracing."""
-    said = _missing_capabilities(rights)
+    reasons = _missing_capabilities(rights)
     if rights.lockdown == "confidentiality":
-        said.append(
+        reasons.append(
             "the kernel is locked down (confidentiality), so no eBPF program may read it: "
             "boot with lockdown=integrity, or without Secure Boot's lockdown"
         )
     if not rights.btf:
-        said.append(
+        reasons.append(
             "the kernel's type information /sys/kernel/btf/vmlinux cannot be read: use a kernel built with "
             "CONFIG_DEBUG_INFO_BTF; in a container, mount the host's /sys (docker run -v /sys:/sys:ro)"
         )
     if not rights.bcc:
-        said.append(f"bcc is not installed: {install_bcc()} (PyPI's package bcc is something else)")
-    return said
+        reasons.append(f"bcc is not installed: {install_bcc()} (PyPI's package bcc is something else)")
+    return reasons
 
 
 def _missing_capabilities(rights: Rights) -> list[str]:

@@ -160,13 +160,13 @@ class Reader:
         else:
             raise self.abandon(key, whose, shown, NO_END)
         try:
-            said = found_in(answer, shown)
+            answer_data = found_in(answer, shown)
         except BaseException:
             let_go(found)
             raise
         if job != "open ":
             self.abandoned.answered(key, whose)
-        return said, found
+        return answer_data, found
 
     def _answered(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int
@@ -325,9 +325,9 @@ class Talk:
     """
 
     def __init__(
-        self, asked: Reader, channel: socket.socket, worker: int, key: Key, owner: int, shown: str
+        self, reader: Reader, channel: socket.socket, worker: int, key: Key, owner: int, shown: str
     ) -> None:
-        self._reader, self._channel, self._worker = asked, channel, worker
+        self._reader, self._channel, self._worker = reader, channel, worker
         self._key, self._owner, self._shown = key, owner, shown
         self._answered = 0
         try:

@@ -56,8 +56,8 @@ class AbandonedFiles:
     An owner is a number of whoever the files are of, by what is known: the user, or who mapped them.
     """
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._report, self.clock = tell, clock
+    def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._report, self.clock = report, clock
         self.files: _Kept[Key] = _Kept()
         self._owners: _Kept[tuple[int, int]] = _Kept()
         self.hung: Counter[tuple[int, int]] = Counter()
@@ -76,11 +76,11 @@ class AbandonedFiles:
             theirs = self._owners.get(whose)
             if theirs is None or now >= theirs.until:
                 return None
-            told = self._named.setdefault(whose, set())
-            if key not in told and len(told) < _MOST_NAMED:
-                told.add(key)
+            named = self._named.setdefault(whose, set())
+            if key not in named and len(named) < _MOST_NAMED:
+                named.add(key)
                 self._report(f"{shown} is left out for now: {theirs.why}")
-                if len(told) == _MOST_NAMED:
+                if len(named) == _MOST_NAMED:
                     self._report("other files of that user are left out as well, and not named")
             return theirs.why
 

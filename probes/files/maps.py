@@ -34,15 +34,15 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
             processes nothing else has to be understood.
     """
     paths: dict[str, str] = {}  # the same text for all mappings of a file
-    taken = 0
+    count = 0
     for line in lines_of(pid):
         columns = line.split(" ", 5)
         if len(columns) < 6 or not wanted(columns[1], path := columns[5].lstrip(" ")):
             continue
-        if taken >= MOST_MAPPINGS:
+        if count >= MOST_MAPPINGS:
             note_cut(pid)
             return
-        taken += 1
+        count += 1
         try:
             start, end = (int(address, 16) for address in columns[0].split("-"))
             major, minor = (int(number, 16) for number in columns[3].split(":"))

@@ -106,8 +106,8 @@ class SharedPages:
     def look(self, file: File) -> tuple[int, int | None]:
         """Number of the page frame of a file's beginning, 0 where it is not reported; what it holds."""
         with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
-            if (asked := file_reader.current()) is not None:
-                found, _ = asked.request("frame", None, file.identity, str(file.path), file.descriptor)
+            if (reader := file_reader.current()) is not None:
+                found, _ = reader.request("frame", None, file.identity, str(file.path), file.descriptor)
                 frame, digest = map(int, found)
                 return (frame, digest) if 0 < frame <= _FRAME else (0, None)
             if self._own is not None:

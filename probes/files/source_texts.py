@@ -41,12 +41,12 @@ def text_of(file: str, pid: int | None) -> Text:
     if "\0" in file:
         raise ValueError("no file has such a name")
     what = _places(file, pid)
-    if (asked := file_reader.current()) is None:
+    if (reader := file_reader.current()) is None:
         found = opened(what)
         with found.file:
             return Text(*read(found))
     try:
-        (path, data, changed_ns), _ = asked.request(
+        (path, data, changed_ns), _ = reader.request(
             "text", what, (hash(os.path.dirname(file)), hash(file)), file
         )
         return Text(str(path), bytes(data), int(changed_ns))

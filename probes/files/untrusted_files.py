@@ -120,11 +120,11 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
         OSError: It cannot be opened; ENOEXEC where it is no regular file; ESTALE where it is another one;
             ETIMEDOUT where its file system does not answer.
     """
-    asked = file_reader.current()
-    if asked is not None and identity is not None:
+    reader = file_reader.current()
+    if reader is not None and identity is not None:
         if str(path).startswith(_OURS):  # open already, and its place is all that is used
             return File(os.dup(int(str(path)[len(_OURS) :])), FileIdentity(identity, UNKNOWN, UNKNOWN))
-        (size, owner), descriptor = asked.place(str(path), identity)
+        (size, owner), descriptor = reader.place(str(path), identity)
         return File(descriptor, FileIdentity(identity, size, owner))
     with placed(path, identity) as place:
         return reading(place.descriptor)

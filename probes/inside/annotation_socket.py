@@ -59,15 +59,15 @@ class AnnotationSocket:
 
     Args:
         bound: Is closed with this.
-        take: Is called in that thread.
+        consume: Is called in that thread.
     """
 
-    def __init__(self, bound: Bound, take: Callable[[Datagram], object]) -> None:
+    def __init__(self, bound: Bound, consume: Callable[[Datagram], object]) -> None:
         self._bound, self._socket = bound, bound.socket
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.settimeout(POLL_S)
-        self._consume = take
+        self._consume = consume
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
 

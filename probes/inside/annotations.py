@@ -104,16 +104,16 @@ class Annotations:
     def _line(self, line: bytes, pid: int, uid: int, now: int) -> str:
         """Why a line is refused; "" where it is not."""
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
             return "a message is not JSON"
-        acts = [key for key in _ACTS if isinstance(said, dict) and key in said]
-        if len(acts) != 1 or not said.keys() <= _KEYS:
+        acts = [key for key in _ACTS if isinstance(message, dict) and key in message]
+        if len(acts) != 1 or not message.keys() <= _KEYS:
             return "a message has other keys than one of begin, end, mark, and thread, pid, unsent"
-        name = said[acts[0]]
+        name = message[acts[0]]
         if not isinstance(name, str) or len(name) > LONGEST_NAME or (not name and acts[0] != "end"):
             return f"a name is not a text of 1 to {LONGEST_NAME} characters"
-        target, thread, unsent = said.get("pid", pid), said.get("thread", -1), said.get("unsent", 0)
+        target, thread, unsent = message.get("pid", pid), message.get("thread", -1), message.get("unsent", 0)
         if {type(target), type(thread), type(unsent)} != {int} or unsent < 0:
             return "pid, thread or unsent is not a number"
         if not 0 < target < PIDS or thread >= PIDS:

@@ -113,8 +113,8 @@ class _Process:
 class Inside:
     """Takes messages and calls in; tells activities, and how it stands with each process."""
 
-    def __init__(self, tell: Callable[[Sample], object]) -> None:
-        self._report = tell
+    def __init__(self, report: Callable[[Sample], object]) -> None:
+        self._report = report
         self._processes: dict[int, _Process] = {}
         self._texts = TextNumbers({*_WHAT.values(), *_COPY_NAMES.values(), "Memcpy", "Memset"})
         self._handed = HandedTexts()
@@ -131,20 +131,20 @@ class Inside:
         """Takes a message in; what is damaged is left out."""
         if len(record) < RECORD.itemsize + HEADER.itemsize:
             return
-        told = np.frombuffer(record, RECORD, 1)[0]
-        body = record[RECORD.itemsize : RECORD.itemsize + int(told["bytes"])]
+        head = np.frombuffer(record, RECORD, 1)[0]
+        body = record[RECORD.itemsize : RECORD.itemsize + int(head["bytes"])]
         if len(body) < HEADER.itemsize:
             return
         header = np.frombuffer(body, HEADER, 1)[0]
         if int(header["version"]) != VERSION:
             return
-        pid, data, count = int(told["pid"]), body[HEADER.itemsize :], int(header["count"])
-        process = self._process(pid, header, int(told["time"]))
+        pid, data, count = int(head["pid"]), body[HEADER.itemsize :], int(header["count"])
+        process = self._process(pid, header, int(head["time"]))
         message = int(header["message"])
         self._follow(process, int(header["before"]))
         if message == Message.ROWS:
             rows = np.frombuffer(data, ROW, min(count, len(data) // ROW.itemsize))
-            self._rows(process, header, rows, int(told["time"]))
+            self._rows(process, header, rows, int(head["time"]))
         elif message == Message.CLOCK and len(data) >= CLOCK.itemsize:
             process.moments.append(np.frombuffer(data, CLOCK, 1))
         elif message == Message.TEXT:
@@ -153,7 +153,7 @@ class Inside:
             process.uuids[int(header["number"])] = data[:count].decode(errors="replace")
         elif message == Message.STATE:
             sentence = data[: min(count, _LONGEST_SENTENCE)].decode(errors="replace")
-            self._hear_state(pid, process, int(header["number"]), sentence, int(told["time"]))
+            self._hear_state(pid, process, int(header["number"]), sentence, int(head["time"]))
 
     def _process(self, pid: int, header: Any, now: int) -> _Process:
         known = self._processes.get(pid)
@@ -314,14 +314,14 @@ class Inside:
         if not len(rows) and not len(process.work):
             return process.work
         what = rows["what"]
-        given = rows[what == What.CALL]
-        if len(given):
-            process.heard_ns = max(process.heard_ns, int(self._monotonic(process, given["end"]).max()))
-        process.calls = np.concatenate([process.calls, given])
-        told = np.isin(what, [int(one) for one in _WHAT])
-        work = self._table(pid, process, rows[told])
+        calls = rows[what == What.CALL]
+        if len(calls):
+            process.heard_ns = max(process.heard_ns, int(self._monotonic(process, calls["end"]).max()))
+        process.calls = np.concatenate([process.calls, calls])
+        reported = np.isin(what, [int(one) for one in _WHAT])
+        work = self._table(pid, process, rows[reported])
         process.correlation = np.concatenate(
-            [process.correlation, rows["correlation"][told].astype(np.int64)]
+            [process.correlation, rows["correlation"][reported].astype(np.int64)]
         )
         work = np.concatenate([process.work, work])
         self._find_givers(pid, process)
@@ -442,8 +442,8 @@ class Inside:
         names[overhead] = self._each(rows["detail"][overhead], lambda one: _OVERHEADS.get(one, "overhead"))
         table["name"] = names
         table["detail"] = 0
-        said = np.flatnonzero(ranges & ((rows["stream"] > 0) | (rows["detail"] > 0)))
-        for place in said.tolist():
+        named = np.flatnonzero(ranges & ((rows["stream"] > 0) | (rows["detail"] > 0)))
+        for place in named.tolist():
             table["detail"][place] = self._texts.number(_detail(rows[place], texts))
         return table
 
@@ -479,10 +479,10 @@ def _error_of(moments: Rows) -> int:
 
 def _detail(row: Any, texts: dict[int, str]) -> str:
     """Domain and payload of a range, in words."""
-    said = []
+    parts = []
     if domain := texts.get(int(row["stream"]), ""):
-        said.append(f"domain {domain}")
+        parts.append(f"domain {domain}")
     if kind := _PAYLOADS.get(int(row["detail"])):
         value = np.frombuffer(np.uint64(row["bytes"]).tobytes(), kind, 1)[0]
-        said.append(f"payload {value.item():g}" if kind.startswith("<f") else f"payload {value}")
-    return ", ".join(said)
+        parts.append(f"payload {value.item():g}" if kind.startswith("<f") else f"payload {value}")
+    return ", ".join(parts)

@@ -133,8 +133,8 @@ class GpuReader:
         late = []
         for place, question in enumerate(QUESTIONS):
             if question.every_s != _EACH_ROUND:
-                asked = self._queried.get(place)
-                periods = float("inf") if asked is None else (now_s - asked) / question.every_s
+                last_s = self._queried.get(place)
+                periods = float("inf") if last_s is None else (now_s - last_s) / question.every_s
                 if periods >= 1:
                     late.append((periods, place))
         return late

@@ -221,16 +221,16 @@ class LiveSource:
             return False
 
     def attach_libraries(self, pages: SharedPages) -> None:
-        plan, tell = self._plan, self._pending.append
+        plan, report = self._plan, self._pending.append
         if plan.lines != "off":
             pythons = interpreter.installed(plan.environment, plan.interpreters, plan.program)
-            self._lines = Lines(self._attachments, self._programs, self.wanted, tell, pythons)
+            self._lines = Lines(self._attachments, self._programs, self.wanted, report, pythons)
         self._scanner = Scanner(
             self._attachments,
             self._lines,
             self.wanted,
             self._roster.alive,
-            tell,
+            report,
             everyone=plan.pids is None,
             pages=pages,
         )
@@ -388,8 +388,8 @@ class LiveSource:
             yield from self._clients.samples(gpus, frozenset(self._roster.alive()), mark_ns)
             yield Sample(GPUS, gpus.time_ns, gpus.data)
         yield open_sample(states, mark_ns)
-        told_with = {"activities": activities} if activities else {}
-        yield Sample(MARK, mark_ns, self._mark_data(mark_ns) | told_with)
+        extra = {"activities": activities} if activities else {}
+        yield Sample(MARK, mark_ns, self._mark_data(mark_ns) | extra)
         if not last:
             yield from later
 

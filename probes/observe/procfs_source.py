@@ -285,16 +285,16 @@ def _listed(gpus: Sample | None) -> set[int]:
 
 def _blind_spots() -> list[str]:
     """What procfs does not tell here."""
-    said = []
+    reasons = []
     facts = rights.read_rights()
     if facts.hidepid and not facts.root:
-        said.append(
+        reasons.append(
             "/proc hides the processes of other users (hidepid): only yours are seen; "
             "for all: mount -o remount,hidepid=0 /proc"
         )
     if not procfs.has_run_delays():
-        said.append(
+        reasons.append(
             "this kernel keeps no run-queue delays (/proc/PID/schedstat, CONFIG_SCHED_INFO): "
             "time in run queues is shown as blocked"
         )
-    return said
+    return reasons

@@ -79,7 +79,7 @@ class Scanner:
         lines: Lines | None,
         wanted: Callable[[int], bool],
         watched: Callable[[], Iterable[int]],
-        tell: Callable[[Sample], None],
+        report: Callable[[Sample], None],
         *,
         everyone: bool,
         pages: SharedPages | None = None,
@@ -89,7 +89,7 @@ class Scanner:
         self._wanted = wanted
         self._watched = watched
         self._everyone = everyone
-        self.tell = tell
+        self.report = report
         self.events: MmapEvents | None = None
         self.identities: set[Identity] = set()
         self._gone: set[Identity] = set()  # files that were not there any more when they were opened
@@ -98,7 +98,7 @@ class Scanner:
             "libraries",
             MOST_OF_ONE_USER,
             MOST_OF_ROOT,
-            lambda text: tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
+            lambda text: report(Sample(PROBLEM, time.monotonic_ns(), {"text": text})),
         )
         self._turns: Turns[_Work] = Turns()
         self._sweep_at = time.monotonic() + _SWEEP_S
@@ -122,7 +122,7 @@ class Scanner:
             self.events = self._listen(cpus)  # before the first look, so that nothing falls between
         except OSError as error:
             text = f"new programs are noticed a second late: no perf events of mappings ({error.strerror})"
-            self.tell(Sample(NOTE, time.monotonic_ns(), {"text": text}))
+            self.report(Sample(NOTE, time.monotonic_ns(), {"text": text}))
         first = sorted(installed, key=lambda target: libraries.calling_order(target.layer))
         self._pinned = {target.identity for target in first}
         self.attach(first)
@@ -146,7 +146,7 @@ class Scanner:
             except Exception as error:  # a program that we have not thought of must not end the search
                 _LOG.exception("a program could not be inspected")
                 text = f"a program could not be inspected: {type(error).__name__}: {error}"
-                self.tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
+                self.report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
                 stop.wait(POLL_S)
         if self.events is not None:
             self.events.close()
@@ -159,8 +159,8 @@ class Scanner:
             began_s = time.thread_time()
             self.sweep()
             self._sweep_at = now + max(_SWEEP_S, (time.thread_time() - began_s) / _SWEEP_SHARE)
-        asked = file_reader.current()
-        self._behind |= asked is not None and asked.abandoned.is_due()
+        reader = file_reader.current()
+        self._behind |= reader is not None and reader.abandoned.is_due()
         if self.events is None:
             if not self._turns and not stop.wait(_WAIT_S if late else POLL_S):
                 self._poll()
@@ -216,8 +216,8 @@ class Scanner:
     def work(self, seconds: float) -> None:
         """Does what waits, for so long; who has had least goes first."""
         until = time.monotonic() + seconds
-        while (taken := self._turns.pop()) is not None:
-            user, work = taken
+        while (turn := self._turns.pop()) is not None:
+            user, work = turn
             began = time.monotonic()
             try:
                 self._serve(user, work)
@@ -285,7 +285,7 @@ class Scanner:
                 f"runtime layer blind in process {pid} ({name}): the CUDA runtime is linked into "
                 f"{target.shown}, whose symbols are stripped; its calls are seen in the driver only"
             )
-            self.tell(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
+            self.report(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
 
     def executable_of(self, pid: int) -> Target | None:
         """A process's program; asked again only where the process runs another one."""
@@ -327,10 +327,10 @@ class Scanner:
         for entry in fresh:
             text = f"{entry.symbols} functions of {entry.target.shown} are traced"
             _LOG.info("%s", text)
-            self.tell(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
+            self.report(Sample(NOTE, now, {"text": text, "layer": entry.target.layer}))
         for text in self.attachments.refusals[known:]:
             _LOG.warning("%s", text)
-            self.tell(Sample(PROBLEM, now, {"text": text}))
+            self.report(Sample(PROBLEM, now, {"text": text}))
 
     def _distinct(self, targets: Iterable[Target], user: int) -> Iterator[Target]:
         """Each file once, also one that several containers show under devices of their own."""

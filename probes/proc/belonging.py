@@ -120,9 +120,9 @@ def _step(variables: Mapping[str, str], job: re.Match[bytes] | None) -> str:
     if job is not None and job[2]:
         # before the variable: a script that a task submits has that of the task's step
         return job[2].decode()
-    told = variables.get("SLURM_STEP_ID", "")
-    if _WORD.match(told):
-        return _STEPS.get(told, told)
+    step = variables.get("SLURM_STEP_ID", "")
+    if _WORD.match(step):
+        return _STEPS.get(step, step)
     # the script of a job has a task's number, but no step's
     return "batch" if "SLURM_PROCID" in variables else ""
 

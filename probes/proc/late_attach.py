@@ -40,14 +40,14 @@ class Latecomers:
             return
         begun = time.monotonic_ns()
         known = set(states["tid"].tolist())
-        for pid, told in list(self._uncertain.items()):
+        for pid, reported in list(self._uncertain.items()):
             unknown = set(procfs.threads(pid)) - known
-            if unknown and not told:
+            if unknown and not reported:
                 self._uncertain[pid] = True
                 yield _problem(pid, now_ns, _sentence(pid))
             elif not unknown:
                 del self._uncertain[pid]
-                if told:
+                if reported:
                     yield _problem(pid, now_ns, "")
                     text = f"all threads of process {pid} are known from here on"
                     yield Sample(NOTE, now_ns, {"text": text})

@@ -72,5 +72,5 @@ class MachineEvents:
 
     def _retransmits(self) -> dict[str, int]:
         names, values = ([words for words in self._lines("net/snmp") if words[:1] == ["Tcp:"]] + [[], []])[:2]
-        told = dict(zip(names, values, strict=False))
-        return {"tcp_retransmits": int(told["RetransSegs"])} if "RetransSegs" in told else {}
+        counters = dict(zip(names, values, strict=False))
+        return {"tcp_retransmits": int(counters["RetransSegs"])} if "RetransSegs" in counters else {}

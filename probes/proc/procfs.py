@@ -142,8 +142,8 @@ def _surroundings(pid: int) -> dict[str, Any]:
     if content is None:
         return facts | belonging(cgroups, {})
     facts |= {key: variable_of(content, name) for name, key in _VARIABLES.items()}
-    told = {name.decode(): value for name in VARIABLES if (value := variable_of(content, name)) is not None}
-    return facts | belonging(cgroups, told)
+    known = {name.decode(): value for name in VARIABLES if (value := variable_of(content, name)) is not None}
+    return facts | belonging(cgroups, known)
 
 
 def variable_of(content: bytes, name: bytes) -> str | None:

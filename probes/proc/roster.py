@@ -107,10 +107,10 @@ class Roster:
                     self._late.add(pid)
                 if pid in self._past_callers and pid not in self._alive:
                     del self._past_callers[pid]
-                    said = (
+                    text = (
                         f"process number {pid} went to a new process: totals by number hold the calls of both"
                     )
-                    yield Sample(NOTE, now, {"text": said})
+                    yield Sample(NOTE, now, {"text": text})
                 yield self._began(pid, name, now, kind, maker)
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
@@ -227,12 +227,12 @@ def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
     Each costs its way through the file and whoever takes it in. A number that goes to a new process is not
     one process.
     """
-    told: dict[int, Sample] = {}
+    last: dict[int, Sample] = {}
     for sample in samples:
         if sample.kind != PROCESS:
             yield sample
             continue
-        before = told.pop(sample.data["pid"], None)
+        before = last.pop(sample.data["pid"], None)
         if before is not None and before.data.get("exited_ns") is not None:
             yield before
             before = None
@@ -241,5 +241,5 @@ def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
         row = merged(known, data)
         if "seen_ns" in row and "start_ns" in row:  # /proc counts in ticks of the clock, records in ns
             row["start_ns"] = min(row["start_ns"], row["seen_ns"])
-        told[data["pid"]] = Sample(PROCESS, sample.time_ns, {**row})
-    yield from told.values()
+        last[data["pid"]] = Sample(PROCESS, sample.time_ns, {**row})
+    yield from last.values()

@@ -86,6 +86,6 @@ class DeviceCalls:
         """The process ended or became another program; whether it had told a device."""
         self._devices.pop(pid, None)
         self._open.discard(pid)
-        told = bool(self.used[pid % PIDS])
+        used = bool(self.used[pid % PIDS])
         self.used[pid % PIDS] = False
-        return told
+        return used

@@ -44,14 +44,14 @@ class DemanglerChild:
             try:
                 if self.process is None:
                     self._start()
-                said = self._exchange(name.encode(errors="replace"), _PATIENCE_S)
+                line = self._exchange(name.encode(errors="replace"), _PATIENCE_S)
             except (OSError, subprocess.SubprocessError):
-                said = None
-            if said is None:
+                line = None
+            if line is None:
                 self._failed += 1
                 self._end()
                 return None
-            return said.decode(errors="replace")
+            return line.decode(errors="replace")
 
     def _start(self) -> None:
         self.process = subprocess.Popen(

@@ -46,10 +46,10 @@ def main(packages: str, most: int) -> None:
     for line in sys.stdin.buffer:
         name, status = line.rstrip(b"\n"), ctypes.c_int(-1)
         text = function(name, None, None, ctypes.byref(status)) if function else None
-        said = ctypes.string_at(text)[:most] if text and status.value == 0 else name
+        readable = ctypes.string_at(text)[:most] if text and status.value == 0 else name
         if text:
             free(text)
-        sys.stdout.buffer.write(said.replace(b"\n", b" ") + b"\n")
+        sys.stdout.buffer.write(readable.replace(b"\n", b" ") + b"\n")
         sys.stdout.buffer.flush()
 
 

@@ -30,13 +30,13 @@ class Loaders:
     """
 
     def __init__(
-        self, attach: Callable[[untrusted_files.File, int], int | None], tell: Callable[[str], None]
+        self, attach: Callable[[untrusted_files.File, int], int | None], report: Callable[[str], None]
     ) -> None:
         self._attach = attach
         self._seen: dict[Identity, str] = {}
         self._links: dict[Identity, int] = {}  # of those that can be let go of
         self._unmapped = Unmapped()
-        self._quota = Quota("loaders", MOST_OF_ONE_USER, MOST_OF_ROOT, tell)
+        self._quota = Quota("loaders", MOST_OF_ONE_USER, MOST_OF_ROOT, report)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
         """Probes those of these files that are loaders."""

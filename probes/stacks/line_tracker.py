@@ -96,13 +96,13 @@ class Lines(Hears):
         attachments: Attachments,
         programs: Programs,
         wanted: Callable[[int], bool],
-        tell: Callable[[Sample], None],
+        report: Callable[[Sample], None],
         pythons: Iterable[Path],
     ) -> None:
         self._attachments = attachments
         self._others = programs
         self._wanted = wanted
-        self._report = tell
+        self._report = report
         self._pythons = pythons
         self.programs: LinePrograms | None = None
         self.inbox: Inbox | None = None

@@ -127,10 +127,10 @@ class Samples:
             return self._number.get(pid, {}).get(number, number)
         return self._numbered(pid, number, number)  # told so before its frames are known: it stays so
 
-    def _numbered(self, pid: int, number: int, told: int) -> int:
+    def _numbered(self, pid: int, number: int, number_of_name: int) -> int:
         known = self._number.setdefault(pid, {})
         self._count += number not in known
-        return known.setdefault(number, told)
+        return known.setdefault(number, number_of_name)
 
     def forget(self, pid: int) -> None:
         """Drops what is kept of a process that has ended."""

@@ -54,11 +54,11 @@ _PLACES_A_SAMPLE = 2000
 
 def frames_sample(rows: Iterable[tuple[int, int, tuple[Frame, ...]]], now_ns: int) -> Sample:
     """Frames by process and number."""
-    told = list(rows)
+    stacks = list(rows)
     data = {
-        "pid": [pid for pid, _, _ in told],
-        "stack": [number for _, number, _ in told],
-        "frames": [[list(frame) for frame in frames] for _, _, frames in told],
+        "pid": [pid for pid, _, _ in stacks],
+        "stack": [number for _, number, _ in stacks],
+        "frames": [[list(frame) for frame in frames] for _, _, frames in stacks],
     }
     return Sample(FRAMES, now_ns, data)
 

@@ -78,7 +78,7 @@ class Lookups:
 
     def __init__(self) -> None:
         self._files: dict[Identity, _Kept] = {}  # the least recently used one first
-        self.asked: dict[tuple[Identity, str, Place], _Question] = {}
+        self.pending: dict[tuple[Identity, str, Place], _Question] = {}
         self.slow: set[Identity] = set()
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -93,7 +93,7 @@ class Lookups:
         """
         key = mapping.file, mapping.path, place
         now = time.monotonic()
-        if (waiting := self.asked.get(key)) is None:
+        if (waiting := self.pending.get(key)) is None:
             kept = self._files.get(mapping.file)
             if kept is not None and (now < kept.again if kept.dead else now < kept.checked + FRESH_S):
                 if kept.dead:
@@ -101,11 +101,11 @@ class Lookups:
                 known = kept.known.get((mapping.path, place), _NOTHING)
                 if known is not _NOTHING:
                     return known  # type: ignore[return-value]
-            if len(self.asked) >= MOST_PENDING:
+            if len(self.pending) >= MOST_PENDING:
                 self._forget_answered()
-                if len(self.asked) >= MOST_PENDING:
+                if len(self.pending) >= MOST_PENDING:
                     raise NotYet
-            waiting = self.asked[key] = _Question(mapping, place)
+            waiting = self.pending[key] = _Question(mapping, place)
             self._begin()
             self._questions.put(waiting)
         if not waiting.done.wait(self._patience(mapping.file, now)):
@@ -114,13 +114,13 @@ class Lookups:
             raise NotYet
         self._waited += time.monotonic() - now
         self.slow.discard(mapping.file)
-        del self.asked[key]
+        del self.pending[key]
         return waiting.answer
 
     def _forget_answered(self) -> None:
         """Drops answers that nobody came back for, as of processes that ended."""
-        self.asked = {key: one for key, one in self.asked.items() if not one.done.is_set()}
-        self.slow.intersection_update(key[0] for key in self.asked)
+        self.pending = {key: one for key, one in self.pending.items() if not one.done.is_set()}
+        self.slow.intersection_update(key[0] for key in self.pending)
 
     def _patience(self, file: Identity, now: float) -> float:
         if now >= self._second + 1.0:
@@ -130,7 +130,7 @@ class Lookups:
     def wait(self, seconds: float) -> None:
         """Until what was asked has its answers; not for ever."""
         deadline = time.monotonic() + seconds
-        for question in list(self.asked.values()):
+        for question in list(self.pending.values()):
             question.done.wait(max(deadline - time.monotonic(), 0))
 
     def close(self) -> None:
@@ -247,13 +247,13 @@ class Lookups:
 def _begin_talk(kept: _Kept, shown: str) -> None:
     """Raises OSError, elf.ElfError, reader.UnreadableError."""
     assert kept.file is not None
-    asked = file_reader.current()
-    if asked is None:
+    reader = file_reader.current()
+    if reader is None:
         functions = Functions(kept.file.again())
         kept.symbols, kept.close = len(functions), functions.close
         kept.answers = lambda places: list(functions.answers(places)) if functions.unchanged else None
         return
-    talk = asked.converse("functions", [], kept.file.identity, shown, kept.file.descriptor)
+    talk = reader.converse("functions", [], kept.file.identity, shown, kept.file.descriptor)
     kept.symbols, kept.close = int(talk.first) if isinstance(talk.first, int) else 0, talk.close
     kept.answers = talk.request
 

@@ -80,10 +80,10 @@ class Chunker:
         self.events += len(records)
         start = 0
         while start < len(records):
-            taken = min(len(records) - start, CHUNK_RECORDS - self._filled)
-            self._buffer[self._filled : self._filled + taken] = records[start : start + taken]
-            self._filled += taken
-            start += taken
+            count = min(len(records) - start, CHUNK_RECORDS - self._filled)
+            self._buffer[self._filled : self._filled + count] = records[start : start + count]
+            self._filled += count
+            start += count
             if self._filled == CHUNK_RECORDS:
                 self.flush()
 

@@ -215,8 +215,8 @@ def _text(report: KernelReport, row: KernelLaunches) -> str:
         whose += f", process {row.pid}"
     often = f"{format_count(report.per_second(row))} launches a second{steps}"
     into = f", {format_count(row.captured)} of all into graphs" if row.captured else ""
-    took = f", GPU time {gpu_text(row.gpu)}" if row.gpu is not None else ""
-    return f"{folded(row.name) or NAMELESS}{whose}: {often}{into}{took}{' at ' + lines if lines else ''}"
+    gpu_time = f", GPU time {gpu_text(row.gpu)}" if row.gpu is not None else ""
+    return f"{folded(row.name) or NAMELESS}{whose}: {often}{into}{gpu_time}{' at ' + lines if lines else ''}"
 
 
 def gpu_text(time: GpuTimeOf) -> str:
@@ -495,8 +495,8 @@ def exact_texts(report: ExactReport) -> list[str]:
     error = "" if report.error_ns is None else f", within {format_ns(report.error_ns)} of the host's"
     texts = [f"By the GPU's own clock{error}:"]
     texts += [f"  {_gpu_text(one)}" for one in report.gpus]
-    if said := delay_text(report.kernels):
-        texts.append(f"  {said}")
+    if delay := delay_text(report.kernels):
+        texts.append(f"  {delay}")
     rows = longest_first(merged((), report.kernels, lambda one: (one.pid, folded(one.name))))
     several = len({one.pid for one in rows}) > 1
     texts += [f"  {_kernel_text(one, several=several)}" for one in rows[:_SHOWN]]
@@ -525,7 +525,7 @@ def delay_text(kernels: Iterable[ExactKernel]) -> str:
         return ""
     share = sum(one.ahead for one in mine) / linked
     usual = format_ns(sum(one.delay_ns for one in mine) // linked)
-    said = (
+    share_text = (
         ": the host is ahead of the GPU"
         if share >= _AHEAD
         else ": the host does not get ahead"
@@ -534,7 +534,7 @@ def delay_text(kernels: Iterable[ExactKernel]) -> str:
     )
     return (
         f"queue delay {usual} on average; {format_percent(100 * share)} % of {format_count(linked)} launches "
-        f"met a busy GPU{said}"
+        f"met a busy GPU{share_text}"
     )
 
 

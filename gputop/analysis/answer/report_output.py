@@ -37,12 +37,12 @@ def report_to_text(report: Report, width: int = 100) -> str:
         lines += _wrapped(f"{steps_text(report.steps)}.", width, "")
         if (growth := report.steps.growth) is not None:
             lines += _wrapped(f"! {growth.text()}", width, "")
-    if said := energy_text(report):
-        lines += _wrapped(said, width, "")
+    if sentence := energy_text(report):
+        lines += _wrapped(sentence, width, "")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding_text(number, finding, report, width)]
-    if said := what_if_text(report):
-        lines += ["", *_wrapped(said, width, "")]
+    if sentence := what_if_text(report):
+        lines += ["", *_wrapped(sentence, width, "")]
     if report.events:
         lines += ["", "Long gaps that did not repeat (not counted as findings):"]
         for event in report.events:
@@ -163,14 +163,14 @@ def report_to_markdown(report: Report) -> str:
         if not report.findings:
             lines += [f"  - to change: {harmless(text)}" for text in diagnosis.advice]
     for gpu in report.gpus:
-        said = idle_words(gpu.label, gpu.idle, gpu.span_ns, gpu.account.outside_ns)
-        lines.append(f"- {harmless(said)}")
+        sentence = idle_words(gpu.label, gpu.idle, gpu.span_ns, gpu.account.outside_ns)
+        lines.append(f"- {harmless(sentence)}")
     if report.steps is not None:
         lines.append(f"- {harmless(steps_text(report.steps))}")
         if report.steps.growth is not None:
             lines.append(f"- {harmless(report.steps.growth.text())}")
-    if said := what_if_text(report):
-        lines.append(f"- {harmless(said)}")
+    if sentence := what_if_text(report):
+        lines.append(f"- {harmless(sentence)}")
     for number, finding in enumerate(report.findings, 1):
         lines += ["", *_finding(number, finding, report)]
     if not report.findings:

@@ -111,12 +111,12 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
     if idle.estimate is None:
         most = format_percent(100 * idle.upper / span_ns)
         return f"{which} {were} idle for {sure} to {most} % of {format_ns(span_ns)}"
-    told = format_percent(100 * idle.estimate / span_ns)
-    if told == sure:
+    share = format_percent(100 * idle.estimate / span_ns)
+    if share == sure:
         return f"{which} {were} idle for {sure} % of {format_ns(span_ns)}, proved"
     start = 100 * outside_ns / span_ns
     begun = f", {format_percent(start)} % start-up and end" if start >= _WORTH_REPORTING else ""
-    return f"{which} {were} idle for about {told} % of {format_ns(span_ns)} ({sure} % proved{begun})"
+    return f"{which} {were} idle for about {share} % of {format_ns(span_ns)} ({sure} % proved{begun})"
 
 
 # -- savings ------------------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
 
 def what_if_text(report: Report) -> str:
     """``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: 12.0ms.``."""
-    told = report.what_if
+    rows = report.what_if
     if report.steps is not None and report.steps.long is not None:
         return ""
-    if not told or (len(told) == 1 and len(report.findings) > 1):
+    if not rows or (len(rows) == 1 and len(report.findings) > 1):
         return ""
-    first, *others = told
+    first, *others = rows
     more = "".join(f", with {one.cause} as well: {_left(one)}" for one in others)
     return (
         f"A step takes {format_ns(first.before_ns)}; estimated with {first.cause} fixed: "
@@ -281,15 +281,15 @@ def verdict(
 
     Where most of the time is no loop's, that comes first.
     """
-    said = _of_the_loop(labels, accounts, idle, span_ns, findings, diagnosis, unexplained_ns, once)
+    text = _of_the_loop(labels, accounts, idle, span_ns, findings, diagnosis, unexplained_ns, once)
     grown = steps.growth if steps is not None else None
     if grown is not None and grown.last_ns >= _GROWN * grown.first_ns:
-        said += (
+        text += (
             f" Its steps grow from {format_ns(grown.first_ns)} to {format_ns(grown.last_ns)}: {grown.part}."
         )
-    if sum(one.ns for one in once) < _MOSTLY * span_ns or said.startswith(_NO_LOOP):
-        return said
-    return f"{_NO_LOOP} for most of the time: {_of_once(once)}. {said}"
+    if sum(one.ns for one in once) < _MOSTLY * span_ns or text.startswith(_NO_LOOP):
+        return text
+    return f"{_NO_LOOP} for most of the time: {_of_once(once)}. {text}"
 
 
 def _of_once(once: Sequence[OneOff]) -> str:
@@ -310,8 +310,8 @@ def _of_the_loop(
     idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
     lead = diagnosis.lead if diagnosis is not None else None
     if diagnosis is not None and diagnosis.kind is not None and lead is None:
-        said = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"
-        return f"{said}; the largest loss: {_cause(findings[0])}." if findings else f"{said}."
+        text = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"
+        return f"{text}; the largest loss: {_cause(findings[0])}." if findings else f"{text}."
     if findings:
         first = findings[lead or 0]
         return f"{_of_class(diagnosis, _cause(first))}. {idleness}{_of_it(first)}."
@@ -331,10 +331,10 @@ def _of_class(diagnosis: Diagnosis | None, cause: str) -> str:
     if diagnosis is None or not diagnosis.kind:
         return cause
     title, _, explained = diagnosis.title.partition(" (")
-    said = cause.lower()
-    if all(word in said.split() for word in title.lower().split()):
+    words = cause.lower()
+    if all(word in words.split() for word in title.lower().split()):
         return _capital(cause)
-    if explained and explained.rstrip(")").lower() in said:
+    if explained and explained.rstrip(")").lower() in words:
         return f"{_capital(title)}: {cause}"
     return f"{_capital(diagnosis.title)}: {cause}"
 

@@ -227,8 +227,8 @@ def numbered(number: str) -> Cause:
 
 def in_order() -> tuple[Cause, ...]:
     """Those that take pieces of gaps, in the order in which they are asked."""
-    asked = [(cause.rank, cause) for cause in every() if cause.rank is not None]
-    return tuple(cause for _rank, cause in sorted(asked, key=lambda one: one[0]))
+    ranked = [(cause.rank, cause) for cause in every() if cause.rank is not None]
+    return tuple(cause for _rank, cause in sorted(ranked, key=lambda one: one[0]))
 
 
 # The family of each cause, by the row of the catalogue.

@@ -318,8 +318,8 @@ def rounds_a_step(scene: AttributionContext, pid: int, rows: Ints) -> float:
     ]
     if not named:
         return 1.0
-    taken = np.searchsorted(calls["begin"][rows], calls["begin"][np.concatenate(named)]) - 1
-    steps = len(np.unique(rounds[taken[taken >= 0]]))
+    last = np.searchsorted(calls["begin"][rows], calls["begin"][np.concatenate(named)]) - 1
+    steps = len(np.unique(rounds[last[last >= 0]]))
     return max((int(rounds[-1]) + 1) / max(steps, 1), 1.0)
 
 

@@ -342,7 +342,7 @@ def _host_ns(claim: CauseMatch, line: Line) -> int:
     step = np.searchsorted(steps.begin, begin, side="right") - 1
     of_it = np.diff(np.append(first, len(begin)))[step]
     part = (np.arange(len(begin)) - first[step]) * _PARTS // of_it
-    takes = np.bincount(part, weights=np.diff(np.append(begin, steps.end)), minlength=_PARTS)
+    lengths = np.bincount(part, weights=np.diff(np.append(begin, steps.end)), minlength=_PARTS)
     numbers, which = np.unique(places["stack"][met], return_inverse=True)
     lines = [stacks.line(number) for number in numbers.tolist()]
     within = np.array(
@@ -352,7 +352,7 @@ def _host_ns(claim: CauseMatch, line: Line) -> int:
     inside = np.bincount(part[behind], weights=within[which.reshape(-1)], minlength=_PARTS)
     known = np.flatnonzero(seen)
     share = np.interp(np.arange(_PARTS), known, inside[known] / seen[known])
-    return int((share * takes).sum())
+    return int((share * lengths).sum())
 
 
 # How a read from the device is told: by what the program called, and what to change.

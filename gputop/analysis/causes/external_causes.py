@@ -163,11 +163,11 @@ def _no_requests(scene: AttributionContext, free: Mask) -> Mask:
     from_outside = scene.does(State.OUTSIDE) & among(scene.wait, (Wait.POLL, Wait.REQUEST))
     waits = (free & scene.does(State.BLOCKED)) | from_outside
     polls = free & scene.own & scene.polling & scene.inside(Group.OTHER)
-    asked = scene.wait == Wait.REQUEST
+    request = scene.wait == Wait.REQUEST
     stopped = waits & scene.waits(Wait.STOPPED)
     serving = (_serving(scene) | _answering(scene)) & (waits | scene.does(State.OUTSIDE))
-    unasked: Mask = (waits & asked) | from_outside | polls | stopped | serving | idle_client(scene, free)
-    return unasked
+    result: Mask = (waits & request) | from_outside | polls | stopped | serving | idle_client(scene, free)
+    return result
 
 
 def idle_client(scene: AttributionContext, free: Mask) -> Mask:
@@ -200,8 +200,8 @@ def _answering(scene: AttributionContext) -> Mask:
     slices, accepted = scene.evidence.slices, numbers_of(scene.evidence.files, ACCEPTED)
     if not len(accepted) or not len(slices):
         return scene.mask()
-    takes = slices["wait"] == Wait.SOCKET
-    return any_on_the_way(scene, np.isin(slices["file"], accepted) & takes & _own(scene))
+    receives = slices["wait"] == Wait.SOCKET
+    return any_on_the_way(scene, np.isin(slices["file"], accepted) & receives & _own(scene))
 
 
 NO_REQUESTS = Cause(

@@ -245,8 +245,8 @@ def _emptied_frees(claim: CauseMatch) -> tuple[Ints, bool]:
     rows = distinct(claim.scene.segments.call[claim.segments])
     frees = rows[evidence.group_of(rows) == Group.FREE]
     stacks = evidence.calls["stack"][frees]
-    given = frees[np.isin(stacks, stacks_where(stacks, empties))]
-    return given, 2 * len(given) > len(frees)
+    emptied = frees[np.isin(stacks, stacks_where(stacks, empties))]
+    return emptied, 2 * len(emptied) > len(frees)
 
 
 def _emptied(claim: CauseMatch) -> bool:
@@ -255,8 +255,8 @@ def _emptied(claim: CauseMatch) -> bool:
 
 def _emptying_line(claim: CauseMatch) -> Line | None:
     """Where the cache is emptied: that is to be removed, however long the next step's allocations take."""
-    given, most = _emptied_frees(claim)
-    return usual_line(claim.scene, given) if most else None
+    frees, most = _emptied_frees(claim)
+    return usual_line(claim.scene, frees) if most else None
 
 
 def _advise_device(claim: CauseMatch) -> tuple[str, ...]:

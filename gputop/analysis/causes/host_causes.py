@@ -48,12 +48,12 @@ def _line(claim: CauseMatch) -> Line | None:
     scene, segments = claim.scene, claim.scene.segments
     places, threads = scene.evidence.places, scene.evidence.threads
     rows = np.flatnonzero(claim.segments)
-    taken = union(segments.begin[rows], segments.end[rows])
-    if not len(places) or not len(taken[0]):
+    merged = union(segments.begin[rows], segments.end[rows])
+    if not len(places) or not len(merged[0]):
         return None
     takers = [tid for pid, tid in scene.thread_shares(claim.segments) if pid == claim.pid]
-    at = np.searchsorted(taken[0], places["time"], side="right") - 1
-    met = (at >= 0) & (places["time"] < taken[1][np.maximum(at, 0)]) & np.isin(places["tid"], takers)
+    at = np.searchsorted(merged[0], places["time"], side="right") - 1
+    met = (at >= 0) & (places["time"] < merged[1][np.maximum(at, 0)]) & np.isin(places["tid"], takers)
     met &= ~np.isin(places["tid"], threads.tid[np.unique(scene.gaps.thread[claim.gaps])])
     hot = hottest(scene, *(column.tolist() for column in np.unique(places["stack"][met], return_counts=True)))
     return hot.line if hot is not None and not is_library(hot.line.file) else None
@@ -288,8 +288,8 @@ def _keeps_it(scene: AttributionContext) -> Mask:
         for chosen, waits in ((asleep, behind), (runs, others)):
             rows = np.flatnonzero(chosen & mine)
             if len(rows) and len(waits):
-                taken = union(slices["begin"][waits], slices["end"][waits])
-                kept = covered(taken, segments.begin[rows], segments.end[rows])
+                merged = union(slices["begin"][waits], slices["end"][waits])
+                kept = covered(merged, segments.begin[rows], segments.end[rows])
                 found[rows] |= kept >= KEPT * scene.ns[rows]
     return found
 
@@ -405,8 +405,8 @@ def _waited(scene: AttributionContext, source: Ints) -> Ints:
     groups = scene.evidence.group(calls)
     waits = among(groups, (Group.SYNC, Group.COPY))
     total = np.cumsum(np.where(waits, calls["end"] - calls["begin"], 0))
-    gives = among(groups, _GIVING)
-    gave = np.maximum.accumulate(np.where(gives, np.arange(len(calls)), -1))
+    enqueues = among(groups, _GIVING)
+    gave = np.maximum.accumulate(np.where(enqueues, np.arange(len(calls)), -1))
     wait = np.maximum(scene.gaps.drained_by[np.maximum(source, 0)], 0)
     since = np.maximum(gave[wait], 0)
     known = (gave[wait] >= 0) & (calls["row"][since] == calls["row"][wait]) & (groups[wait] != Group.QUERY)

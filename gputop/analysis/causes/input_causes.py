@@ -34,8 +34,8 @@ def behind_workers(scene: AttributionContext) -> Mask:
     for number in np.unique(cpu).tolist():
         rows = queued[cpu == number]
         here = on_cpu[(on_cpu["cpu"] == number) & np.isin(on_cpu["pid"], scene.helpers())]
-        taken = covered(union(here["begin"], here["end"]), segments.begin[rows], segments.end[rows])
-        behind[rows] = 2 * taken > scene.ns[rows]
+        covered_ns = covered(union(here["begin"], here["end"]), segments.begin[rows], segments.end[rows])
+        behind[rows] = 2 * covered_ns > scene.ns[rows]
     return behind
 
 
@@ -72,14 +72,14 @@ def _cpu_of_workers(claim: CauseMatch) -> int:
     rows = rows[slices["end"][rows] > slices["queued"][rows]]
     late = scene.analysis.gpu.delays.intervals
     idle = union(np.append(scene.gaps.begin, late[0]), np.append(scene.gaps.end, late[1]))
-    taken = 0
+    total = 0
     for number in np.unique(slices["queue_cpu"][rows]).tolist():
         mine = rows[slices["queue_cpu"][rows] == number]
         waits = union(slices["queued"][mine], slices["end"][mine])
         here = on_cpu[(on_cpu["cpu"] == number) & np.isin(on_cpu["pid"], scene.helpers())]
         begin, end = intersect(waits, idle)
-        taken += int(covered(union(here["begin"], here["end"]), begin, end).sum())
-    return taken
+        total += int(covered(union(here["begin"], here["end"]), begin, end).sum())
+    return total
 
 
 def _advise_computing(claim: CauseMatch) -> tuple[str, ...]:

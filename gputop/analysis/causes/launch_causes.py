@@ -183,9 +183,9 @@ def _launches(scene: AttributionContext, free: Mask) -> Mask:
     """What the submitting thread does between one piece of work and the next, which is no input."""
     estimated = scene.estimated & own_work(scene)
     # the GPU was found idle by a query: nothing made the thread wait
-    asked = not_waited(scene) & (scene.gaps.drained_by >= 0)
+    ready = not_waited(scene) & (scene.gaps.drained_by >= 0)
     exact = scene.unrecorded & _between_launches(scene)[scene.segments.gap]
-    return free & (exact | estimated | (own_work(scene) & scene.does(State.RUN) & asked[scene.segments.gap]))
+    return free & (exact | estimated | (own_work(scene) & scene.does(State.RUN) & ready[scene.segments.gap]))
 
 
 def _between_launches(scene: AttributionContext) -> Mask:
@@ -299,12 +299,12 @@ def _queued_lines(claim: CauseMatch) -> tuple[str, ...]:
         for word, chosen in _words(scene.evidence.activities.texts, ended[place], following, waits):
             parts[word] = parts.get(word, 0) + int(ns[mine][chosen].sum())
     whole = max(int(ns.sum()), 1)
-    told = [
+    texts = [
         f"{word} {format_percent(100 * part / whole)} %"
         for word, part in sorted(parts.items(), key=lambda one: -one[1])
         if part >= PART * whole
     ]
-    return (f"of this time: {', '.join(told)}",) if told else ()
+    return (f"of this time: {', '.join(texts)}",) if texts else ()
 
 
 def _words(

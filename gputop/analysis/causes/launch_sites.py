@@ -125,19 +125,19 @@ def small_among(scene: AttributionContext, rows: Ints, fill: int | None) -> tupl
     kernels, launches = named(scene, rows)
     if not fill or not launches:
         return ()
-    told: list[tuple[int, str]] = []
+    counted: list[tuple[int, str]] = []
     for one in kernels:
         shapes = {shape: n for shape, n in by_shape(scene.evidence, one.rows).items() if shape.threads < fill}
         if shapes:
             usual = max(shapes, key=lambda shape: (shapes[shape], shape))
             at = f" at {one.line.text()}" if one.line is not None else ""
-            told.append((sum(shapes.values()), f"{one.name} {shape_text(usual)}{at}"))
-    small = sum(count for count, _text in told)
+            counted.append((sum(shapes.values()), f"{one.name} {shape_text(usual)}{at}"))
+    small = sum(count for count, _text in counted)
     if small < SMALL * launches:
         return ()
-    told.sort(key=lambda one: (-one[0], one[1]))
+    counted.sort(key=lambda one: (-one[0], one[1]))
     share = format_percent(100 * small / launches)
-    names = ", ".join(text for _count, text in told[:_NAMED])
+    names = ", ".join(text for _count, text in counted[:_NAMED])
     return (f"{share} % of launches have too few threads to fill the GPU by themselves: {names}",)
 
 
@@ -147,8 +147,8 @@ def is_elementwise(name: str) -> bool:
 
 
 def _sentence(what: str, kernels: Sequence[Named], launches: int) -> tuple[str, ...]:
-    told = [one.text(launches) for one in kernels[:_NAMED]]
-    return (f"{what}: {', '.join(told)}",) if told else ()
+    texts = [one.text(launches) for one in kernels[:_NAMED]]
+    return (f"{what}: {', '.join(texts)}",) if texts else ()
 
 
 # The pattern of the calls that a claim is about, and the words that `pytorch` chooses by it.
@@ -247,10 +247,10 @@ def not_waited(scene: AttributionContext) -> Mask:
     if not len(calls):
         return np.ones(len(drained_by), np.bool_)
     before = np.maximum(row - 1, 0)
-    asked = scene.evidence.group_of(row) == Group.QUERY
+    query = scene.evidence.group_of(row) == Group.QUERY
     polled = (scene.evidence.group_of(before) == Group.QUERY) & (calls["ret"][before] != 0)
     polled &= (calls["row"][before] == calls["row"][row]) & (row > 0)
-    free: Mask = (drained_by < 0) | (asked & ~polled) | after_launch(scene)
+    free: Mask = (drained_by < 0) | (query & ~polled) | after_launch(scene)
     return free
 
 

@@ -139,8 +139,8 @@ class Analysis:
     @property
     def estimated(self) -> bool:
         """Whether every GPU has an estimate of its idle time."""
-        told = {one.device for one in self.estimates}
-        rest = [span.device for span in self.gpu.spans if span.device not in told]
+        devices = {one.device for one in self.estimates}
+        rest = [span.device for span in self.gpu.spans if span.device not in devices]
         return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
 
 

@@ -119,8 +119,8 @@ class AttributionContext:
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = segments.slice >= 0
         # of an imported file: the submitter's own time, of which its source does not say whether it ran
-        told = evidence.header.get("states") is not False
-        self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not told)
+        recorded = evidence.header.get("states") is not False
+        self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not recorded)
         self.ranges = NamedRanges(evidence.activities)
         self.throttled: Mask = asleep & ((flags[segments.slice] & OffFlag.THROTTLED) != 0)
         first, last = self._ends_of_chains()
@@ -253,8 +253,8 @@ class AttributionContext:
         by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
         meant = (slices["flags"] & by_chance) == 0
         served = slices["waker_pid"][meant & np.isin(slices["pid"], feeders)]
-        asked = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
-        known, times = np.unique(np.append(served, asked).astype(np.int64), return_counts=True)
+        woken = slices["pid"][meant & np.isin(slices["waker_pid"], feeders)]
+        known, times = np.unique(np.append(served, woken).astype(np.int64), return_counts=True)
         family = np.setdiff1d(self._descendants, feeders)
         return np.intersect1d(family, known[times >= REPEATED])
 

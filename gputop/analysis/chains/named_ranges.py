@@ -154,9 +154,9 @@ def numbers_apart(times: Mapping[str, int]) -> dict[str, int]:
 def in_words(times: dict[str, int], whole_ns: int) -> str:
     """``in range `forward/attention` 62 %, `data` 12 %``; "" where no range has a tenth of the time."""
     found = sorted(times.items(), key=lambda one: (-one[1], one[0]))[:_NAMED]
-    told = [
+    parts = [
         f"`{path}` {format_percent(100 * ns / max(whole_ns, 1))} %"
         for path, ns in found
         if ns >= _PART * whole_ns
     ]
-    return f"in range {', '.join(told)}" if told else ""
+    return f"in range {', '.join(parts)}" if parts else ""

@@ -81,8 +81,8 @@ _Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
 
 def _yields(evidence: Evidence) -> Mask:
     slices = evidence.slices
-    given: Mask = (slices["wait"] == Wait.YIELD) & ((slices["flags"] & OffFlag.QUEUED) != 0)
-    return _outside_calls(evidence, given)
+    yielded: Mask = (slices["wait"] == Wait.YIELD) & ((slices["flags"] & OffFlag.QUEUED) != 0)
+    return _outside_calls(evidence, yielded)
 
 
 def _short_sleeps(evidence: Evidence) -> Mask:
@@ -160,8 +160,8 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     slices, places = evidence.slices, evidence.places
     low, high = np.searchsorted(slices["row"], [thread, thread + 1])
     rows = np.arange(low, high)
-    given = yields[rows]
-    waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~given]
+    yielding = yields[rows]
+    waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~yielding]
     first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
     calls = evidence.calls
     ends = union(
@@ -183,8 +183,8 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
     between = (at >= 0) & (time < end[np.maximum(at, 0)])
     looked = np.bincount(at[between & loop], minlength=len(begin))
     other = np.bincount(at[between & ~loop], minlength=len(begin))
-    switched = np.searchsorted(begin, slices["begin"][rows[given]], side="right") - 1
-    inside = (switched >= 0) & (slices["begin"][rows[given]] < end[np.maximum(switched, 0)])
+    switched = np.searchsorted(begin, slices["begin"][rows[yielding]], side="right") - 1
+    inside = (switched >= 0) & (slices["begin"][rows[yielding]] < end[np.maximum(switched, 0)])
     gave = np.bincount(switched[inside], minlength=len(begin))
     polls = (looked > other) | ((gave >= LEAST_LOOKS) & (other == 0))
     if looked.sum() + other.sum() >= LEAST_SAMPLES and looked.sum() >= MOSTLY * (looked.sum() + other.sum()):
@@ -408,8 +408,8 @@ def _python_lines(evidence: Evidence, stacks: npt.NDArray[np.uint64]) -> Ints:
 def _acquires_lock(evidence: Evidence, rows: Ints) -> Mask:
     """Stays whose innermost line takes a lock, by its text; threads of the process end them."""
     own = evidence.slices["waker_pid"][rows] == evidence.slices["pid"][rows]
-    takes: Mask = by_text(evidence, evidence.slices["stack"][rows], _ACQUIRES) & own
-    return takes
+    result: Mask = by_text(evidence, evidence.slices["stack"][rows], _ACQUIRES) & own
+    return result
 
 
 def _in_queue(evidence: Evidence, rows: Ints) -> Mask:
@@ -452,17 +452,17 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     flags, tid = slices["flags"], slices["waker_tid"]
     direct = np.where(tid == 0, NO_WAKER, evidence.threads.row(tid))
     direct = np.where((direct == NO_WAKER) & (tid != 0), UNWATCHED, direct)
-    tells = _ending_rows(evidence)
-    by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[tells]
+    ending = _ending_rows(evidence)
+    by_clock = ((flags & OffFlag.WAKER_IRQ) != 0)[ending]
     kind = slices["wait"]
-    repeated = tells != np.arange(len(slices))
+    repeated = ending != np.arange(len(slices))
     own = by_clock | ((flags & OffFlag.IOWAIT) != 0) | among(kind, OWN)
     own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
     own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
     queued = np.where(own, slices["queued"], _sent(evidence, direct, begin_key))
     # who looks once more and sleeps again had nothing to run for: a CPU would not have ended its wait
     queued = np.where(repeated, slices["end"], queued)
-    return Wakers(direct[tells], own, queued)
+    return Wakers(direct[ending], own, queued)
 
 
 def _ending_rows(evidence: Evidence) -> Ints:
@@ -474,11 +474,11 @@ def _ending_rows(evidence: Evidence) -> Ints:
     """
     slices = evidence.slices
     flags, kind = slices["flags"], slices["wait"]
-    tells = np.arange(len(slices))
+    result = np.arange(len(slices))
     ready = (flags & (OffFlag.QUEUED | OffFlag.BIRTH)) != 0  # these stays are no waits
     waits = np.flatnonzero(~ready)
     if len(waits) < 2:
-        return tells
+        return result
     this, following = waits[:-1], waits[1:]
     preempted = np.cumsum(np.where(ready, slices["end"] - slices["begin"], 0))
     ran = slices["begin"][following] - slices["end"][this] - (preempted[following] - preempted[this])
@@ -488,8 +488,8 @@ def _ending_rows(evidence: Evidence) -> Ints:
     again &= among(kind[this], REPEATED)
     again &= ~_called_between(evidence, this, following)
     last = np.where(np.append(again, False), len(waits) - 1, np.arange(len(waits)))
-    tells[waits] = waits[np.minimum.accumulate(last[::-1])[::-1]]
-    return tells
+    result[waits] = waits[np.minimum.accumulate(last[::-1])[::-1]]
+    return result
 
 
 def _called_between(evidence: Evidence, this: Ints, following: Ints) -> Mask:

@@ -204,9 +204,9 @@ def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> 
     calls, threads = evidence.calls, evidence.threads
     rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
     roles = evidence.role(calls)[rows]
-    gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
-    gives &= calls["begin"][rows] >= since_ns
-    per_thread = np.bincount(calls["row"][rows][gives], minlength=len(threads.tid))
+    enqueues = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    enqueues &= calls["begin"][rows] >= since_ns
+    per_thread = np.bincount(calls["row"][rows][enqueues], minlength=len(threads.tid))
     active = np.flatnonzero(per_thread)
     processes, number = np.unique(threads.pid[active], return_inverse=True)
     per_process = np.bincount(number.reshape(-1), weights=per_thread[active])

@@ -297,8 +297,8 @@ def in_words(scene: AttributionContext, rows: Ints) -> str:
     """``in aten::item 62 %, autograd 12 %``; "" where no operator is known."""
     whole = max(int(scene.ns[rows].sum()), 1)
     found = sorted(places(scene, rows).items(), key=lambda one: -one[1])[:_NAMED]
-    told = [f"{name} {format_percent(100 * ns / whole)} %" for name, ns in found if ns >= _PART * whole]
-    return f"in {', '.join(told)}" if told else ""
+    parts = [f"{name} {format_percent(100 * ns / whole)} %" for name, ns in found if ns >= _PART * whole]
+    return f"in {', '.join(parts)}" if parts else ""
 
 
 def range_times(scene: AttributionContext, rows: Ints) -> dict[str, int]:

@@ -478,11 +478,11 @@ def _unseen(queue: Queue, pending: tuple[Ints, Ints]) -> float:
     return 1 - float(seen / max(copies.sum(), 1.0))
 
 
-def _read_inside(queue: Queue, made: Ints, took: Ints) -> Queue:
+def _read_inside(queue: Queue, made: Ints, copy_ns: Ints) -> Queue:
     """The queue with copies at the end of the calls that made them."""
     ready, fixed = queue.ready.copy(), queue.fixed.copy()
-    ready[made] -= START_NS + took
-    fixed[made] = took
+    ready[made] -= START_NS + copy_ns
+    fixed[made] = copy_ns
     return replace(queue, ready=ready, fixed=fixed)
 
 
@@ -546,8 +546,8 @@ def readbacks(evidence: Evidence, gpu: GpuTime, queue: Queue) -> tuple[Ints, Int
     per_byte = rate.ns if rate is not rates.usual else max(rate.ns, 1 / READ_RATE)
     sure = max(1 - rate.error, 0.1)
     size, lasts = calls["bytes"][rows], calls["end"][rows] - calls["begin"][rows]
-    took = (size * np.where(reads & ~pinned, per_byte, 0.0)).astype(np.int64)
+    copy_ns = (size * np.where(reads & ~pinned, per_byte, 0.0)).astype(np.int64)
     itself = pinned & (evidence.role_of(rows) == Role.COPY_SYNC)
-    took = np.where(itself, np.minimum(queue.fixed[at], lasts).astype(np.int64), took)
-    own = (itself | (reads & ~pinned)) & (lasts >= sure * took)
-    return at[own], np.minimum(took, lasts)[own]
+    copy_ns = np.where(itself, np.minimum(queue.fixed[at], lasts).astype(np.int64), copy_ns)
+    own = (itself | (reads & ~pinned)) & (lasts >= sure * copy_ns)
+    return at[own], np.minimum(copy_ns, lasts)[own]

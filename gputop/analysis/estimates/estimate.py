@@ -121,10 +121,10 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     by_nvml = None
     if seen is not None:
         by_nvml = _by_nvml(evidence, gpu, span, seen, model, open_ns)
-    told = _combined(by_nvml, model.learned_idle(), span.span_ns)
-    if told is None:
+    combined = _combined(by_nvml, model.learned_idle(), span.span_ns)
+    if combined is None:
         return None
-    idle_ns, error_ns, source, agrees = told
+    idle_ns, error_ns, source, agrees = combined
     # what NVML contradicts is not near enough, however far the two are apart
     near = error_ns if agrees or by_nvml is None else int(by_nvml[1])
     duration = model.known() if source == "learned" else model.fitted(idle_ns, near)

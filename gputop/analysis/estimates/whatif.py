@@ -76,11 +76,11 @@ class DeviceWork:
         mine = (call >= 0) & (rows["device"] == gpu.devices.index[device])
         begin, end = (rows[name][mine].astype(np.int64) for name in ("begin", "end"))
         row, which = np.unique(call[mine], return_inverse=True)
-        took = np.bincount(which, weights=end - begin, minlength=len(row))
+        duration = np.bincount(which, weights=end - begin, minlength=len(row))
         first = np.full(len(row), FOREVER)
         np.minimum.at(first, which, begin)
         ready = np.minimum(evidence.calls["end"][row] + START_NS, first)
-        return cls(row, evidence.calls["row"][row].astype(np.int64), ready, took.astype(np.float64))
+        return cls(row, evidence.calls["row"][row].astype(np.int64), ready, duration.astype(np.float64))
 
 
 class Loop:
@@ -90,7 +90,7 @@ class Loop:
         self,
         evidence: Evidence,
         gpu: GpuTime,
-        given: DeviceWork,
+        work: DeviceWork,
         pid: int,
         stretch: tuple[int, int],
         waits: int,
@@ -106,19 +106,19 @@ class Loop:
             working: For how long the GPU may have worked between two times, ns.
         """
         calls = evidence.calls
-        own = np.flatnonzero(evidence.threads.pid[given.thread] == pid)
-        order = own[np.argsort(given.ready[own], kind="stable")]
-        inside = (given.ready[order] > stretch[0]) & (given.ready[order] < stretch[1])
+        own = np.flatnonzero(evidence.threads.pid[work.thread] == pid)
+        order = own[np.argsort(work.ready[own], kind="stable")]
+        inside = (work.ready[order] > stretch[0]) & (work.ready[order] < stretch[1])
         order = order[inside]
         rows = _waiting(evidence, gpu, pid, stretch)
         low, high = _middle(calls["begin"][rows], calls["end"][rows], stretch, waits)
         rows = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
-        order = order[(given.ready[order] >= low) & (given.ready[order] <= high)]
+        order = order[(work.ready[order] >= low) & (work.ready[order] <= high)]
         self.low, self.high = low, high
         self.rows: Ints = rows
-        self._row: Ints = given.row[order]
-        self._ready: Ints = given.ready[order]
-        self._duration: Ints = np.rint(given.duration_ns[order]).astype(np.int64)
+        self._row: Ints = work.row[order]
+        self._ready: Ints = work.ready[order]
+        self._duration: Ints = np.rint(work.duration_ns[order]).astype(np.int64)
         # kernels of several streams run side by side: in one queue they would take longer than the GPU did
         if (counted := int(self._duration.sum())) > (most := working(low, high)):
             self._duration = self._duration * most // counted
@@ -126,7 +126,7 @@ class Loop:
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC
         )
-        self._queued = _queued(evidence, np.unique(given.thread[order]), low, high)
+        self._queued = _queued(evidence, np.unique(work.thread[order]), low, high)
         # a wait is for what was given before it or its event, and a read for itself, too
         reads = calls["direction"][rows] == D2H
         before = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
@@ -217,8 +217,8 @@ class Loop:
 
     def _pieces(self, ready: Ints, duration: Ints) -> _Pieces:
         """The queue in pieces: cut where a wait's part of it ends, and where a wait lies among launches."""
-        given = np.searchsorted(self._ready, self._end + START_NS, side="right")
-        bounds = np.unique(np.concatenate([[0], self._until, given, [len(ready)]])).astype(np.int64)
+        until = np.searchsorted(self._ready, self._end + START_NS, side="right")
+        bounds = np.unique(np.concatenate([[0], self._until, until, [len(ready)]])).astype(np.int64)
         total = np.append(0, np.cumsum(duration))
         head = bounds[:-1]
         latest = head
@@ -227,7 +227,7 @@ class Loop:
         return _Pieces(
             latest.tolist(),
             np.diff(total[bounds]).tolist(),
-            np.searchsorted(given, head, side="right").tolist(),
+            np.searchsorted(until, head, side="right").tolist(),
             np.searchsorted(bounds, self._until).tolist(),
         )
 

@@ -118,12 +118,12 @@ class ActivityGatherer:
         Raises:
             ValueError: It is damaged.
         """
-        rows, told = activity_rows(data)
+        rows, names = activity_rows(data)
         if only:
-            rows = rows[np.isin(rows["what"], [place for place, text in enumerate(told) if text in only])]
+            rows = rows[np.isin(rows["what"], [place for place, text in enumerate(names) if text in only])]
             used = set(np.concatenate([rows[name] for name in TEXTS]).tolist())
-            told = [text if place in used else "" for place, text in enumerate(told)]
-        texts = np.array([self._number(text) for text in told], np.int32)
+            names = [text if place in used else "" for place, text in enumerate(names)]
+        texts = np.array([self._number(text) for text in names], np.int32)
         for name in TEXTS:
             rows[name] = texts[rows[name]]
         self._parts.append(rows)

@@ -203,21 +203,21 @@ def _disjoint(slices: Columns, start_ns: int) -> Columns:
 def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
     """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
     tids = np.array(still.tid, np.int64)
-    asked = since > 0
-    if not asked.any():
+    known = since > 0
+    if not known.any():
         return np.zeros(len(tids), np.bool_)
     order = np.argsort(tids)
     latest = np.zeros(len(tids), np.int64)  # by ascending thread id
-    least = since[asked].min()
+    least = since[known].min()
     for part in parts:
         recent = np.flatnonzero(part["end"] > least)
         if not len(recent):
             continue
-        recent = recent[np.isin(part["tid"][recent], tids[asked])]
+        recent = recent[np.isin(part["tid"][recent], tids[known])]
         np.maximum.at(latest, np.searchsorted(tids[order], part["tid"][recent]), part["end"][recent])
     result = np.zeros(len(tids), np.bool_)
     result[order] = latest > since[order]
-    return result & asked
+    return result & known
 
 
 def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:

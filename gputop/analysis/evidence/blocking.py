@@ -165,9 +165,9 @@ def kinds_of(slices: Columns, machine: str, names: Sequence[str]) -> npt.NDArray
     kinds = _wait_table(machine)[slices["syscall"]]
     reads = np.flatnonzero((kinds == Wait.READ) & (slices["file"] != UNKNOWN))
     if len(reads):
-        told = np.array([_of_descriptor(name) for name in names], np.uint8)[slices["file"][reads]]
+        named = np.array([_of_descriptor(name) for name in names], np.uint8)[slices["file"][reads]]
         by_disk = (slices["flags"][reads] & (OffFlag.IOWAIT | OffFlag.WAKER_IRQ)) != 0
-        kinds[reads] = np.where((told == Wait.DISK) & ~by_disk, Wait.READ, told)
+        kinds[reads] = np.where((named == Wait.DISK) & ~by_disk, Wait.READ, named)
     return kinds
 
 

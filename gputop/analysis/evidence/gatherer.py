@@ -375,10 +375,10 @@ class Gatherer:
 
     def _count_activities(self, mark: Sample) -> None:
         """Where some are missing, what they covered is not known."""
-        told = mark.data.get("activities")
-        if isinstance(told, list) and len(told) == 2 and told[0] != self._activities:
-            self.losses.records += max(int(told[0]) - self._activities, 0)
-            self.losses.miss(min(self._marked_ns, int(told[1])), mark.time_ns)
+        counts = mark.data.get("activities")
+        if isinstance(counts, list) and len(counts) == 2 and counts[0] != self._activities:
+            self.losses.records += max(int(counts[0]) - self._activities, 0)
+            self.losses.miss(min(self._marked_ns, int(counts[1])), mark.time_ns)
         self._activities = 0
 
     def _before(self, carried: CarriedData) -> None:
@@ -429,8 +429,8 @@ class Gatherer:
         roles = self.apis.role.take(records["op"], mode="clip")
         self._grouped |= bool((roles[calls] == Role.BRACKET).any())
         if self._grouped:
-            gives = roles == Role.ENQUEUE
-            self.ticks[-1].inner.append(calls_of(select(records, inner & gives)))
+            enqueues = roles == Role.ENQUEUE
+            self.ticks[-1].inner.append(calls_of(select(records, inner & enqueues)))
 
 
 # Whether all processes that made CUDA calls have ended: then there is nothing newer to explain.

@@ -147,8 +147,8 @@ class MemoryCalls:
             )
             found.append((since if use in BEGINNING else until, row, use, counted))
             if row["flags"] & np.uint16(CallFlag.NESTED):
-                told = int(row["ret"]), int(row["aux"]), int(row["bytes"])
-                own = Inner(since, until, int(row["pid"]), tid, use, *told)
+                numbers = int(row["ret"]), int(row["aux"]), int(row["bytes"])
+                own = Inner(since, until, int(row["pid"]), tid, use, *numbers)
                 self._inner[tid] = (*counted, own)[-_MOST_INNER:]
         found.sort(key=lambda one: one[0])
         return found

@@ -385,7 +385,7 @@ class Held:
     # -- shortages ----------------------------------------------------------------------------
 
     def _short(self, at: int, row: Any, use: Memory) -> None:
-        pid, tid, asked = int(row["pid"]), int(row["tid"]), int(row["bytes"])
+        pid, tid, size = int(row["pid"]), int(row["tid"]), int(row["bytes"])
         alike = OF_GPU if use in OF_GPU else OF_HOST
         own = [
             (origin, one.held, one.pieces)
@@ -396,10 +396,10 @@ class Held:
         total, pieces = sum(one[1] for one in own), sum(one[2] for one in own)
         stack, op = int(row["stack"]), int(row["op"])
         last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
-        made = Shortage(at, pid, tid, op, stack, use, asked, 1, tuple(own[:MOST_ORIGINS]), total, pieces)
+        made = Shortage(at, pid, tid, op, stack, use, size, 1, tuple(own[:MOST_ORIGINS]), total, pieces)
         # an allocator tries again from another place in its code
         again = (
-            last is not None and (last.tid, last.requested) == (tid, asked) and at - last.time_ns < RETRY_NS
+            last is not None and (last.tid, last.requested) == (tid, size) and at - last.time_ns < RETRY_NS
         )
         if again and last is not None:
             gave = last.gave_back + max(last.total - total, 0)

@@ -103,11 +103,11 @@ def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
             low, high = max(last_ns, begin_ns), min(now[0], end_ns)
             if not high - low > 0 or now[0] - last_ns > FAR_NS:
                 continue
-            taken = (last + now[1]) / 2 / 1e3 * (high - low) / NS_PER_S
+            energy = (last + now[1]) / 2 / 1e3 * (high - low) / NS_PER_S
             measured[index] = measured.get(index, 0) + high - low
-            joules[index] = joules.get(index, 0.0) + taken
+            joules[index] = joules.get(index, 0.0) + energy
             for pid, part in _parts(row).items():
-                processes[pid] = processes.get(pid, 0.0) + part * taken
+                processes[pid] = processes.get(pid, 0.0) + part * energy
     return Energy({index: GpuEnergy(measured[index], joules[index]) for index in sorted(joules)}, processes)
 
 
@@ -116,11 +116,11 @@ def _parts(row: Mapping[str, Any]) -> dict[int, float]:
     there = {int(pid) for pid, _bytes in row.get("processes") or ()}
     if len(there) == 1:
         return dict.fromkeys(there, 1.0)
-    told = row.get("process_utilization")
-    if not isinstance(told, Mapping):
+    utilization = row.get("process_utilization")
+    if not isinstance(utilization, Mapping):
         return {}
     used: dict[int, int] = {}
-    for pid, percent in zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False):
+    for pid, percent in zip(utilization.get("pid", ()), utilization.get("sm_percent", ()), strict=False):
         used[int(pid)] = used.get(int(pid), 0) + max(int(percent or 0), 0)
     whole = sum(used.values())
     return {pid: percent / whole for pid, percent in used.items() if percent} if whole else {}

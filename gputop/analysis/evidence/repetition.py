@@ -118,8 +118,8 @@ def _work(evidence: Evidence, rows: Ints) -> npt.NDArray[np.uint8]:
     calls = evidence.calls
     groups, roles = evidence.group(calls).take(rows), evidence.role(calls).take(rows)
     work = _OF_GROUP.take(groups)
-    gives = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
-    work[~gives] = _NOTHING
+    enqueues = (roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)
+    work[~enqueues] = _NOTHING
     copies = np.flatnonzero(work == EnqueuedWork.COPY)
     direction = calls["direction"][rows[copies]]
     small = calls["bytes"][rows[copies]] <= SMALL_READ
@@ -149,10 +149,10 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
 
 def _handles(evidence: Evidence) -> Column:
     """The kernel or graph of each call; of an imported file, where calls have no handles, by its name."""
-    given = kernel_names_of_calls(evidence).astype(np.uint64)
+    kernels = kernel_names_of_calls(evidence).astype(np.uint64)
     return (
-        np.where(evidence.calls["aux"] == 0, given, evidence.calls["aux"])
-        if given.any()
+        np.where(evidence.calls["aux"] == 0, kernels, evidence.calls["aux"])
+        if kernels.any()
         else evidence.calls["aux"]
     )
 
@@ -464,7 +464,7 @@ class _Weighed:
     def explained(self, *, little: bool) -> tuple[float, float]:
         """(of everything, of its own): what lies between steps counts for nothing where it is little."""
         if little:
-            told, without = self.alike + self.more, self.between
+            matched, without = self.alike + self.more, self.between
         else:
-            told, without = self.alike, 0.0
-        return told / max(self.everything - without, 1e-9), told / max(self.own - without, 1e-9)
+            matched, without = self.alike, 0.0
+        return matched / max(self.everything - without, 1e-9), matched / max(self.own - without, 1e-9)

@@ -54,35 +54,35 @@ def class_of_traced(
     if not span:
         return None
     busy = busy_time(gpu, scene.evidence.activities.texts)
-    taken: dict[DiagnosisKind | None, int] = {}
+    of_kind: dict[DiagnosisKind | None, int] = {}
     for row, cause in enumerate(CATALOGUE):
-        taken[cause.kind] = taken.get(cause.kind, 0) + int(scene.ns[outcome.cause == row].sum())
-    taken[None] = taken.get(None, 0) + sum(length(*one) for one in gpu.unlinked.values())
-    taken[DiagnosisKind.STARTUP] = sum(length(*one) for one in gpu.first_use.values())
+        of_kind[cause.kind] = of_kind.get(cause.kind, 0) + int(scene.ns[outcome.cause == row].sum())
+    of_kind[None] = of_kind.get(None, 0) + sum(length(*one) for one in gpu.unlinked.values())
+    of_kind[DiagnosisKind.STARTUP] = sum(length(*one) for one in gpu.first_use.values())
     for one, name in ((DiagnosisKind.COMMUNICATION, "communication"), (DiagnosisKind.COPY, "copies")):
-        taken[one] = taken.get(one, 0) + busy.alone[name]
-    kind = max(taken, key=lambda name: taken[name])
+        of_kind[one] = of_kind.get(one, 0) + busy.alone[name]
+    kind = max(of_kind, key=lambda name: of_kind[name])
     working = busy.busy - sum(busy.alone.values())
     if (
-        taken[kind] < LEAST * span
-        or taken[kind] < working * LEAST
-        or _barely(taken[kind], working, busy, span)
+        of_kind[kind] < LEAST * span
+        or of_kind[kind] < working * LEAST
+        or _barely(of_kind[kind], working, busy, span)
     ):
         share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
         return _of_busy(busy, share, titles)
     if kind is None:
-        return _no_class(taken[None], span)
-    share = f"{format_percent(100 * taken[kind] / span)} % of the time goes to this"
+        return _no_class(of_kind[None], span)
+    share = f"{format_percent(100 * of_kind[kind] / span)} % of the time goes to this"
     lead = next((place for place, one in enumerate(kinds) if one is kind), None)
     if lead is not None:
         return Diagnosis(kind, titles[kind], findings[lead].level, (share,), (), lead)
-    said = _class_text(scene, gpu, outcome, kind, busy, span)
-    return Diagnosis(kind, titles[kind], Level.STRONG, (said or share,), _ADVICE.get(kind, ()))
+    text = _class_text(scene, gpu, outcome, kind, busy, span)
+    return Diagnosis(kind, titles[kind], Level.STRONG, (text or share,), _ADVICE.get(kind, ()))
 
 
-def _barely(taken: int, working: int, busy: BusyTime, span: int) -> bool:
+def _barely(kernels_ns: int, working: int, busy: BusyTime, span: int) -> bool:
     """Whether a GPU that works nearly all the time loses so little that its work is the answer."""
-    return busy.busy > 0.9 * span and taken < working
+    return busy.busy > 0.9 * span and kernels_ns < working
 
 
 def _class_text(
@@ -123,8 +123,8 @@ def _loading(scene: AttributionContext, gpu: KernelTime) -> str:
             name = scene.evidence.apis.name(int(calls["op"][row]))
             found[name] = found.get(name, 0) + int(np.maximum(high - low, 0).sum())
     most = sorted(found.items(), key=lambda one: -one[1])[:3]
-    told = ", ".join(f"{name} {format_ns(ns)}" for name, ns in most if ns)
-    return f" ({told})" if told else ""
+    parts = ", ".join(f"{name} {format_ns(ns)}" for name, ns in most if ns)
+    return f" ({parts})" if parts else ""
 
 
 def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -> str:
@@ -145,11 +145,11 @@ def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -
 
 def _no_class(ns: int, span: int) -> Diagnosis:
     share = format_percent(100 * ns / span)
-    said = (
+    text = (
         f"for {format_ns(ns)} ({share} %) why is not in the file: it holds no launches of what ended these "
         "gaps (profile the calls with the kernels: ProfilerActivity.CPU, nsys profile --trace cuda)"
     )
-    return Diagnosis(None, "why is not in the file", Level.PROVED, (said,), ())
+    return Diagnosis(None, "why is not in the file", Level.PROVED, (text,), ())
 
 
 def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Diagnosis:
@@ -169,7 +169,7 @@ def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Di
         if kernels["memory"] < MOVES * (kernels["compute"] + kernels["other"])
         else DiagnosisKind.MEMORY
     )
-    said = [
+    parts = [
         f"{format_percent(100 * ns / whole)} % {words}"
         for words, ns in (
             ("matrix products, convolutions and attention", kernels["compute"]),
@@ -178,15 +178,15 @@ def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Di
         )
         if ns > LEAST_SHARE * whole
     ]
-    told = share
+    text = share
     if max(kernels["compute"], kernels["memory"]) > LEAST_SHARE * whole:
-        told += f"; by their names the kernels' time is {', '.join(said)}"
-    elif said:
-        told += "; the names of its kernels do not tell whether they compute or move memory"
+        text += f"; by their names the kernels' time is {', '.join(parts)}"
+    elif parts:
+        text += "; the names of its kernels do not tell whether they compute or move memory"
     if busy.ran["communication"] > LEAST * sum(busy.ran.values()):
         part = format_percent(100 * busy.ran["communication"] / sum(busy.ran.values()))
-        told += f"; beside them {part} % of all work is collectives"
-    return Diagnosis(kind, titles[kind], Level.HINT, (told,), _ADVICE[kind])
+        text += f"; beside them {part} % of all work is collectives"
+    return Diagnosis(kind, titles[kind], Level.HINT, (text,), _ADVICE[kind])
 
 
 _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
@@ -314,7 +314,7 @@ def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosi
     rows = np.flatnonzero(np.isin(outcome.cause, NO_REQUESTS_ROWS))
     submitters = scene.gaps.thread[scene.segments.gap[rows]]
     line = waiting_line(scene, rows, submitters)
-    said = found.evidence[0] + (f", waiting at {line.text()}" if line is not None else "")
+    text = found.evidence[0] + (f", waiting at {line.text()}" if line is not None else "")
     asleep = rows[idle_client(scene, np.ones(scene.size, np.bool_))[rows]]
     if scene.ns[asleep].sum() > MOSTLY * scene.ns[rows].sum():
         chosen = np.zeros(scene.size, np.bool_)
@@ -322,12 +322,12 @@ def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosi
         gaps = np.flatnonzero(scene.gap_ns(chosen))
         client, where = who(CauseMatch(scene, chosen, gaps)), end_line(scene, asleep)
         asleep_at = f" at {where.text()}" if where is not None else ""
-        said = f"{client} sends no work, it sleeps{asleep_at}; {said}"  # the end of the chain comes first
+        text = f"{client} sends no work, it sleeps{asleep_at}; {text}"  # the end of the chain comes first
         line = where or line
     polls = (scene.polling & scene.own)[rows]
     if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():
-        return replace(found, evidence=(said, *found.evidence[1:]), advice=(POLLS,), line=line)
-    return replace(found, evidence=(said, *found.evidence[1:]), line=line)
+        return replace(found, evidence=(text, *found.evidence[1:]), advice=(POLLS,), line=line)
+    return replace(found, evidence=(text, *found.evidence[1:]), line=line)
 
 
 def by_losses(
@@ -339,18 +339,18 @@ def by_losses(
 ) -> Diagnosis | None:
     """The class that takes most of the time; None where none takes enough."""
     ranges = _time_by_class(findings, kinds, no_requests_ns)
-    taken = {kind: loss.middle for kind, loss in ranges.items()}
-    kind = max(taken, key=lambda one: taken[one]) if taken else None
+    losses = {kind: loss.middle for kind, loss in ranges.items()}
+    kind = max(losses, key=lambda one: losses[one]) if losses else None
     longest = span_ns / max(len(accounts), 1)
     lead = kinds.index(kind) if kind in kinds else None
     # a wait costs more than the gap behind it: launches that are no longer ahead of the GPU
-    won = max(taken[kind], findings[lead].gain.ns if lead is not None else 0) if kind else 0
+    won = max(losses[kind], findings[lead].gain.ns if lead is not None else 0) if kind else 0
     if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.NO_REQUESTS else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
-    said = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
+    text = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
     agreed = all(one.agrees for one in accounts)
-    return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (said,), (), lead)
+    return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (text,), (), lead)
 
 
 def kinds_of(
@@ -367,11 +367,11 @@ def _time_by_class(
     findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], no_requests_ns: float
 ) -> dict[DiagnosisKind, Range]:
     """The time that each class takes: of findings, and of time in which no work was requested."""
-    taken = {DiagnosisKind.NO_REQUESTS: Range(int(no_requests_ns), int(no_requests_ns))}
+    result = {DiagnosisKind.NO_REQUESTS: Range(int(no_requests_ns), int(no_requests_ns))}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
-            taken[kind] = taken.get(kind, Range(0, 0)) + finding.loss + Range(int(moved), int(moved))
-    return {kind: loss for kind, loss in taken.items() if loss.middle}
+            result[kind] = result.get(kind, Range(0, 0)) + finding.loss + Range(int(moved), int(moved))
+    return {kind: loss for kind, loss in result.items() if loss.middle}
 
 
 def _crowded(scene: AttributionContext, outcome: Outcome) -> set[tuple[str, int, int]]:
@@ -410,22 +410,22 @@ def _class_of_busy(scene: AttributionContext, busy: float, when: str) -> Diagnos
             if seen.memory >= BOUND * (seen.ran or 100 * busy) / 100
             else DiagnosisKind.COMPUTE
         )
-        said = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
-        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, said), advised[kind])
+        figure = f"its memory was read or written for {seen.memory:.0f} % of the time (NVML)"
+        return Diagnosis(kind, TITLES[kind], Level.HINT, (share, figure), advised[kind])
     # while kernels run, not over all the time
     ran = max(seen.ran or 100 * busy, 1.0) / 100
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
-    said = f"GPM: SMs active {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
+    figure = f"GPM: SMs active {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
     if dram >= BOUND and dram >= tensor:
         which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
         return Diagnosis(
             DiagnosisKind.MEMORY,
             TITLES[DiagnosisKind.MEMORY],
             Level.STRONG,
-            (share, said, *which),
+            (share, figure, *which),
             advised[DiagnosisKind.MEMORY],
         )
-    grounds = [share, said]
+    grounds = [share, figure]
     advice = list(advised[DiagnosisKind.COMPUTE])
     if sm < FULL:
         grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
@@ -507,11 +507,11 @@ Rows = Mapping[tuple[str, str], tuple[int, ...]]  # (cause, what) -> ns, how oft
 
 def rows_of(scene: AttributionContext, outcome: Outcome) -> Rows:
     """What each cause took that is no finding here, less what events tell of it."""
-    told = {finding.cause for finding in outcome.findings}
+    found_causes = {finding.cause for finding in outcome.findings}
     found = {}
     for row in np.unique(outcome.cause[outcome.cause >= 0]).tolist() if len(outcome.cause) else ():
         cause = CATALOGUE[row]
-        if cause.number in told or not cause.fault:
+        if cause.number in found_causes or not cause.fault:
             continue
         pieces = np.flatnonzero(outcome.cause == row)
         left = int(scene.ns[pieces].sum()) - sum(
@@ -535,7 +535,7 @@ def one_offs(
         ns, count = sums.get(f"{event.title}{at}", (0, 0))
         sums[f"{event.title}{at}"] = ns + event.ns, count + 1
     found += [OneOff(what, ns, count) for what, (ns, count) in sums.items()]
-    told = {finding.cause for finding in findings}
-    found += [OneOff(what, ns, count) for (cause, what), (ns, count) in rows.items() if cause not in told]
+    reported = {finding.cause for finding in findings}
+    found += [OneOff(what, ns, count) for (cause, what), (ns, count) in rows.items() if cause not in reported]
     whole = sum(one.ns for one in found)
     return tuple(sorted((one for one in found if one.ns > SHARE * whole), key=lambda one: -one.ns))

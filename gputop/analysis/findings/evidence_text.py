@@ -132,15 +132,15 @@ def _within(claim: CauseMatch) -> tuple[str, ...]:
     """The operators of an imported file in which it lies, and the ranges that the program names."""
     scene, rows = claim.scene, np.flatnonzero(claim.segments)
     operators = in_words(scene, rows) if len(scene.evidence.activities.of(OPERATOR)) else ""
-    return tuple(f"the thread was {told}" for told in (operators, range_words(scene, rows)) if told)
+    return tuple(f"the thread was {place}" for place in (operators, range_words(scene, rows)) if place)
 
 
 def _queue_delay(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
     """Whether the host is ahead of the GPU, by the GPU's own clock: of causes that blame launches."""
     if cause.kind is not DiagnosisKind.LAUNCH:
         return ()
-    said = delay_text(exact_work(claim.scene, frozenset({claim.pid})).kernels)
-    return (said,) if said else ()
+    text = delay_text(exact_work(claim.scene, frozenset({claim.pid})).kernels)
+    return (text,) if text else ()
 
 
 def _at_lines(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
@@ -161,12 +161,12 @@ def _waited_for(claim: CauseMatch) -> tuple[str, ...]:
     what = scene.evidence.slices["file"][scene.segments.slice[rows]]
     ns = np.bincount(what, weights=scene.ns[rows], minlength=len(names))
     parts = [(int(one), ns[one] / claim.ns) for one in np.argsort(-ns, kind="stable")[:_NAMED]]
-    told = [
+    texts = [
         f"{names[one].replace(':', ' ', 1)} {100 * part:.0f} %"
         for one, part in parts
         if one and part >= _PART
     ]
-    return ("waited for " + ", ".join(told),) if told else ()
+    return ("waited for " + ", ".join(texts),) if texts else ()
 
 
 def ruled_out(claim: CauseMatch) -> tuple[str, ...]:
@@ -180,17 +180,17 @@ def ruled_out(claim: CauseMatch) -> tuple[str, ...]:
     total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
     state, ns = scene.segments.state, scene.ns
 
-    def told(what: str, chosen: Column) -> str:
+    def share_of(what: str, chosen: Column) -> str:
         part = int(ns[here & chosen].sum())
         return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
 
     parts = []
     if not (claim.segments & scene.own & (state == State.QUEUED)).any():
-        parts.append(told("waiting for a CPU", scene.own & (state == State.QUEUED)))
+        parts.append(share_of("waiting for a CPU", scene.own & (state == State.QUEUED)))
     if not (claim.segments & ~scene.own).any():
-        parts.append(told("waiting for other threads", ~scene.own))
+        parts.append(share_of("waiting for other threads", ~scene.own))
     if not (claim.segments & scene.own & (state == State.BLOCKED)).any():
-        parts.append(told("blocked in the kernel", scene.own & (state == State.BLOCKED)))
+        parts.append(share_of("blocked in the kernel", scene.own & (state == State.BLOCKED)))
     return tuple(parts)
 
 

@@ -50,28 +50,28 @@ def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel
     rows, call = enqueued_work(evidence, KERNEL, GRAPH)
     inside = (rows["end"] > low) & (rows["end"] <= high)
     rows, call = rows[inside], call[inside]
-    given = np.append(evidence.calls["begin"], 0)[call]  # of -1: there may be no call at all
+    enqueued = np.append(evidence.calls["begin"], 0)[call]  # of -1: there may be no call at all
     begin = rows["begin"].astype(np.int64)
     known = call >= 0
-    delay = np.where(known, np.maximum(begin - given, 0), 0)
-    ahead = known & _busy_at(gpu, rows, given)
+    delay = np.where(known, np.maximum(begin - enqueued, 0), 0)
+    ahead = known & _busy_at(gpu, rows, enqueued)
     pairs, which = np.unique(rows[["pid", "name"]], return_inverse=True)
     order = np.argsort(which, kind="stable")
     for (pid, name), mine in zip(
         pairs.tolist(), np.split(order, np.cumsum(np.bincount(which))[:-1]) if len(order) else (), strict=True
     ):
-        took = (rows["end"] - rows["begin"])[mine]
+        duration = (rows["end"] - rows["begin"])[mine]
         yield ExactKernel(
             pid,
             evidence.activities.texts[name],
             len(mine),
-            int(took.sum()),
-            int(took.max()),
+            int(duration.sum()),
+            int(duration.max()),
             int(known[mine].sum()),
             int(delay[mine].sum()),
             int(delay[mine].max()),
             int(ahead[mine].sum()),
-            _lines(scene, call[mine], took),
+            _lines(scene, call[mine], duration),
         )
 
 
@@ -84,10 +84,10 @@ def _busy_at(gpu: KernelTime, rows: Table, moments: Ints) -> Mask:
     return found
 
 
-def _lines(scene: AttributionContext, call: Ints, took: Ints) -> dict[Line, int]:
+def _lines(scene: AttributionContext, call: Ints, duration: Ints) -> dict[Line, int]:
     """ns by the line of the call."""
     known = call >= 0
-    return sums_by_line(scene.evidence, scene.evidence.calls["stack"][call[known]], took[known])
+    return sums_by_line(scene.evidence, scene.evidence.calls["stack"][call[known]], duration[known])
 
 
 # What a GPU is busy with, by the names of its kernels: of files that hold them.

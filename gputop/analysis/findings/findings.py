@@ -40,9 +40,9 @@ def owners(scene: AttributionContext) -> Ints:
     owner, settled = traced_owners(scene)
     free &= ~settled
     for number, cause in enumerate(CATALOGUE):
-        taken = cause.claim(scene, free)
-        owner[taken] = number
-        free = free & ~taken  # another array: a cause may take all of it
+        claimed = cause.claim(scene, free)
+        owner[claimed] = number
+        free = free & ~claimed  # another array: a cause may take all of it
     return with_ways_to_gpus(scene, owner)
 
 
@@ -171,11 +171,11 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
     for number, cause in enumerate(CATALOGUE):
         if not cause.fault:
             continue
-        taken = owner == number
+        owned = owner == number
         beside = [row for row, other in enumerate(CATALOGUE) if row == number or other.number in cause.beside]
-        for pid in np.unique(processes[scene.segments.gap[taken]]).tolist():
+        for pid in np.unique(processes[scene.segments.gap[owned]]).tolist():
             here = processes[scene.segments.gap] == pid
-            mine, alike = taken & here, np.isin(owner, beside) & here
+            mine, alike = owned & here, np.isin(owner, beside) & here
             more = short.pop((number, pid), 0)
             one = _Candidate(scene, cause, pid, mine, alike, more, coverage=coverage)
             events += one.events(least)

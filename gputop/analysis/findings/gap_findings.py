@@ -116,12 +116,12 @@ def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], 
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
-        pids, taken = scene.evidence.threads.pid[small.thread], _cause_rows(scene, owner, small)
+        pids, causes = scene.evidence.threads.pid[small.thread], _cause_rows(scene, owner, small)
         for pid in np.unique(pids).tolist():
             mine = pids == pid
-            for cause in np.unique(taken[mine & (taken >= 0)]).tolist():
-                _add(found, cause, pid, int(length[mine & (taken == cause)].sum()))
-            mine &= taken < 0
+            for cause in np.unique(causes[mine & (causes >= 0)]).tolist():
+                _add(found, cause, pid, int(length[mine & (causes == cause)].sum()))
+            mine &= causes < 0
             _add(found, LAUNCH, pid, int(length[mine & ~sends].sum()))
             rest = int(length[mine & sends].sum())
             for cause, share in _shares(scene, owner, pid, COPY):
@@ -136,8 +136,8 @@ def causes_of_short(scene: AttributionContext, owner: Ints, small: Small) -> Int
     for pid in np.unique(pids[sends]).tolist():
         shares = _shares(scene, owner, pid, COPY)
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
-    taken = _cause_rows(scene, owner, small)
-    return np.where(taken >= 0, taken, cause)
+    causes = _cause_rows(scene, owner, small)
+    return np.where(causes >= 0, causes, cause)
 
 
 def _cause_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
@@ -175,10 +175,10 @@ def _shares(scene: AttributionContext, owner: Ints, pid: int, otherwise: int) ->
     gap = scene.segments.gap
     mine = (scene.gap_facts.sent_bytes[gap] >= 0) & (owner >= 0)
     mine &= scene.evidence.threads.pid[scene.gaps.thread[gap]] == pid
-    taken = np.bincount(owner[mine], weights=scene.ns[mine])
-    if not taken.sum():
+    by_row = np.bincount(owner[mine], weights=scene.ns[mine])
+    if not by_row.sum():
         return [(otherwise, 1.0)]
-    return [(int(row), float(taken[row] / taken.sum())) for row in np.flatnonzero(taken)]
+    return [(int(row), float(by_row[row] / by_row.sum())) for row in np.flatnonzero(by_row)]
 
 
 # Storms of context switches, and the GPU time that each has cost: which may be none.
@@ -268,8 +268,8 @@ def of_lateness(findings: Sequence[Finding]) -> list[float]:
         left = straggler.loss.middle if straggler.cause in LATE else 0.0
         for other, finding in enumerate(findings):
             if finding.pid == straggler.pid and finding.kind == "idle" and left > 0:
-                taken = min(finding.loss.middle, left)
-                moved[other] -= taken
-                moved[place] += taken
-                left -= taken
+                moved_ns = min(finding.loss.middle, left)
+                moved[other] -= moved_ns
+                moved[place] += moved_ns
+                left -= moved_ns
     return moved

@@ -81,8 +81,8 @@ def kernels_of(
     for pid in np.unique(calls["pid"][rows]).tolist():
         if pids is None or pid in pids:
             made += _of_process(scene, steps, pid, rows[calls["pid"][rows] == pid], solved, exact)
-    told = {} if steps is None else {int(evidence.threads.pid[steps.thread]): steps.count}
-    return KernelReport(high - low, told, most_launches_first(made), scene.evidence.fill).of(pids)
+    steps_of = {} if steps is None else {int(evidence.threads.pid[steps.thread]): steps.count}
+    return KernelReport(high - low, steps_of, most_launches_first(made), scene.evidence.fill).of(pids)
 
 
 def _solved(scene: AttributionContext, effort: Effort, alone: Container[int]) -> Iterator[Mixtures]:
@@ -115,10 +115,10 @@ def _gpu_time(solved: Sequence[Mixtures], rows: Ints, exact: Ints | None, captur
     if sum(len(mine) for _one, mine in parts) != len(rows):
         return None
     times = [one.time(mine) for one, mine in parts if len(mine)]
-    told = [one for one in times if one is not None]
-    if not told or len(told) < len(times):
+    summed = [one for one in times if one is not None]
+    if not summed or len(summed) < len(times):
         return None
-    return GpuTimeOf(sum(one.ns for one in told), sum(one.error_ns for one in told))
+    return GpuTimeOf(sum(one.ns for one in summed), sum(one.error_ns for one in summed))
 
 
 def _of_process(
@@ -330,10 +330,10 @@ def _broken(scene: AttributionContext, steps: Steps, rows: Ints) -> Mask:
 
 def _of_run(scene: AttributionContext, rows: Ints, same: int, looked_at: int) -> Fitting:
     calls, stacks = scene.evidence.calls, scene.evidence.facts.stacks
-    took = calls["end"][rows[:, -1]] - calls["begin"][rows[:, 0]]
+    length = calls["end"][rows[:, -1]] - calls["begin"][rows[:, 0]]
     first, last = (stacks.line(int(calls["stack"][rows[0, place]])) for place in (0, -1))
     pid = int(calls["pid"][rows[0, 0]])
-    return Fitting(pid, first, last, rows.shape[1], same, looked_at, int(np.median(took)))
+    return Fitting(pid, first, last, rows.shape[1], same, looked_at, int(np.median(length)))
 
 
 # Which cause each segment belongs to in a file that holds its kernels: by its rows, where no state is
@@ -357,7 +357,7 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
     if traced is None or not scene.size:
         return owner, settled
 
-    def give(chosen: Mask, cause: Cause) -> None:
+    def assign(chosen: Mask, cause: Cause) -> None:
         nonlocal settled
         owner[chosen & ~settled] = CATALOGUE.index(cause)
         settled = settled | chosen
@@ -369,37 +369,37 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
     long_left = gaps.end - back > LATE_NS
     inside = traced.inside(segments)
     none = scene.mask()
-    give(left & long_left[gap], QUEUED)
+    assign(left & long_left[gap], QUEUED)
     short = left & ~settled
     # what follows is said of threads whose states are not known
     host &= scene.unrecorded
     settled = settled | short | inside.get("overhead", none)  # the profiler's own work is nobody's fault
-    give(host & inside.get("workers", none), LATE_WORKERS)
-    give(host & inside.get("alone", none), PREPARED)
+    assign(host & inside.get("workers", none), LATE_WORKERS)
+    assign(host & inside.get("alone", none), PREPARED)
     in_call = segments.call >= 0
     row = np.maximum(segments.call, 0)
     group = np.where(in_call, scene.group, Group.OTHER)
-    gives = segments.call == gaps.refilled_by[gap]
+    refills = segments.call == gaps.refilled_by[gap]
     for one, cause in _INSIDE.items():
-        give(host & in_call & (group == one) & ~gives, cause)
+        assign(host & in_call & (group == one) & ~refills, cause)
     long_call = calls["end"][row] - calls["begin"][row] >= LONG_NS
-    give(host & gives & long_call & (group != Group.COPY), GRAPHS)
-    give(host & gives & (group == Group.COPY) & (calls["direction"][row] == H2D) & long_call, STAGED)
+    assign(host & refills & long_call & (group != Group.COPY), GRAPHS)
+    assign(host & refills & (group == Group.COPY) & (calls["direction"][row] == H2D) & long_call, STAGED)
     opened = _opened_by_wait(scene, gaps.end - gaps.begin)
     scalar, reads = inside.get("scalars", none), inside.get("reads", none)
-    give(host & scalar, SCALAR)
-    give(host & reads, TENSOR)
+    assign(host & scalar, SCALAR)
+    assign(host & reads, TENSOR)
     # a wait within the gap that the GPU had nothing to do with any more, or that opened it
     waits = in_call & (group == np.uint8(Group.SYNC))
     waited = host & (waits | opened[gap])
     facts = scene.gap_facts
-    give(waited & ((facts.read_bytes >= 0) & (facts.read_bytes <= SCALAR_BYTES))[gap], SCALAR)
-    give(waited & (facts.read_bytes > SCALAR_BYTES)[gap], TENSOR)
-    give(waited & (facts.moved_row >= 0)[gap], BLOCKING)
-    give(waited, EXPLICIT)
+    assign(waited & ((facts.read_bytes >= 0) & (facts.read_bytes <= SCALAR_BYTES))[gap], SCALAR)
+    assign(waited & (facts.read_bytes > SCALAR_BYTES)[gap], TENSOR)
+    assign(waited & (facts.moved_row >= 0)[gap], BLOCKING)
+    assign(waited, EXPLICIT)
     host_ns = back - gaps.begin
-    give(host & (host_ns < LONG_NS)[gap], LAUNCHES)
-    give(host, OTHER_WORK)
+    assign(host & (host_ns < LONG_NS)[gap], LAUNCHES)
+    assign(host, OTHER_WORK)
     # the way from a launch to the GPU goes with what was before it in the gap
     rest = _largest(scene, owner)
     rest = np.where(rest >= 0, rest, CATALOGUE.index(BETWEEN_KERNELS))

@@ -276,14 +276,14 @@ def _name(evidence: Evidence, pid: int) -> str:
 
 def _blame(one: Shortage, free: int | None, others: int) -> tuple[Blame, str]:
     """What it was for, and why that is so."""
-    asked = format_bytes(one.requested)
+    size = format_bytes(one.requested)
     if one.use in OF_HOST:
         return (
             "host",
-            f"the host gave no {asked} of page-locked memory: it has none left, or a limit is reached",
+            f"the host gave no {size} of page-locked memory: it has none left, or a limit is reached",
         )
     if one.gpu is not None and one.requested > one.gpu.total:
-        return "request", f"{asked} is more than all of the GPU's memory, {format_bytes(one.gpu.total)}"
+        return "request", f"{size} is more than all of the GPU's memory, {format_bytes(one.gpu.total)}"
     if free is None:
         return "unknown", "how much memory was free is not known: neither NVML nor the process asked"
     if one.requested <= free:

@@ -233,38 +233,38 @@ def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> 
     )
 
 
-def measures(taken: PieceTimes, times: float | Floats = 1.0) -> Measures:
+def measures(pieces: PieceTimes, times: float | Floats = 1.0) -> Measures:
     """What each piece took that is no exception, divided by ``times``: how many units of work each is."""
-    keep = _usual(taken)
-    length = (taken.until - taken.begin)[keep]
-    per_second = taken.unit is Unit.SECOND
+    keep = _usual(pieces)
+    length = (pieces.until - pieces.begin)[keep]
+    per_second = pieces.unit is Unit.SECOND
     scale = _SECOND / np.maximum(length, 1) if per_second else 1 / np.broadcast_to(times, len(keep))[keep]
 
     def scaled(values: Ints) -> Floats:
-        told: Floats = values[keep] * scale
-        return told
+        result: Floats = values[keep] * scale
+        return result
 
     return Measures(
-        taken.unit,
+        pieces.unit,
         duration=length.astype(np.float64) if per_second else length * scale,
-        **{name: scaled(getattr(taken, name)) for name in _COUNTED},
-        causes={number: scaled(values) for number, values in taken.causes.items()},
+        **{name: scaled(getattr(pieces, name)) for name in _COUNTED},
+        causes={number: scaled(values) for number, values in pieces.causes.items()},
         left_out=int(np.count_nonzero(~keep)),
-        between=taken.between,
+        between=pieces.between,
     )
 
 
-def _usual(taken: PieceTimes) -> Mask:
+def _usual(pieces: PieceTimes) -> Mask:
     """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
 
     Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
     Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
     """
-    length = taken.until - taken.begin
-    cold = _warm_up(length) if taken.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
+    length = pieces.until - pieces.begin
+    cold = _warm_up(length) if pieces.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
     far = length > LONELY * np.median(length) if len(length) else np.zeros(0, np.bool_)
     far &= ~cold
-    far &= taken.waited < _WAITED * length
+    far &= pieces.waited < _WAITED * length
     few = LEAST_GAPS if len(length) >= _CERTAIN else 2
     usual: Mask = ~far if np.count_nonzero(far) < few else np.ones(len(length), np.bool_)
     return usual & ~cold
@@ -293,17 +293,17 @@ def _waits(scene: AttributionContext, thread: int) -> tuple[Ints, Ints]:
     return union(calls["begin"][rows], calls["end"][rows])
 
 
-def regrouped(taken: PieceTimes, launches: Ints | None = None) -> tuple[PieceTimes, Floats]:
+def regrouped(windows: PieceTimes, launches: Ints | None = None) -> tuple[PieceTimes, Floats]:
     """Small windows as about as many as a text can show, of equal time or of as many launches.
 
     Args:
-        taken: The windows, of one part or of several.
+        windows: The windows, of one part or of several.
         launches: Launches of equal work in each; None: of equal time.
 
     Returns:
         The pieces, and the launches in each of them.
     """
-    length = taken.until - taken.begin
+    length = windows.until - windows.begin
     weight = length if launches is None else launches
     middle = np.cumsum(weight) - weight / 2
     group = np.minimum(middle * _WINDOWS // max(int(weight.sum()), 1), _WINDOWS - 1).astype(np.int64)
@@ -313,15 +313,15 @@ def regrouped(taken: PieceTimes, launches: Ints | None = None) -> tuple[PieceTim
         sums: Ints = np.add.reduceat(values, heads) if len(heads) else values
         return sums
 
-    begin = taken.begin[heads]
+    begin = windows.begin[heads]
     pieces = PieceTimes(
-        unit=taken.unit if launches is None else Unit.LAUNCH,
+        unit=windows.unit if launches is None else Unit.LAUNCH,
         begin=begin,
         until=begin + summed(length),  # what lies between two parts is none of it
-        causes={number: summed(values) for number, values in taken.causes.items()},
-        count=taken.count if launches is None else float(len(heads)),
-        between=taken.between,
-        **{name: summed(getattr(taken, name)) for name in ("waited", *_COUNTED)},
+        causes={number: summed(values) for number, values in windows.causes.items()},
+        count=windows.count if launches is None else float(len(heads)),
+        between=windows.between,
+        **{name: summed(getattr(windows, name)) for name in ("waited", *_COUNTED)},
     )
     return pieces, summed(weight).astype(np.float64)
 
@@ -434,16 +434,16 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
     steps, threads = scene.steps, scene.evidence.threads
     if steps is None:
         return None
-    taken = piece_times(scene, outcome, by_step(steps))
-    rows = np.zeros(len(taken.begin), STEP)
+    pieces = piece_times(scene, outcome, by_step(steps))
+    rows = np.zeros(len(pieces.begin), STEP)
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
-    rows["begin"], rows["ns"], rows["count"] = taken.begin - start, taken.until - taken.begin, 1
-    rows["waited"], rows["idle"], rows["launches"] = taken.waited, taken.idle, taken.launches
-    rows["pending"] = _pending(scene, taken)
+    rows["begin"], rows["ns"], rows["count"] = pieces.begin - start, pieces.until - pieces.begin, 1
+    rows["waited"], rows["idle"], rows["launches"] = pieces.waited, pieces.idle, pieces.launches
+    rows["pending"] = _pending(scene, pieces)
     hot: dict[str, Line] = {}
     if len(rows) >= FEWEST and _ends(rows, rows["ns"])[1] >= GROWN * _ends(rows, rows["ns"])[0]:
-        for number in taken.causes:
-            line = _hot(scene, outcome, number, int(taken.begin[-(len(rows) // 4)]))
+        for number in pieces.causes:
+            line = _hot(scene, outcome, number, int(pieces.begin[-(len(rows) // 4)]))
             hot |= {number: line} if line is not None else {}
     return Loops(
         int(threads.pid[steps.thread]),
@@ -452,7 +452,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
         steps.median_ns * steps.count,
         steps.usual_ns * steps.count,
         rows,
-        taken.causes,
+        pieces.causes,
         hot,
     )
 
@@ -516,18 +516,18 @@ def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth 
         if launches[1] > COUNTED * max(launches[0], 1)
         else f"its launches stay at {format_count(launches[1])}"
     )
-    taken = int(min(parts[most], last - first))
+    longer_by = int(min(parts[most], last - first))
     line = loops.hot.get(most, line)
-    return Growth(int(rows["count"].sum()), int(first), int(last), taken, title, more, line)
+    return Growth(int(rows["count"].sum()), int(first), int(last), longer_by, title, more, line)
 
 
-def _pending(scene: AttributionContext, taken: PieceTimes) -> Ints:
+def _pending(scene: AttributionContext, pieces: PieceTimes) -> Ints:
     """For how long the GPU certainly worked in each step, ns, of all GPUs together."""
-    total = np.zeros(len(taken.begin), np.int64)
+    total = np.zeros(len(pieces.begin), np.int64)
     for span in scene.analysis.gpu.spans:
         pending = scene.analysis.gpu.pending(span.device)
-        pending = intersect(pending, (taken.begin[:1], taken.until[-1:]))
-        total += covered(pending, taken.begin, taken.until)
+        pending = intersect(pending, (pieces.begin[:1], pieces.until[-1:]))
+        total += covered(pending, pieces.begin, pieces.until)
     return total
 
 

@@ -239,8 +239,8 @@ class GpuTime:
         busy = self.pending(device)
         # what was given last may have been under way at the end: nobody saw
         orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
-        given = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
-        last = max(last, min(given, self.evidence.end_ns))
+        enqueued = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
+        last = max(last, min(enqueued, self.evidence.end_ns))
         # who never waits for all of its work proves no end, and yet that the GPU had work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)
@@ -423,8 +423,8 @@ def held_kernels(evidence: Evidence) -> bool:
     if not len(rows) or not evidence.header.get("inside"):
         return bool(len(rows))
     calls, processes = evidence.calls, evidence.facts.processes
-    gives = (evidence.role(calls) == Role.ENQUEUE) & (calls["ret"] == 0)
-    pids = np.unique(calls["pid"][gives]).tolist()
+    enqueues = (evidence.role(calls) == Role.ENQUEUE) & (calls["ret"] == 0)
+    pids = np.unique(calls["pid"][enqueues]).tolist()
     return not any("inside_refused" in processes.get(pid, {}) for pid in pids)
 
 
@@ -569,10 +569,10 @@ def first_shown(gpu: GpuTime, rows: Ints) -> Ints:
         operations = gpu.streams.operations(stream)
         place = np.searchsorted(rows, gpu.streams.enqueue_row[operations])
         mine = rows[np.minimum(place, len(rows) - 1)] == gpu.streams.enqueue_row[operations]
-        place, given = place[mine], gpu.streams.enqueue_end[operations[mine]]
+        place, enqueued = place[mine], gpu.streams.enqueue_end[operations[mine]]
         cover, row = gpu.proved_by(stream)
         end = gpu.evidence.calls["end"][row]
         first = end == np.minimum.accumulate(end[::-1])[::-1]  # no later proof returns sooner
         whose = np.append(row[first], -1)
-        found[place] = whose[np.searchsorted(cover[first], given, side="left")]
+        found[place] = whose[np.searchsorted(cover[first], enqueued, side="left")]
     return found

@@ -193,7 +193,7 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
     was proved empty exceed the window by a clear margin, whichever window it is: its length is not known, and
     the figure may be as old as it is long.
     """
-    against = asked = 0
+    against = checked = 0
     figures, spans = _utilisations(evidence, gpu), {span.device: span for span in gpu.spans}
     for device, index in enumerate(gpu.devices.index):
         mine = gpu.gaps.device == device
@@ -206,9 +206,9 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
             if not span.begin <= time_ns <= span.end:
                 continue
             empty = float((covered(cover, *_windows(time_ns)) / _LENGTHS).min())
-            asked += 1
+            checked += 1
             against += busy > 1 - empty + SURE
-    return against, asked
+    return against, checked
 
 
 _LENGTHS = np.repeat(np.array(AGREEMENT_WINDOWS_NS, np.int64), 3)
@@ -243,9 +243,9 @@ def others_at_work(evidence: Evidence, gpu: GpuTime) -> dict[int, float]:
     used: dict[int, list[tuple[int, int]]] = {}
     for sample in evidence.gpus if unknown else ():
         for row in listed_gpus(sample):
-            told = row.get("process_utilization")
-            if row.get("index") in known and isinstance(told, dict):
-                parts = zip(told.get("pid", ()), told.get("sm_percent", ()), strict=False)
+            utilization = row.get("process_utilization")
+            if row.get("index") in known and isinstance(utilization, dict):
+                parts = zip(utilization.get("pid", ()), utilization.get("sm_percent", ()), strict=False)
                 most = max((int(part or 0) for pid, part in parts if pid in unknown), default=0)
                 used.setdefault(row["index"], []).append((sample.time_ns, most))
     found = {}

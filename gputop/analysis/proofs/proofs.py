@@ -354,10 +354,10 @@ class Pending:
         jointly: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         held = streams.held()
         for stream in np.flatnonzero(~np.isin(streams.pid, sorted(held))).tolist():
-            given = streams.work_of([stream])
-            self._waits(stream, given, direct[stream], jointly)
-            self._queries(stream, given)
-            self._copies(stream, given)
+            work = streams.work_of([stream])
+            self._waits(stream, work, direct[stream], jointly)
+            self._queries(stream, work)
+            self._copies(stream, work)
         for owner, (row, start) in jointly.items():
             self._add_waits(owner, row, start)
 
@@ -380,9 +380,9 @@ class Pending:
         """
         found = [np.zeros(0, np.int64)]
         for stream in np.flatnonzero(self._streams.device == device).tolist():
-            given = self._streams.enqueue_begin[self._streams.operations(stream)]
-            since, at = self._behind.get(stream, (given[:0], given[:0]))
-            place = np.searchsorted(since, given, side="right") - 1
+            enqueued = self._streams.enqueue_begin[self._streams.operations(stream)]
+            since, at = self._behind.get(stream, (enqueued[:0], enqueued[:0]))
+            place = np.searchsorted(since, enqueued, side="right") - 1
             found.append(np.where(place >= 0, np.append(at, 0)[place], 0))
         return np.concatenate(found)
 
@@ -410,14 +410,14 @@ class Pending:
         return stop
 
     @staticmethod
-    def _last(given: StreamWork, before: Ints) -> Ints:
+    def _last(work: StreamWork, before: Ints) -> Ints:
         """The end of the last operation that was begun before, so that with ``START_NS`` 0 means none."""
-        _rows, begins, reach = given
+        _rows, begins, reach = work
         place = np.searchsorted(begins, before, side="left") - 1
         return np.where(place >= 0, reach[np.maximum(place, 0)], -START_NS)
 
     def _waits(
-        self, stream: int, given: StreamWork, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
+        self, stream: int, work: StreamWork, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
     ) -> None:
         """A wait for the device is for some stream: then all that was enqueued last counts, on whichever."""
         evidence, calls = self._evidence, self._evidence.calls
@@ -425,15 +425,15 @@ class Pending:
         cover, row = known.cover[rows], known.row[rows]
         begin, until = calls["begin"][row], self._delays.surely_waiting[row]
         queued = time_within(evidence, calls["row"][row], begin, until).queued
-        took = until - begin - queued
-        waited = took > WAIT_NS
+        waited_ns = until - begin - queued
+        waited = waited_ns > WAIT_NS
         # what another thread enqueues just after it was called it may have waited for
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
-        start = self._last(given, before) + START_NS
+        start = self._last(work, before) + START_NS
         # where it was drained before, the wait is for another stream, or returns late
-        start[self._drained(given, known, begin[waited])] = 0
-        start[_doubtful(begin[waited] - start, took[waited])] = 0
+        start[self._drained(work, known, begin[waited])] = 0
+        start[_doubtful(begin[waited] - start, waited_ns[waited])] = 0
         row = row[waited]
         ended = event[waited] & (start > 0)
         since, stop = self._recorded(cover[waited][ended]), self._stop(row[ended])
@@ -446,7 +446,7 @@ class Pending:
         rows, start = row[whole][order], start[whole][order]
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
 
-    def _drained(self, given: StreamWork, known: Proofs, moment: Ints) -> Mask:
+    def _drained(self, work: StreamWork, known: Proofs, moment: Ints) -> Mask:
         """Whether all that was given to a stream before each moment was proved complete before it, too.
 
         A wait that begins then may return late, but not because of work.
@@ -455,26 +455,26 @@ class Pending:
         best = np.maximum.accumulate(known.cover[order]) if len(order) else order
         place = np.searchsorted(known.at[order], moment, side="right") - 1
         proved = best[np.maximum(place, 0)] if len(best) else np.zeros(len(moment), np.int64)
-        drained: Mask = (place >= 0) & (self._last(given, moment) <= proved)
+        drained: Mask = (place >= 0) & (self._last(work, moment) <= proved)
         return drained
 
-    def _queries(self, stream: int, given: StreamWork) -> None:
+    def _queries(self, stream: int, work: StreamWork) -> None:
         """A query that finds work: it was there since the last enqueueing."""
         calls = self._evidence.calls
         rows = self._streams.not_ready(stream)
         self._add(
             self._owner(stream),
-            self._last(given, calls["end"][rows]) + START_NS,
+            self._last(work, calls["end"][rows]) + START_NS,
             calls["begin"][rows],
         )
 
-    def _copies(self, stream: int, given: StreamWork) -> None:
+    def _copies(self, stream: int, work: StreamWork) -> None:
         """A copy to the host that took longer than its bytes waited for the work before it.
 
         One to page-locked memory that does not wait has no reason to: what takes it long is something else.
         """
         evidence, calls = self._evidence, self._evidence.calls
-        row = given[0][given[0] >= 0]
+        row = work[0][work[0] >= 0]
         row = row[(calls["direction"][row] == D2H) & (evidence.group_of(row) == Group.COPY)]
         pinned = self._ranges.pinned(calls["pid"][row], calls["aux"][row], calls["begin"][row])
         row = row[~pinned | (evidence.role_of(row) == Role.COPY_SYNC)]
@@ -484,18 +484,18 @@ class Pending:
         if not len(row):
             return
         streams = [stream, *self._streams.peers(stream)]
-        given = self._streams.work_of(streams) if len(streams) > 1 else given
-        begins = given[1]
+        work = self._streams.work_of(streams) if len(streams) > 1 else work
+        begins = work[1]
         beside = np.searchsorted(begins, begin + WAIT_NS + queued) > np.searchsorted(
             begins, begin, side="right"
         )
         waited = (stop - begin > WAIT_NS) & ~beside
-        start = self._last(given, begin[waited]) + START_NS
+        start = self._last(work, begin[waited]) + START_NS
         start[_doubtful(begin[waited] - start, (stop - begin)[waited])] = 0
         self._add(self._owner(stream), start, stop[waited])
 
 
-def _doubtful(before: Ints, took: Ints) -> Mask:
+def _doubtful(before: Ints, duration: Ints) -> Mask:
     """Whether a short wait is to say that the GPU was at work for long before it."""
-    doubtful: Mask = (before > LONG_AFTER_NS) & (took < SURELY_NS)
-    return doubtful | ((before > SOON_NS) & (took < NOTHING_NS))
+    doubtful: Mask = (before > LONG_AFTER_NS) & (duration < SURELY_NS)
+    return doubtful | ((before > SOON_NS) & (duration < NOTHING_NS))

@@ -214,10 +214,10 @@ class Streams:
         self._roles = roles = evidence.role(calls)
         # of ten million calls few do anything else than to give work
         self._rare = np.flatnonzero((calls["ret"] == 0) & ~calls["abandoned"] & (roles != Role.ENQUEUE))
-        gives = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
+        enqueues = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
             (calls["ret"] == 0) | calls["abandoned"]
         )
-        rows = np.flatnonzero(gives)
+        rows = np.flatnonzero(enqueues)
         rows = rows[~self.into_graphs(rows)]
         device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
         # of ten million operations few go to another stream than the one before: only those are looked at

@@ -109,14 +109,14 @@ def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit:
     if read is not None:
         known[D2H, False] = _read(read, UNSTAGED if staging is None else staging, nominal, known)
     rates = CopyRates(known, usual, staging)
-    takes = [
+    weighed = [
         (float(size[mine].sum()) * rate.ns, rate.error)
         for direction in (H2D, D2H)
         for locked in (False, True)
         for mine in [(calls["direction"][rows] == direction) & (pinned == locked)]
         for rate in [rates.of(direction, pinned=locked)]
     ]
-    return replace(rates, doubt=sum(ns * error for ns, error in takes) / sum(ns for ns, _error in takes))
+    return replace(rates, doubt=sum(ns * error for ns, error in weighed) / sum(ns for ns, _error in weighed))
 
 
 def _read(whole: float, staging: float, nominal: float, known: dict[tuple[int, bool], Rate]) -> Rate:
@@ -145,12 +145,12 @@ def _seen(evidence: Evidence) -> float:
     return 1e9 / most if most else np.inf
 
 
-def _quantile(took: Floats, size: Floats) -> float | None:
+def _quantile(duration: Floats, size: Floats) -> float | None:
     """ns a byte of usual copies, by the largest of them; None of too few."""
-    if len(took) < FEWEST:
+    if len(duration) < FEWEST:
         return None
     big = size >= np.median(size)
-    return float(np.quantile(np.maximum(took - COPY_NS, 0)[big] / size[big], USUAL))
+    return float(np.quantile(np.maximum(duration - COPY_NS, 0)[big] / size[big], USUAL))
 
 
 class _Copies:
@@ -287,9 +287,9 @@ class Queue(Tabular):
         if not len(self):
             return self.ready
         parts = self._parts
-        took = np.rint(duration / UNIT_NS).astype(np.int64)
-        total = np.cumsum(took)
-        before = np.subtract(total, took, out=took)
+        length = np.rint(duration / UNIT_NS).astype(np.int64)
+        total = np.cumsum(length)
+        before = np.subtract(total, length, out=length)
         if len(parts.head) == 1:
             alone: Ints = np.maximum.accumulate(parts.ready - before)
             alone += total
@@ -322,8 +322,8 @@ class Queue(Tabular):
         end = np.minimum(whole, self.limit)
         if self.streams > 1:
             # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
-            took = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
-            begin, end = union(np.minimum(whole - took, end), end)
+            length = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
+            begin, end = union(np.minimum(whole - length, end), end)
             return end, np.append(begin[1:], FOREVER)
         # one stream does one thing after the other: the last one given is the last to end
         late = np.flatnonzero(self.ready[1:] > end[:-1])  # of a busy GPU few

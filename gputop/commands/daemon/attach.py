@@ -74,7 +74,7 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.process.terminal import require_terminal
 
     require_terminal()
-    from gputop.commands.screen.looks import asked_for, preferences
+    from gputop.commands.screen.looks import preferences, startup_of
     from gputop.playback.feeds import LiveFeed
     from gputop.serve.clients.client import RemoteSource
     from gputop.ui.run import run_app
@@ -87,8 +87,8 @@ def _screen(options: argparse.Namespace) -> int:
         with heeding(lambda number: None):
             feed.start()
             rate_hz = float(source.header.get("rate_hz", 4.0))
-            asked = asked_for(options, preferred, options.title, rate_hz=rate_hz, readonly=True)
-            return run_app(feed, asked, ease=feed.ease)
+            startup = startup_of(options, preferred, options.title, rate_hz=rate_hz, readonly=True)
+            return run_app(feed, startup, ease=feed.ease)
     except Interrupted as interrupt:
         return interrupt.status
     finally:

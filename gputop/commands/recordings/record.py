@@ -176,9 +176,9 @@ def _write_all(
                     session.source.close()
         if detail is not None:
             write(detail.finish())
-            if told := detail.omission():
+            if omission := detail.omission():
                 status.close()
-                print_message(f"{writer.path}: {told}")
+                print_message(f"{writer.path}: {omission}")
         writer.close()
     except SessionError as error:
         session.source.close()

@@ -39,7 +39,7 @@ def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
     return tuple(column.key for column in columns)
 
 
-def asked_for(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Startup:
+def startup_of(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Startup:
     """What the screen is to be: what was typed, preferred, and ``more`` of the fields of ``Asked``."""
     return Startup(
         ascii=draws_ascii(options, preferred),

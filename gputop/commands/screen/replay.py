@@ -10,7 +10,7 @@ from gputop.api.reading import open_file, understood
 from gputop.commands.command import Command
 from gputop.commands.flags import add_alerts, add_file, add_filters, add_looks, add_once, check_alerts
 from gputop.commands.moment import mark_index
-from gputop.commands.screen.looks import asked_for, preferences
+from gputop.commands.screen.looks import preferences, startup_of
 from gputop.commands.words import bounded
 from gputop.playback.player import ReplayFeed, frame_at
 from gputop.process.terminal import require_terminal
@@ -67,7 +67,7 @@ def _screen(options: argparse.Namespace, reader: SessionReader, index: int) -> i
         feed = ReplayFeed(reader, index, options.speed, playing=options.at is None)
     feed.start(explain=False)
     try:
-        return run_app(feed, asked_for(options, preferred, options.file, mode="replay"), seen=feed.explain)
+        return run_app(feed, startup_of(options, preferred, options.file, mode="replay"), seen=feed.explain)
     finally:
         feed.close()
 

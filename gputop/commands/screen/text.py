@@ -78,13 +78,13 @@ def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, asc
     if verdict is None:
         return ""
     report = verdict.report
-    said = [f"why, {report.duration_ns / 1e9:.1f} s: {report.verdict}"]
+    lines = [f"why, {report.duration_ns / 1e9:.1f} s: {report.verdict}"]
     if verdict.ended is not None:
-        said.append(f"{ended_text(verdict.ended, now_ns)}; no process makes CUDA calls now")
+        lines.append(f"{ended_text(verdict.ended, now_ns)}; no process makes CUDA calls now")
     if report.diagnosis is not None and not report.findings:
-        said += [f"> {advice}" for advice in report.diagnosis.advice]
-    said += [text for text in (what_if_text(report),) if text]
-    shown = [escape_text(text, ascii_only=ascii_only) for text in said]
+        lines += [f"> {advice}" for advice in report.diagnosis.advice]
+    lines += [text for text in (what_if_text(report),) if text]
+    shown = [escape_text(text, ascii_only=ascii_only) for text in lines]
     return "\n".join(textwrap.fill(text, width) if width else text for text in shown) + "\n\n"
 
 
@@ -146,8 +146,8 @@ def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
         f"{header.calls_text(frame)} calls/s",
         f"gputop {frame.own_cpu_percent:.1f}% cpu {format_bytes(frame.own_rss_bytes)} rss",
     ]
-    told = [glyphs.shown(text) for text in frame.problems]
-    problems = [line for text in told for line in _sentence(text, width, f"{glyphs.warning} ")]
+    problem_texts = [glyphs.shown(text) for text in frame.problems]
+    problems = [line for text in problem_texts for line in _sentence(text, width, f"{glyphs.warning} ")]
     return ["  ".join(facts), *problems]
 
 
@@ -180,9 +180,9 @@ def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
 
 def _more_of(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
     trouble = gpu_text.trouble(gpu, glyphs)
-    said = [trouble[0]] if trouble else []
-    said += [] if gpu.lost else gpu_text.reasons(gpu)
-    lines = [f"GPU {gpu.index} {sentence}" for sentence in said]
+    notes = [trouble[0]] if trouble else []
+    notes += [] if gpu.lost else gpu_text.reasons(gpu)
+    lines = [f"GPU {gpu.index} {sentence}" for sentence in notes]
     tables = (("instances", gpu_page.instances(gpu, glyphs)), ("processes", gpu_page.processes(gpu, glyphs)))
     for title, table in tables if gpu.processes or gpu.mig else ():
         lines += [f"{title} of GPU {gpu.index}", *(plain(line) for line in table[1:])] if table else []

@@ -166,7 +166,7 @@ def _observe(
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
     from gputop.commands.observation import open_session
-    from gputop.commands.screen.looks import RATE_HZ, asked_for, preferences
+    from gputop.commands.screen.looks import RATE_HZ, preferences, startup_of
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
     from gputop.process.outputfile import OutputFile
@@ -200,7 +200,7 @@ def _screen(options: argparse.Namespace) -> int:
         with heeding(lambda number: None):  # until the screen heeds them, and from its end on
             feed.start()
             released = session.release_meanwhile(fail)
-            asked = asked_for(
+            startup = startup_of(
                 options,
                 preferred,
                 getattr(options, "title", " ".join(options.command)),
@@ -208,7 +208,7 @@ def _screen(options: argparse.Namespace) -> int:
                 selected_pid=session.child.pid if session.child else (options.pid or (None,))[0],
                 readonly=options.readonly,
             )
-            status = run_app(feed, asked, ease=feed.ease)
+            status = run_app(feed, startup, ease=feed.ease)
     except Interrupted as interrupt:
         status = interrupt.status
     finally:

@@ -77,8 +77,8 @@ class Failure:
 
     def text(self) -> str:
         """``cudaMalloc: cudaErrorMemoryAllocation (2), out of memory``."""
-        said = f", {self.error.text}" if self.error.text else ""
-        return f"{self.api}: {self.error.name} ({self.error.code}){said}"
+        meaning = f", {self.error.text}" if self.error.text else ""
+        return f"{self.api}: {self.error.name} ({self.error.code}){meaning}"
 
 
 class FailedCalls(Part):

@@ -30,19 +30,19 @@ def short_names(names: Sequence[str]) -> list[str]:
     for name, base, own in zip(names, bases, words, strict=True):
         groups.setdefault(base, {})[name] = own
     short: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for base, members in groups.items():
         for name, own in _distinguished(base, members).items():
-            short[name] = _free(own, taken)
+            short[name] = _free(own, used)
     return [short[name] for name in names]
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used: set[str]) -> str:
     """The name, with a number where another kernel has it."""
     unique, number = name, 2
-    while unique in taken:
+    while unique in used:
         unique, number = f"{name} #{number}", number + 1
-    taken.add(unique)
+    used.add(unique)
     return unique
 
 
@@ -76,9 +76,9 @@ def _distinguished(base: str, members: dict[str, list[str]]) -> dict[str, str]:
     short: dict[str, str] = {}
     for name, words in members.items():
         own = list(dict.fromkeys(word for word in words if word not in common))
-        telling = [word for word in own if word not in _PLAIN and not word.isdigit()]
-        rest = [word for word in own if word not in telling]
-        shown = [_cut(word.rpartition("::")[2]) for word in (*telling, *rest)]
+        distinct = [word for word in own if word not in _PLAIN and not word.isdigit()]
+        rest = [word for word in own if word not in distinct]
+        shown = [_cut(word.rpartition("::")[2]) for word in (*distinct, *rest)]
         for count in range(min(2, len(shown)), _MOST + 1):
             inner = ", ".join(dict.fromkeys(shown[:count]))
             short[name] = f"{_cut(base)}<{inner}>" if inner else _cut(base)

@@ -24,20 +24,20 @@ MOST_STACKS = 128  # of a process; the time of the others is told in one sum a f
 
 def sums_of(calls: Records) -> Sums:
     """The outermost calls whose line was looked for."""
-    asked = (calls["stack"] != NOT_REQUESTED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
-    if not asked.any():
+    wanted = (calls["stack"] != NOT_REQUESTED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
+    if not wanted.any():
         return {}
-    calls = select(calls, asked)
+    calls = select(calls, wanted)
     numbers = calls["pid"].astype(np.uint64) << 12 | calls["op"].astype(np.uint64) << 2
     return _by_origin(calls, "op", numbers, calls["duration"].astype(np.float64))
 
 
 def waits_of(stays: Records) -> Sums:
     """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
-    asked = stays["stack"] != NOT_REQUESTED
-    if not asked.any():
+    wanted = stays["stack"] != NOT_REQUESTED
+    if not wanted.any():
         return {}
-    slices = select(stays, asked).view(ALIASED)
+    slices = select(stays, wanted).view(ALIASED)
     blocked = slices["duration"].astype(np.float64) - slices["runnable"]
     return _by_origin(slices, "tid", slices["tid"].astype(np.uint64) << 2, np.maximum(blocked, 0))
 
@@ -132,13 +132,13 @@ def stack_rows(
 ) -> dict[int, tuple[StackRow, ...]]:
     """pid -> the calls and waits of each stack, most time first; they sum up to all of them."""
     found: dict[int, dict[tuple[str, tuple[Line, ...]], tuple[int, int]]] = {}
-    told = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
-    told += [
+    rows = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
+    rows += [
         ((pid, OFF_CPU, stack), one)
         for (pid, tid, stack), one in waits.items()
         if pid not in feeding or tid in callers
     ]
-    for (pid, api, stack), (count, ns) in told:
+    for (pid, api, stack), (count, ns) in rows:
         of_process = found.setdefault(pid, {})
         key = api, facts.stacks.frames(stack) or (UNPLACED,)
         before = of_process.get(key, (0, 0))

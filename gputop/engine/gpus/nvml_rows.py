@@ -129,43 +129,43 @@ def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts
 def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns: int) -> GpuRow:
     age_ns = max(mark_ns - time_ns, 0)
     index = int(row.get("index", 0))
-    told = {} if age_ns > STALE_NS else row
-    figures = {key: _integer(told.get(key)) for key in _FIGURES}
-    shares = {key: _share(told.get(key)) for key in _SHARES}
-    mode, bits = told.get("compute_mode"), figures["clock_event_reasons"]
+    fresh = {} if age_ns > STALE_NS else row
+    figures = {key: _integer(fresh.get(key)) for key in _FIGURES}
+    shares = {key: _share(fresh.get(key)) for key in _SHARES}
+    mode, bits = fresh.get("compute_mode"), figures["clock_event_reasons"]
     return GpuRow(
         index=index,
         uuid=str(row.get("uuid", "")),
         name=str(row.get("name", "")),
-        unavailable=tuple(_reasons(row, told, age_ns).items()),
+        unavailable=tuple(_reasons(row, fresh, age_ns).items()),
         utilization_history=tuple(history.get(index, ())),
         age_ns=age_ns,
         lost=str(row.get("lost", "")),
         pci_bus_id=str(row.get("pci_bus_id") or ""),
         clock_events=None if bits is None else words(bits),
         compute_mode=mode if isinstance(mode, str) else None,
-        persistence_enabled=_flag(told.get("persistence_enabled")),
-        mig_enabled=_flag(told.get("mig_enabled")),
-        mig=tuple(_mig_row(one) for one in told.get("mig") or () if isinstance(one, dict)),
-        processes=gpu_processes(told, facts, time_ns),
+        persistence_enabled=_flag(fresh.get("persistence_enabled")),
+        mig_enabled=_flag(fresh.get("mig_enabled")),
+        mig=tuple(_mig_row(one) for one in fresh.get("mig") or () if isinstance(one, dict)),
+        processes=gpu_processes(fresh, facts, time_ns),
         **figures,
         **shares,  # type: ignore[arg-type]
     )
 
 
-def _reasons(row: GpuData, told: GpuData, age_ns: int) -> dict[str, str]:
+def _reasons(row: GpuData, fresh: GpuData, age_ns: int) -> dict[str, str]:
     """Key of each figure that is not known to the reason."""
     keys = (*_FIGURES, *_SHARES, *_OTHERS)
     absent = str(row.get("absent") or "")
-    if told is not row:
+    if fresh is not row:
         return dict.fromkeys(keys, absent or f"NVML has not answered for {age_ns / 1e9:.0f} s")
-    said = {
+    reported = {
         str(key): str(reason)
         for key, reason in row.get("unavailable", {}).items()
         if key not in _SHOWN_ELSEWHERE
     }
     missing = {key: _NO_ANSWER if key in row else absent or _OLD for key in keys if row.get(key) is None}
-    return {key: said.get(key, reason) for key, reason in missing.items()} | said
+    return {key: reported.get(key, reason) for key, reason in missing.items()} | reported
 
 
 def _mig_row(row: GpuData) -> MigRow:

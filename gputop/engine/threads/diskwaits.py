@@ -71,10 +71,10 @@ class FileNames:
                 self._count += 1
                 self._changes.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
 
-    def at(self, pid: int, descriptor: int, told_ns: int) -> str:
+    def at(self, pid: int, descriptor: int, since_ns: int) -> str:
         """What one was said to be then; for 0, before it was told at all, what it was said to be first."""
         rows = self._changes.get((pid, descriptor), [])
-        known = [what for time_ns, what in rows if time_ns == told_ns or not told_ns]
+        known = [what for time_ns, what in rows if time_ns == since_ns or not since_ns]
         return known[0] if known else ""
 
 
@@ -136,8 +136,8 @@ class DiskWaits(Part):
             ValueError: It does not say which files were waited for, though there were such waits.
         """
         if data.get("disk") is not None:
-            for pid, call, descriptor, told_ns, *numbers in unpacked(data, "disk", WIDTH):
-                since = told_ns or self._changed.get((pid, descriptor), 0)
+            for pid, call, descriptor, since_ns, *numbers in unpacked(data, "disk", WIDTH):
+                since = since_ns or self._changed.get((pid, descriptor), 0)
                 self._add((pid, call, descriptor, since), *numbers)
             for pid, descriptor, time_ns in unpacked(data, "files", _CHANGE_WIDTH):
                 self._remember((pid, descriptor), time_ns)
@@ -153,10 +153,10 @@ class DiskWaits(Part):
             names: What descriptors were.
             machine: Whose numbers of system calls these are, as ``uname -m`` says.
         """
-        takes = of_files(machine)
+        names_file = of_files(machine)
         found: dict[int, dict[tuple[str, str], DiskWait]] = {}
-        for (pid, call, descriptor, told_ns), (count, sum_ns, worst_ns) in self._sums.items():
-            what = names.at(pid, descriptor, told_ns) if takes[call] and descriptor >= 0 else ""
+        for (pid, call, descriptor, since_ns), (count, sum_ns, worst_ns) in self._sums.items():
+            what = names.at(pid, descriptor, since_ns) if names_file[call] and descriptor >= 0 else ""
             kind, _, path = what.partition(":")
             file = path if kind in ("file", "device") else what
             called = "" if call == NO_SYSCALL else name(call, machine) or f"system call {call}"

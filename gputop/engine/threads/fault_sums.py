@@ -94,12 +94,12 @@ def machine_json(sums: Mapping[str, int]) -> MachineJson:
 
 def machine_text(sums: Mapping[str, int]) -> str:
     """In one line, what is not none; "" where nothing is."""
-    said = []
+    parts = []
     if sums.get("steal_ns"):
-        said.append(f"{format_ns(sums['steal_ns'])} of its CPUs stolen by the hypervisor")
+        parts.append(f"{format_ns(sums['steal_ns'])} of its CPUs stolen by the hypervisor")
     if sums.get("memory_some_ns"):
         full = format_ns(sums.get("memory_full_ns"))
-        said.append(f"short of memory for {format_ns(sums['memory_some_ns'])} (no task could run: {full})")
+        parts.append(f"short of memory for {format_ns(sums['memory_some_ns'])} (no task could run: {full})")
     if sums.get("tcp_retransmits"):
-        said.append(f"{format_count(sums['tcp_retransmits'])} TCP segments sent again")
-    return f"machine: {', '.join(said)}" if said else ""
+        parts.append(f"{format_count(sums['tcp_retransmits'])} TCP segments sent again")
+    return f"machine: {', '.join(parts)}" if parts else ""

@@ -162,7 +162,7 @@ def _rows(threads: Mapping[int, ThreadTick]) -> list[tuple[int, tuple[int, ...]]
     return [(tid, astuple(thread)) for tid, thread in threads.items()]
 
 
-def states_told(threads: Mapping[int, ThreadTick]) -> bytes:
+def state_rows(threads: Mapping[int, ThreadTick]) -> bytes:
     """What each thread did in its tick, for a sample ``sums``."""
     return packed([(tid, *row) for tid, row in _rows(threads)])
 

@@ -106,8 +106,8 @@ def open_lake(
             made = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in COLUMNS[table].items())
             connection.execute(f'CREATE TABLE "{table}" ({made})')
             for names, is_new, but, whose in pieces.of(table, part):
-                with place.local(names) as files, place.local(whose) as tell:
-                    _insert(connection, table, files, is_new, but, tell)
+                with place.local(names) as files, place.local(whose) as origins:
+                    _insert(connection, table, files, is_new, but, origins)
         if part:
             _only(connection, wanted, part)
         for table in set(wanted) - {*tables}:
@@ -141,8 +141,8 @@ class _Pieces:
                 raise
         names = [f"{LISTS}/{name}" for name in place.listing(LISTS) if name.endswith(".json")]
         self.old = [name for name in root if name.startswith(OLD_PIECE)]
-        told = zip(names, place.read(names), strict=True)
-        self.listed = [unpacked(shown(lake), name, data) for name, data in told]
+        contents = zip(names, place.read(names), strict=True)
+        self.listed = [unpacked(shown(lake), name, data) for name, data in contents]
         self._not_counted = self._of_two_runs()
         for piece, sessions in self._gone_on().items():
             self._not_counted.setdefault(piece, set()).update(sessions)

@@ -132,8 +132,8 @@ def _stored(url: str) -> Iterator[Task]:
     for folder, names in folders.items():
         segments = [name for name in names if name.endswith(SUFFIX)]
         if len(segments) > 1 and all(_SEGMENT.fullmatch(name.rpartition("/")[2]) for name in segments):
-            told = " ".join(version_of(name, listed[name]) for name in segments)
-            version = hashlib.sha256(told.encode()).hexdigest()
+            versions = " ".join(version_of(name, listed[name]) for name in segments)
+            version = hashlib.sha256(versions.encode()).hexdigest()
             yield Task(_url(filesystem, folder), None, version, _urls(filesystem, segments))
             names = [name for name in names if name not in segments]
         for name in names:

@@ -89,14 +89,14 @@ class Piece:
 
     def packed(self) -> bytes:
         """As it is written."""
-        told = {
+        document = {
             "version": VERSION,
             "keys": {table: [*map(list, keys)] for table, keys in self.keys.items()},
             "known": [*self.known],
             "versions": [*self.versions],
             "recordings": self.recordings,
         }
-        return json.dumps(told, indent=1).encode()
+        return json.dumps(document, indent=1).encode()
 
 
 def unpacked(lake: str, place: str, data: bytes) -> Piece:
@@ -106,17 +106,17 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
         GputopError: A newer gputop wrote it, or nobody of us did.
     """
     try:
-        told = json.loads(data)
-        newer = int(told["version"]) > VERSION
+        document = json.loads(data)
+        newer = int(document["version"]) > VERSION
         name = place.removeprefix(f"{LISTS}/").removesuffix(".json")
         keys = {
-            table: [(_checked(day), _checked(job)) for day, job in told["keys"].get(table, ())]
+            table: [(_checked(day), _checked(job)) for day, job in document["keys"].get(table, ())]
             for table in COLUMNS
         }
-        known, versions = [*map(str, told["known"])], [*map(str, told["versions"])]
+        known, versions = [*map(str, document["known"])], [*map(str, document["versions"])]
         recordings = {
             str(one): (str(whole), int(until), int(length))
-            for one, (whole, until, length) in told.get("recordings", {}).items()
+            for one, (whole, until, length) in document.get("recordings", {}).items()
         }
         if not _NAME.fullmatch(name):
             raise ValueError(name)
@@ -174,8 +174,8 @@ def known_of(rows: Mapping[str, Iterable[Row]]) -> list[str]:
 
 def recordings_of(rows: Mapping[str, Iterable[Row]]) -> dict[str, tuple[str, int, int]]:
     """Which recording each session is of, up to which moment, and how long it is, in ns."""
-    told = (row for row in rows.get("sessions", ()) if row.get("recording"))
-    return {row["session_id"]: (row["recording"], row["until_ns"], row["duration_ns"]) for row in told}
+    sessions = (row for row in rows.get("sessions", ()) if row.get("recording"))
+    return {row["session_id"]: (row["recording"], row["until_ns"], row["duration_ns"]) for row in sessions}
 
 
 def _day(start_wall_ns: Any) -> str:

@@ -172,9 +172,9 @@ class Collectives:
             if cause < 0:
                 continue
             chosen = mine & (self._outcome.cause == cause)
-            taken = covered(union(segments.begin[chosen], segments.end[chosen]), since, until)
-            for row in np.flatnonzero(taken).tolist():
-                found.setdefault(row, []).append((int(taken[row]), numbers[cause]))
+            covered_ns = covered(union(segments.begin[chosen], segments.end[chosen]), since, until)
+            for row in np.flatnonzero(covered_ns).tolist():
+                found.setdefault(row, []).append((int(covered_ns[row]), numbers[cause]))
         return [
             (row, cause, ns)
             for row, some in sorted(found.items())

@@ -88,10 +88,10 @@ def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: i
             healthy += one.verdict.healthy
             (others if one.verdict.late is None else rows).append(one.summary() | lake.blame(one, causes))
     rows.sort(key=lambda row: -row["gpu_hours"])
-    told = rows + (others if rest else [])
-    shown = tuple(tuple(row.get(name) for name in COLUMNS) for row in told[:limit])
+    answers = rows + (others if rest else [])
+    shown = tuple(tuple(row.get(name) for name in COLUMNS) for row in answers[:limit])
     (nobody,) = lake.rows(_UNSEEN)
-    answer = QueryResult(COLUMNS, shown, len(told) > limit)
+    answer = QueryResult(COLUMNS, shown, len(answers) > limit)
     return Stragglers(answer, len(rows), healthy, len(others) - healthy, int(nobody["many"]))
 
 
@@ -140,7 +140,7 @@ class _Communicator:
     def summary(self) -> dict[str, Any]:
         """What is known of it, but for the cause."""
         verdict = self.verdict
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "job": next((row["job"] for row in self.members if row["job"]), None),
             "communicator": self.id,
             "seen": len(self.ranks),
@@ -150,10 +150,10 @@ class _Communicator:
             "why": verdict.why or None,
         }
         if verdict.late is None:
-            return told
+            return result
         late = self.ranks[verdict.late]
         waits = float(np.median([row["waits"] for row in self.ranks]))
-        return told | {
+        return result | {
             "late_rank": late["rank"],
             "host": late["host"],
             "process": late["process"],
@@ -208,12 +208,12 @@ class _Lake:
         if not found:
             return {"title": NO_CAUSE}
         number = found[0][0]
-        told = {
+        blame = {
             "cause": number,
             "causes": ", ".join(f"{cause} {100 * share:.0f} %" for cause, share in found),
             "title": next(cause.title for cause in every() if cause.number == number),
         }
-        return told | self._line(one.ranks[one.verdict.late], number)
+        return blame | self._line(one.ranks[one.verdict.late], number)
 
     def rows(self, text: str) -> Iterator[dict[str, Any]]:
         """Rows of a query."""

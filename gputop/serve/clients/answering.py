@@ -72,11 +72,11 @@ def send_past(daemon: Daemon, connection: Answering, uid: int, message: dict[str
     past = Past(daemon.history, daemon.explainer, uid, time.monotonic_ns() - int(reach * 1e9))
     chunks: list[bytes] = []
     chunker = Chunker(lambda kind, first, last, count, chunk: chunks.append(chunk))
-    told = False
+    reported = False
     for item in past.items():
-        if not told:
+        if not reported:
             connection.sendall(wire.packed({"k": "header", "data": past.header}))
-            told = True
+            reported = True
         chunker.write(item)
         if sum(map(len, chunks)) >= wire.CHUNKS:
             for part in wire.messages_of(chunks):

@@ -25,12 +25,12 @@ _ANSWER_TIME = struct.pack("@ll", int(_ANSWER_S), 0)  # a timeval
 class Connection:
     """One question to the daemon, and what it answers."""
 
-    def __init__(self, path: str, ask: str, **more: Any) -> None:
+    def __init__(self, path: str, request: str, **more: Any) -> None:
         """Ask.
 
         Args:
             path: Of the socket.
-            ask: ``follow``, ``status``, ``snap``, ``off``.
+            request: ``follow``, ``status``, ``snap``, ``off``.
             more: What belongs to the question.
 
         Raises:
@@ -49,7 +49,7 @@ class Connection:
                     f"{path} is user {uid}'s, not root's: name the daemon's socket by --socket"
                 )
             with suppress(BrokenPipeError):  # it has refused us already: what it says is there to be read
-                self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": ask, **more}))
+                self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": request, **more}))
         except PermissionError as error:
             self._socket.close()
             raise CommandError(
@@ -91,13 +91,13 @@ class Connection:
             self._socket.close()  # it has gone already
 
 
-def request_once(path: str, ask: str, **more: Any) -> dict[str, Any]:
+def request_once(path: str, request: str, **more: Any) -> dict[str, Any]:
     """The one answer to a question.
 
     Raises:
         CommandError: There is none.
     """
-    connection = Connection(path, ask, **more)
+    connection = Connection(path, request, **more)
     try:
         for message in connection.messages():
             return message

@@ -72,7 +72,7 @@ class Hub:
         self,
         listener: socket.socket,
         status: Callable[[int], dict[str, Any]],
-        asks: dict[str, Answer],
+        answers: dict[str, Answer],
         *,
         sees_all: int = ROOT,
     ) -> None:
@@ -81,10 +81,10 @@ class Hub:
         Args:
             listener: Bound; not blocking.
             status: What a user is told of the daemon.
-            asks: What else may be asked; each answer is given in a thread of its own.
+            answers: What else may be asked; each answer is given in a thread of its own.
             sees_all: The user who is shown all that is observed, beside root.
         """
-        self._listener, self._status, self.asks = listener, status, asks
+        self._listener, self._status, self.answers = listener, status, answers
         self._sees_all = sees_all
         self.clients: dict[int, Client] = {}  # by descriptor
         self._lock = threading.RLock()
@@ -305,14 +305,14 @@ class Hub:
             text = f"this daemon speaks version {wire.VERSION}: use the same version of gputop"
             self._refuse(client, text)
             return True
-        ask = message.get("ask")
-        if ask == "follow":
+        request = message.get("ask")
+        if request == "follow":
             with self._lock:
                 client.follows = client.joining = True
-        elif ask == "status":
+        elif request == "status":
             self._send_status(client)
-        elif isinstance(ask, str) and ask in self.asks:
-            return self._hand_over(client, ask, message)
+        elif isinstance(request, str) and request in self.answers:
+            return self._hand_over(client, request, message)
         else:
             self._refuse(client, "the daemon does not know this request: use the same version of gputop")
         return True
@@ -322,19 +322,19 @@ class Hub:
             self._refuse(client, refusal)
             return
         begun_s = time.thread_time()
-        told = wire.packed({"k": "status", "data": self._status(client.uid)})
+        data = wire.packed({"k": "status", "data": self._status(client.uid)})
         with self._lock:
             self._spend(client.account, time.thread_time() - begun_s)
-            self._put(client, told)
+            self._put(client, data)
             client.ending = True
 
-    def _hand_over(self, client: Client, ask: str, message: dict[str, Any]) -> bool:
+    def _hand_over(self, client: Client, request: str, message: dict[str, Any]) -> bool:
         if refusal := self._refusal(client):
             self._refuse(client, refusal)
             return True
         answering = Answering(client.connection, client.account)
         thread = threading.Thread(
-            target=self._answer, args=(client, answering, ask, message), name="gputop-answer", daemon=True
+            target=self._answer, args=(client, answering, request, message), name="gputop-answer", daemon=True
         )
         with self._lock:
             self._selector.unregister(client.connection)
@@ -373,9 +373,9 @@ class Hub:
             slowest.abort()
         return ""
 
-    def _answer(self, client: Client, answering: Answering, ask: str, message: dict[str, Any]) -> None:
+    def _answer(self, client: Client, answering: Answering, request: str, message: dict[str, Any]) -> None:
         try:
-            self.asks[ask](answering, client.uid, message)
+            self.answers[request](answering, client.uid, message)
         except OSError:
             pass  # it has gone, or takes nothing
         except Exception:
@@ -415,8 +415,8 @@ class Hub:
     def _drop_silent(self) -> None:
         now = time.monotonic()
         for client in list(self.clients.values()):
-            asked = client.follows or client.ending
-            if (not asked and now - client.since > SILENT_S) or (
+            active = client.follows or client.ending
+            if (not active and now - client.since > SILENT_S) or (
                 client.waiting and now - client.since > STUCK_S
             ):
                 _LOG.info("client %d takes or says nothing: let go", client.pid)

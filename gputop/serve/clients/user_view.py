@@ -96,10 +96,10 @@ class UserView:
 
     def _shapes_of(self, records: Records, time_ns: int) -> Iterator[Sample]:
         """What the numbers of the user's launches stand for, once."""
-        told = shapes_sample(self._owners.shapes, {*shapes_in(records)} - self._shapes, time_ns)
-        self._shapes.update(told.data["shape"])
-        if told.data["shape"]:
-            yield told
+        sample = shapes_sample(self._owners.shapes, {*shapes_in(records)} - self._shapes, time_ns)
+        self._shapes.update(sample.data["shape"])
+        if sample.data["shape"]:
+            yield sample
 
     # -- records ------------------------------------------------------------------------------------
 

@@ -82,14 +82,14 @@ class Alarms:
     def __init__(
         self,
         rules: Sequence[Rule],
-        told: AlertTargets,
+        targets: AlertTargets,
         totals: DaemonTotals,
         *,
         host: str = "",
         reduced: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._alerts, self._targets, self._totals = Alerts(rules), told, totals
+        self._alerts, self._targets, self._totals = Alerts(rules), targets, totals
         self._host, self._reduced, self._clock = host, reduced, clock
         self._verdict: Verdict | None = None
         self._gpus: Sample | None = None

@@ -271,11 +271,13 @@ def _of_gputop(now: CurrentFigures) -> Iterator[Metric]:
 
 
 def _of_processes(now: CurrentFigures) -> Metric:
-    told = ("name", "user", "container", *KEYS)
+    labels = ("name", "user", "container", *KEYS)
     info = InfoMetricFamily("gputop_process", "Process metadata.", labels=("pid",))
     for pid, facts in sorted(now.processes.items()):
         data: dict[str, Any] = dict(facts)
-        info.add_metric((str(pid),), {key: str(data[key]) for key in told if data.get(key) not in (None, "")})
+        info.add_metric(
+            (str(pid),), {key: str(data[key]) for key in labels if data.get(key) not in (None, "")}
+        )
     return info
 
 

@@ -91,7 +91,7 @@ class MetricsServer(ThreadingHTTPServer):
     def spent_s(self) -> float:
         """CPU time that those who ask have cost until now."""
         with self._lock:
-            threads = [*(asking.thread for asking in self._open), *filter(None, [self._accepting])]
+            threads = [*(one.thread for one in self._open), *filter(None, [self._accepting])]
             return self._answers_s + sum(map(thread_cpu_s, threads))
 
     def response(self, accept: str) -> tuple[str, bytes]:
@@ -112,27 +112,27 @@ class MetricsServer(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own: the handshake as well, so that no thread waits for another."""
-        asking = _OpenRequest(request, time.monotonic())
+        opened = _OpenRequest(request, time.monotonic())
         with self._lock:
             for oldest in self._open[: max(len(self._open) - AT_ONCE + 1, 0)]:
                 _cut(oldest)  # whoever asks is answered at once: what stays long says nothing
-            self._open.append(asking)
+            self._open.append(opened)
         try:
             request.settimeout(PATIENCE_S)
             if self._context is not None:
-                asking.connection = self._context.wrap_socket(request, server_side=True)
-            super().finish_request(asking.connection, client_address)
+                opened.connection = self._context.wrap_socket(request, server_side=True)
+            super().finish_request(opened.connection, client_address)
         finally:
             with self._lock:
-                self._open = [one for one in self._open if one is not asking]
+                self._open = [one for one in self._open if one is not opened]
                 self._answers_s += time.thread_time()
 
     def service_actions(self) -> None:
         """Now and then: who has not read its answer by now gets none. So long for all, not for each byte."""
         with self._lock:
             late = [one for one in self._open if time.monotonic() - one.since_s > PATIENCE_S]
-        for asking in late:
-            _cut(asking)
+        for request in late:
+            _cut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Who goes away in the middle is no error of ours."""
@@ -146,9 +146,9 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
 
-def _cut(asking: _OpenRequest) -> None:
+def _cut(request: _OpenRequest) -> None:
     with suppress(OSError):  # it has gone
-        asking.connection.shutdown(socket.SHUT_RDWR)
+        request.connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -175,8 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _allowed(self) -> bool:
         token = self.server.address.token
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        return not token or hmac.compare_digest(given.encode(), token.encode())
+        sent = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        return not token or hmac.compare_digest(sent.encode(), token.encode())
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

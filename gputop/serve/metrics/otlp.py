@@ -152,8 +152,8 @@ def _secret(parts: SplitResult) -> str:
     if parts.username is not None:
         return "the password in the address"
     for variable in _HEADERS:
-        told = parse_env_headers(os.environ.get(variable, ""), liberal=True)
-        if secret := sorted(set(told) - _PLAIN):
+        headers = parse_env_headers(os.environ.get(variable, ""), liberal=True)
+        if secret := sorted(set(headers) - _PLAIN):
             return f"the header {secret[0]} of {variable}"
     return ""
 
@@ -170,7 +170,7 @@ class Sender:
         to: Destination,
         collect: Callable[[], Iterable[Family]],
         who: Mapping[str, str],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         """Send nothing yet.
 
@@ -178,9 +178,9 @@ class Sender:
             to: Where.
             collect: Makes what /metrics tells.
             who: Attributes of the resource; ``OTEL_RESOURCE_ATTRIBUTES`` adds others.
-            tell: Takes a sentence when the destination cannot be reached any more, and when it can again.
+            report: Takes a sentence when the destination cannot be reached any more, and when it can again.
         """
-        self._to, self._collect, self._report = to, collect, tell
+        self._to, self._collect, self._report = to, collect, report
         self._resource = Resource.create(dict(who))
         self._start_ns = time.time_ns()
         self._ending = threading.Event()

@@ -148,11 +148,11 @@ def _head(address: str, headers: Mapping[str, str], size: int) -> bytes:
     parts = urlsplit(address)
     place = parts.netloc.rpartition("@")[2]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    told = {"Host": place, "Connection": "close", "Content-Length": str(size)}
+    own = {"Host": place, "Connection": "close", "Content-Length": str(size)}
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-        told["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**told, **headers}.items())]
+        own["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**own, **headers}.items())]
     if any(_UNFIT.search(line) for line in lines):
         raise PostError("a header of the request has a line's end in it")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

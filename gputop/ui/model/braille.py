@@ -60,8 +60,8 @@ def _ascii(pairs: Floats, nothing: npt.NDArray[np.bool_], height: int) -> list[s
     for row in range(height - 1, -1, -1):
         within = np.clip(levels - row * steps, 0, steps).tolist()
         unknown = "?" if row == 0 else " "
-        told = zip(within, nothing.tolist(), strict=True)
-        lines.append("".join(unknown if none else SPARKS_ASCII[level] for level, none in told))
+        cells = zip(within, nothing.tolist(), strict=True)
+        lines.append("".join(unknown if none else SPARKS_ASCII[level] for level, none in cells))
     return lines
 
 

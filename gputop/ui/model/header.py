@@ -159,14 +159,14 @@ def storm_spans(
     every, few = (shares_text(storm.occupants, glyphs, most) or unknown for most in (4, 1))
     rate, costs = f"{format_count(storm.involuntary_per_second)} preempt/s", f"  {cost} " if cost else ""
     percent = format_percent(storm.runnable_percent)
-    told = rate + costs if cost else ""
+    rate_text = rate + costs if cost else ""
     tellings = (
         (who, f" {rate}  run queue {percent}%{costs}", "  preempted by ", every),
         (who, f" {rate}  runq {percent}%{costs}", "  by ", every),
-        (who, told, "by ", every),
-        (who, told, "by ", few),
-        (f"{storm.pid}: ", told, "", every),
-        (f"{storm.pid}: ", told, "", few),
+        (who, rate_text, "by ", every),
+        (who, rate_text, "by ", few),
+        (f"{storm.pid}: ", rate_text, "", every),
+        (f"{storm.pid}: ", rate_text, "", few),
     )
     for sufferer, figures, had, occupants in tellings:
         spans = [
@@ -194,8 +194,8 @@ def storm_lines(frame: Frame, explained: Explained, width: int, height: int, gly
     for index, storm in enumerate(storms[:height]):
         more = f" +{hidden} storm{'s' if hidden > 1 else ''}" if hidden > 0 and index == height - 1 else ""
         cost = costs.get(storm.pid, "")
-        told = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
-        body = glyphs.line(told, width - len(more))
+        spans = storm_spans(storm, glyphs, width - len(more), traced=frame.calls_observed, cost=cost)
+        body = glyphs.line(spans, width - len(more))
         lines.append(merged((*body, (more, "more"))))
     return lines
 

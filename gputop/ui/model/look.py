@@ -78,19 +78,19 @@ def line_width(line: Sequence[Span]) -> int:
 
 def fit_line(line: Sequence[Span], width: int, *, token: str = "", ellipsis: str = "…") -> Line:
     """The line in exactly ``width`` columns, cut with an ellipsis or padded with ``token``."""
-    taken: list[Span] = []
+    kept: list[Span] = []
     room = width
     for text, style in line:
         columns = width_of(text)
         if columns > room:
-            taken.append((_fill(clip(text, room, ellipsis), room), style))
-            return tuple(taken)
+            kept.append((_fill(clip(text, room, ellipsis), room), style))
+            return tuple(kept)
         if columns:
-            taken.append((text, style))
+            kept.append((text, style))
         room -= columns
     if room:
-        taken.append((" " * room, token))
-    return tuple(taken)
+        kept.append((" " * room, token))
+    return tuple(kept)
 
 
 def _fill(text: str, width: int) -> str:

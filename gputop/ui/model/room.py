@@ -22,7 +22,7 @@ class Room(NamedTuple):
 
 
 def shared(
-    left: int, *, rows: int, details: int, lanes: int, links: int, chart: int, asked: bool = False
+    left: int, *, rows: int, details: int, lanes: int, links: int, chart: int, open_lanes: bool = False
 ) -> Room:
     """How much each pane has; what it would fill, 0 where it has nothing or is not there.
 
@@ -33,19 +33,19 @@ def shared(
         lanes: Lines of the timeline.
         links: Lines of the chain.
         chart: Lines of the chart of the selected call, with its heading.
-        asked: The timeline was asked for: it is there however few lines are left.
+        open_lanes: The timeline was asked for: it is there however few lines are left.
     """
     wanted, calls, floor = rows + 1 + _BOX, details + _BOX, min(details, _LEAST_DETAILS) + _BOX
     first = min(wanted, max(_FIRST_ROWS + 1 + _BOX, int(left * _FIRST_PART)))
     if first == wanted == left - floor + 1:
         floor -= 1  # all processes are in sight for one call less
     part = int(left * (_PART_OF_BOTH if links else _PART))
-    give = max(left - wanted - calls - chart, min(part, left - first - floor))
+    room = max(left - wanted - calls - chart, min(part, left - first - floor))
     least = min(lanes, _LEAST_LANES)
-    lanes_room = min(lanes, max(give - _BOX - (links + _BOX if links else 0), least))
-    lanes_room = lanes_room if asked or give >= least + _BOX else 0
-    give -= lanes_room + _BOX if lanes_room else 0
-    links_room = min(links, give - _BOX) if links else 0
+    lanes_room = min(lanes, max(room - _BOX - (links + _BOX if links else 0), least))
+    lanes_room = lanes_room if open_lanes or room >= least + _BOX else 0
+    room -= lanes_room + _BOX if lanes_room else 0
+    links_room = min(links, room - _BOX) if links else 0
     links_room = links_room if links_room >= _LEAST_LINKS else 0
     body = left - (lanes_room + _BOX if lanes_room else 0) - (links_room + _BOX if links_room else 0)
     processes = min(wanted, max(body // 2, body - calls, min(first, body - floor)))

@@ -48,11 +48,11 @@ class View:
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
-    def __init__(self, asked: Startup = USUAL) -> None:
-        self.glyphs = ASCII if asked.ascii else UNICODE
-        self.mode = asked.mode
-        self.title = asked.title
-        self.own_cost = OwnCost(asked.preferences.budget_percent if asked.mode == "live" else 0)
+    def __init__(self, startup: Startup = USUAL) -> None:
+        self.glyphs = ASCII if startup.ascii else UNICODE
+        self.mode = startup.mode
+        self.title = startup.title
+        self.own_cost = OwnCost(startup.preferences.budget_percent if startup.mode == "live" else 0)
         self.frame: Frame | None = None
         self.hidden: set[str] = set()
         self.timeline_hidden = False
@@ -77,17 +77,17 @@ class View:
         self.threads: Table[ThreadRow] = call_table.thread_table()
         self.lines: Table[line_table.LineUse] = line_table.line_table()
         self._gpu: int | None = None
-        self._wanted_pid = asked.selected_pid
+        self._wanted_pid = startup.selected_pid
         self._detail_pid: int | None = None
         self._steady = Steady()
         self.runs = Runs()
         self.recorded = ""  # the file of the newest recording
-        self._alerts = Alerts(asked.alerts)
+        self._alerts = Alerts(startup.alerts)
         self._explained_as: Explained | None = None  # what ``explain`` was given last
         self._touched_s = -READING_S
-        self._prefer(asked.preferences)
-        self.listing.filter = parse_filter(asked.filter)
-        self.listing.only = asked.gpus
+        self._prefer(startup.preferences)
+        self.listing.filter = parse_filter(startup.filter)
+        self.listing.only = startup.gpus
 
     @property
     def tables(self) -> dict[str, Table[object]]:

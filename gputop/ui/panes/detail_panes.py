@@ -26,11 +26,11 @@ class About(Plain):
         pane = self.screen.query_one(Details).shown
         whose, *rest = pane.about()
         more = pane.more()
-        told = [whose]
+        shown = [whose]
         for part in ([(f"  {more}", "more")] if more else []) + rest:
-            if line_width([*told, part]) <= width:  # half of a range would be another one
-                told.append(part)
-        return [self.view.glyphs.line(told, width)]
+            if line_width([*shown, part]) <= width:  # half of a range would be another one
+                shown.append(part)
+        return [self.view.glyphs.line(shown, width)]
 
 
 class Details(Vertical):

@@ -59,8 +59,8 @@ class FlamePane(Tabbed, inherit_bindings=False):
         tree = self._tree()
         self._drawn = None
         if tree is None:
-            said = " No stacks were recorded (see --stacks)."
-            return [self.view.glyphs.line([(said, "dim")], width)]
+            text = " No stacks were recorded (see --stacks)."
+            return [self.view.glyphs.line([(text, "dim")], width)]
         zoom = start(tree) if self._zoom is None else self._zoom
         cursor = self._cursor if self.has_focus else None
         self._drawn = flame(tree, zoom, width, height, self.view.glyphs, selected=cursor)

@@ -52,9 +52,9 @@ class Keys(Plain):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The keys that there is room for; they change less often than frames come."""
-        asked = width, self._keys(), self._pointed
-        if self._made[0] != asked:
-            self._made = asked, self._line(width)
+        wanted = width, self._keys(), self._pointed
+        if self._made[0] != wanted:
+            self._made = wanted, self._line(width)
         return [self._made[1]]
 
     def _line(self, width: int) -> Line:

@@ -186,10 +186,10 @@ class Pane(ScrollView, can_focus=True):
 
     def _show_heading(self) -> None:
         heading = self.heading()
-        asked = heading, self.has_focus, self.outer_size.width, self.app.palette.name
-        if heading is None or asked == self._headed:
+        wanted = heading, self.has_focus, self.outer_size.width, self.app.palette.name
+        if heading is None or wanted == self._headed:
             return
-        self._headed = asked
+        self._headed = wanted
         left, right = heading
         glyphs = self.view.glyphs
         token = "title.focus" if self.has_focus else "title"

@@ -118,15 +118,15 @@ class Processes(TablePane):
     def _words(self) -> Iterable[str]:
         """What a filter may hold now."""
         rows = self.view.frame.processes if self.view.frame else ()
-        told = [("user", row.user) for row in rows] + [("name", row.name) for row in rows]
-        told += [("call", call.api) for row in rows for call in row.calls]
-        told += [("gpu", str(index)) for row in rows for index in row.gpus or ()]
-        told += [("state", state) for state in STATES]
-        told += [("container", container_id(row)) for row in rows] + [("job", job(row)) for row in rows]
-        told += [("pod", belongs(row, "pod")) for row in rows]
+        known = [("user", row.user) for row in rows] + [("name", row.name) for row in rows]
+        known += [("call", call.api) for row in rows for call in row.calls]
+        known += [("gpu", str(index)) for row in rows for index in row.gpus or ()]
+        known += [("state", state) for state in STATES]
+        known += [("container", container_id(row)) for row in rows] + [("job", job(row)) for row in rows]
+        known += [("pod", belongs(row, "pod")) for row in rows]
         words = {
             f"{field}:{text}"
-            for field, text in told
+            for field, text in known
             if text and escape_text(text) == text and " " not in text
         }
         return words | {f"{field}:" for field in FIELDS}
@@ -198,8 +198,8 @@ class Processes(TablePane):
                 self.app.show_message(sender.send(row, index) if yes else "nothing was sent")
 
             signal = sender.offered[index][0].name
-            asked = f"send {signal} to {row.pid} {name}?"
-            self.app.prompt(Confirm(asked, "send nothing", f"send {signal}", answered))
+            question = f"send {signal} to {row.pid} {name}?"
+            self.app.prompt(Confirm(question, "send nothing", f"send {signal}", answered))
 
         choices = [f"{number.name:<9} {meaning}" for number, meaning in sender.offered]
         command = self.view.glyphs.clip(escape_text(row.command), 60)

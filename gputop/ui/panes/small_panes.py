@@ -139,12 +139,12 @@ class Log(Plain):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         log, glyphs = self.view.log, self.view.glyphs
         if not log:
-            told = (
+            notice = (
                 "No output yet."
                 if self.view.mode == "live"
                 else "A recording keeps no output of the command."
             )
-            return [glyphs.line([(f" {told}", "dim")], width)]
+            return [glyphs.line([(f" {notice}", "dim")], width)]
         shown = (glyphs.clip(glyphs.shown(text.expandtabs(4)), width - 1) for text in log[-height:])
         return [glyphs.line([(f" {text}", "")], width) for text in shown]
 

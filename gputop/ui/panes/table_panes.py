@@ -212,9 +212,9 @@ class TablePane(Pane, inherit_bindings=False):
         """Over a heading: what the column means."""
         at = event.get_content_offset(self)
         column = self.table.column_at(at.x) if at is not None and not at.y and self.table.rows else None
-        told = COLUMNS_HELP.get(column.title) if column else None
-        if told != self.tooltip:
-            self.tooltip = told
+        help_text = COLUMNS_HELP.get(column.title) if column else None
+        if help_text != self.tooltip:
+            self.tooltip = help_text
 
 
 class DetailTable(Tabbed, TablePane):
@@ -293,7 +293,7 @@ class LinesPane(DetailTable):
         return line_table.no_lines(frame, self.view.selected, self.view.mode)
 
     def about(self) -> list[Span]:
-        row, said = self.view.selected, super().about()
+        row, spans = self.view.selected, super().about()
         if row and (row.lines or row.waits) and row.unknown_lines:
-            said.append((f"  and {format_counted(row.unknown_lines, 'call')} of unknown lines", "faint"))
-        return said
+            spans.append((f"  and {format_counted(row.unknown_lines, 'call')} of unknown lines", "faint"))
+        return spans

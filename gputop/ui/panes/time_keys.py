@@ -176,17 +176,17 @@ class TimeScreen(PaneScreen):
             self._prompt_path(recorder, history=yes)
 
         held = f"{format_duration(span_ns)} ({format_bytes(size)})"
-        asked = f"record: include the last {held}?"
-        self.app.prompt(Confirm(asked, "record from now on", "include it", answered))
+        question = f"record: include the last {held}?"
+        self.app.prompt(Confirm(question, "record from now on", "include it", answered))
 
-    def _prompt_path(self, recorder: RecorderControls, *, history: bool, taken: str = "") -> None:
+    def _prompt_path(self, recorder: RecorderControls, *, history: bool, occupied: str = "") -> None:
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
 
         from gputop.ui.exports import free_name  # not loaded for the first frame
 
-        path = free_name(taken or recorder.default_path())
-        title = f"{escape_text(taken)} exists; record to" if taken else "record to"
+        path = free_name(occupied or recorder.default_path())
+        title = f"{escape_text(occupied)} exists; record to" if occupied else "record to"
         self.app.prompt(Question(title, answered, path, hint="a new file"))
 
     def _record_to(self, recorder: RecorderControls, path: str, *, history: bool) -> str:
@@ -194,6 +194,6 @@ class TimeScreen(PaneScreen):
             return "type the name of a file"
         path = os.path.expanduser(path)
         if os.path.lexists(path):
-            self._prompt_path(recorder, history=history, taken=path)
+            self._prompt_path(recorder, history=history, occupied=path)
             return ""
         return recorder.start(path, history=history)

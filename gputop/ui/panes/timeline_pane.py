@@ -66,8 +66,8 @@ class TimelinePane(Pane):
         view.timeline.chosen_ns = view.chain.moments_ns
         view.timeline.marked_ns = view.marked_ns
         if view.timeline.empty(frame.time_ns):
-            said = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
-            return [view.glyphs.line([(f" {said}", "unknown")], width)]
+            text = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
+            return [view.glyphs.line([(f" {text}", "unknown")], width)]
         subject = view.thread_subject()
         subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []
         look = Look(view.glyphs, self.app.palette.letters)

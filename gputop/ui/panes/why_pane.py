@@ -34,10 +34,10 @@ class WhyPane(Pane):
         frame, explained, outcome = self.view.frame, self.view.explained, self.view.outcome
         of = self._why_of
         if of is None or of[0] is not explained or of[1] is not frame or of[2] != outcome:
-            told = why.why_of(explained, frame, outcome) if frame else why.Why(text="no data yet")
-            if outcome and not told.gpus and self.view.log:
-                told = replace(told, text=f"{told.text}; [l] shows its output")
-            self._why_of = of = explained, frame, outcome, told
+            answer = why.why_of(explained, frame, outcome) if frame else why.Why(text="no data yet")
+            if outcome and not answer.gpus and self.view.log:
+                answer = replace(answer, text=f"{answer.text}; [l] shows its output")
+            self._why_of = of = explained, frame, outcome, answer
         return of[3]
 
     def _is_line(self) -> bool:
@@ -62,17 +62,17 @@ class WhyPane(Pane):
         return len(self._panel(width, 4 if self.app.size.height >= TALL else 3))
 
     def _panel(self, width: int, height: int) -> list[Line]:
-        told, titled = self._why(), self.app.size.height < TALL
-        asked = told, width, height, titled
-        if self._made[0] != asked:
-            self._made = asked, why_lines(told, width, height, self.view.glyphs, titled=titled)
+        answer, titled = self._why(), self.app.size.height < TALL
+        wanted = answer, width, height, titled
+        if self._made[0] != wanted:
+            self._made = wanted, why_lines(answer, width, height, self.view.glyphs, titled=titled)
         return self._made[1]
 
     def heading(self) -> Heading | None:
         if self._is_line() or self._is_narrow() or self.app.size.height < TALL:
             return None
-        told = self._why()
-        return heading(told, self.view.glyphs), "[w] all findings" if told.causes else ""
+        answer = self._why()
+        return heading(answer, self.view.glyphs), "[w] all findings" if answer.causes else ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         view = self.view

@@ -175,9 +175,9 @@ def color_system_of(environ: Mapping[str, str]) -> str | None:
     Args:
         environ: TERM, COLORTERM and the like.
     """
-    asked = environ.get("TEXTUAL_COLOR_SYSTEM", "auto")
+    system = environ.get("TEXTUAL_COLOR_SYSTEM", "auto")
     kept = {name: value for name, value in environ.items() if name != "NO_COLOR"}
-    return Console(color_system=asked, force_terminal=True, _environ=kept).color_system  # type: ignore[arg-type]
+    return Console(color_system=system, force_terminal=True, _environ=kept).color_system  # type: ignore[arg-type]
 
 
 def following(name: str, color_system: str | None) -> Palette:

@@ -82,7 +82,7 @@ class _Types:
         self.blob = blob
         self.strings = header + str_off
         self.starts = array("I", [0])
-        asked = {self.place(name) for name in names}
+        wanted = {self.place(name) for name in names}
         self.structs: dict[int, list[int]] = {}  # name offset -> positions
         self.typedefs: dict[int, int] = {}  # name offset -> its own number
         self.sections: list[int] = []  # positions
@@ -92,7 +92,7 @@ class _Types:
             name, info = unpack(blob, position)
             kind, count = info >> 24 & 0x1F, info & 0xFFFF
             self.starts.append(position)
-            if name in asked:
+            if name in wanted:
                 if kind == _KIND_STRUCT:
                     self.structs.setdefault(name, []).append(position)
                 elif kind == _KIND_TYPEDEF:
@@ -211,8 +211,8 @@ def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, 
         for member in members:
             if member not in layout:
                 raise BtfError(f"the kernel's type information has no {structure}.{member}")
-        asked = (*members, *OPTIONAL.get(structure, ()))
-        offsets |= {f"{structure}.{member}": layout[member] for member in asked if member in layout}
+        members_wanted = (*members, *OPTIONAL.get(structure, ()))
+        offsets |= {f"{structure}.{member}": layout[member] for member in members_wanted if member in layout}
     return offsets
 
 

@@ -129,10 +129,10 @@ def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
         ValueError: That process did not come to its end, or is another version's.
     """
     try:
-        said = json.loads(data)
-        maps = tuple(Map(str(one["name"]), *(int(one[key]) for key in _NUMBERS)) for one in said["maps"])
-        programs = {str(name): base64.b64decode(code) for name, code in said["programs"].items()}
-        files = {str(path): [int(size), int(changed)] for path, size, changed in said["files"]}
+        document = json.loads(data)
+        maps = tuple(Map(str(one["name"]), *(int(one[key]) for key in _NUMBERS)) for one in document["maps"])
+        programs = {str(name): base64.b64decode(code) for name, code in document["programs"].items()}
+        files = {str(path): [int(size), int(changed)] for path, size, changed in document["files"]}
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     return (maps, programs), files

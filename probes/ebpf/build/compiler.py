@@ -141,9 +141,9 @@ def named_by_place(code: bytes, descriptors: list[int]) -> bytes:
 def _map_facts(name: str, descriptor: int) -> dict[str, Any]:
     """What the kernel says of a map that bcc has made: what it takes to make another one like it."""
     lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
-    said = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    facts = {ours: int(said[kernels]) for kernels, ours in _MAP_FACTS.items()}
-    return {"name": name, **facts, "flags": int(said["map_flags"], 16)}
+    fields = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    facts = {ours: int(fields[kernels]) for kernels, ours in _MAP_FACTS.items()}
+    return {"name": name, **facts, "flags": int(fields["map_flags"], 16)}
 
 
 def identity(path: str) -> list[str | int]:

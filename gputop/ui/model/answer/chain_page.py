@@ -105,8 +105,8 @@ class ChainPage:
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
             text.add(steps_text(report.steps), "dim", 1)
-        if said := what_if_text(report):
-            text.add(said, "", 1)
+        if text_of_fix := what_if_text(report):
+            text.add(text_of_fix, "", 1)
         if self._explained.detail_age_ns >= OLD_NS:
             age = format_ns(self._explained.detail_age_ns)
             text.add(f"chains, steps and savings are {age} older than the figures", "dim", 1)
@@ -130,11 +130,11 @@ class ChainPage:
 
     def _answer_lines(self, width: int, glyphs: Glyphs) -> list[Line]:
         report = self._explained.report
-        told = "no recurring stall"
+        answer = "no recurring stall"
         if report is not None and report.diagnosis is not None:
-            told += f": {report.diagnosis.title} ({report.diagnosis.level})"
-        said = told if report else self._explained.problem or "not enough seen yet"
-        return paragraph(said, "unknown", width, glyphs)
+            answer += f": {report.diagnosis.title} ({report.diagnosis.level})"
+        text = answer if report else self._explained.problem or "not enough seen yet"
+        return paragraph(text, "unknown", width, glyphs)
 
 
 def _key(finding: Finding) -> tuple[str, int]:
@@ -182,8 +182,8 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
 def _detail(text: _Writer, finding: Finding, report: Report, moment: int, replay: bool) -> None:
     """The chain of a finding, what to do, what speaks for it."""
     block = finding_block(finding, report)
-    for depth, (layer, said, figures) in enumerate(block.links):
-        text.add(f"{said}: {figures}", "", 1 + _INDENT * depth, lead=f"{layer} ", lead_token="busy")
+    for depth, (layer, about, figures) in enumerate(block.links):
+        text.add(f"{about}: {figures}", "", 1 + _INDENT * depth, lead=f"{layer} ", lead_token="busy")
     if has_bounds(finding.loss) or finding.per_step_ns:
         text.add(f"{block.cost}, {format_times(finding.gaps)}", "value", 1, lead="costs     ")
     if finding.line is not None:

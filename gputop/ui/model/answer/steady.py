@@ -115,7 +115,7 @@ def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> R
     if kind != diagnosis.kind:
         diagnosis = replace(diagnosis, kind=kind, title=TITLES[kind], evidence=(share,), advice=(), line=None)
     diagnosis = replace(diagnosis, level=level, lead=0)
-    said = verdict(
+    sentence = verdict(
         [gpu.label for gpu in report.gpus],
         [gpu.account for gpu in report.gpus],
         report.idle,
@@ -125,4 +125,4 @@ def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> R
         report.unexplained_ns,
         steps=report.steps,
     )
-    return replace(report, findings=tuple(findings), diagnosis=diagnosis, verdict=said)
+    return replace(report, findings=tuple(findings), diagnosis=diagnosis, verdict=sentence)

@@ -21,9 +21,9 @@ def subject_of(explained: Explained, frame: Frame, started: int | None) -> int |
         started: The process that gputop was told to watch, which may be a shell around the one that counts.
     """
     there = {row.pid: row for row in frame.processes}
-    told = _of_report(explained.report) if explained.report is not None else None
-    if told in there:
-        return told
+    reported = _of_report(explained.report) if explained.report is not None else None
+    if reported in there:
+        return reported
     if started is None:
         return None
     parents = parents_of(frame.processes)

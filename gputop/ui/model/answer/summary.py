@@ -153,24 +153,24 @@ def summary_lines(
         return [glyphs.line([(" no CUDA call of a process was seen yet", "dim")], width)]
     row = run.row
     command = glyphs.shown(row.command or row.name)
-    told: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
+    rows: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
     lasted_ns = (row.exited_ns if row.exited_ns is not None else frame.time_ns) - row.start_ns
-    told.append(("run time", f"{format_ns(lasted_ns)}{f', {ended}' if ended else ', it is running'}", ""))
+    rows.append(("run time", f"{format_ns(lasted_ns)}{f', {ended}' if ended else ', it is running'}", ""))
     steps = "no repeated step was found"
     if run.steps:
         steps = f"{format_count(run.steps)} of {format_ns(run.step_ns / run.steps)} each"
-    told.append(("steps", steps, ""))
+    rows.append(("steps", steps, ""))
     if run.explained_ns:
         seen = f" of {format_ns(run.explained_ns)} of GPU time"
-        told.append(("idle", f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}", "value"))
+        rows.append(("idle", f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}", "value"))
     else:
-        told.append(("idle", "not known: too few CUDA calls to tell when the GPU worked", "unknown"))
+        rows.append(("idle", "not known: too few CUDA calls to tell when the GPU worked", "unknown"))
     if run.joules is not None:
         each = f", {format_joules(run.joules / run.steps)} a step" if run.steps else ""
         mean = f" ({run.joules * NS_PER_S / lasted_ns:.0f} W)" if lasted_ns > 0 else ""
-        told.append(("energy", f"{format_joules(run.joules)}{mean}{each}", ""))
+        rows.append(("energy", f"{format_joules(run.joules)}{mean}{each}", ""))
     lines: list[Line] = []
-    for name, text, token in told:
+    for name, text, token in rows:
         lines += paragraph(text, token, width, glyphs, indent=0, lead=f" {name:10}", lead_token="head")
     lines += _causes(run, width, glyphs)
     where = glyphs.shown(recording)

@@ -78,9 +78,9 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     """What is told: a cause with its class, else the class, else why nothing can be told."""
-    said = glyphs.shown(why.text)
+    text = glyphs.shown(why.text)
     if not why.gpus:
-        return _Sentence([("", ("? ", "unknown"))], said, [], "unknown")
+        return _Sentence([("", ("? ", "unknown"))], text, [], "unknown")
     cause = why.causes[0] if why.causes else None
     calm = why.calm or cause is None or cause.overhead
     token = "dim" if why.calm else "warn" if calm or cause is None else LEVEL_TOKENS.get(cause.level, "warn")
@@ -93,7 +93,7 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     after: list[Piece] = [(_DOUBTS, (f" {glyphs.warning} {doubt}", "warn")) for doubt in why.doubts]
     if cause is None:
         level: list[Piece] = [("", (f" ({why.level})", "dim"))] if why.level else []
-        return _Sentence(before, said, [*level, *after], "dim")
+        return _Sentence(before, text, [*level, *after], "dim")
     others = why.more + len(why.causes) - 1
     after += [(_OTHERS, (f" +{others} more", "dim"))] if others else []
     title = glyphs.shown(cause.title)
@@ -104,9 +104,9 @@ def _loss(cause: PanelCause, token: str, glyphs: Glyphs) -> list[Piece]:
     """Cause and level of a finding, what it costs, its line."""
     share = range_text(cause.low, cause.high, glyphs) + (" lost" if cause.overhead else "")
     cost = step_text(replace(cause, step_ns=None), glyphs) or share
-    told: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
+    pieces: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]
     if cause.line:
         place = glyphs.shown(cause.line)
-        told.append((_PLACE, (f" at {place}", "value")))
-        told.append((_SHORT_PLACE, (f" at {glyphs.clip_place(place, _LEAST_PLACE)}", "value")))
-    return told
+        pieces.append((_PLACE, (f" at {place}", "value")))
+        pieces.append((_SHORT_PLACE, (f" at {glyphs.clip_place(place, _LEAST_PLACE)}", "value")))
+    return pieces

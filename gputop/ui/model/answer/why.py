@@ -159,7 +159,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
         old=explained.first_look or (explained.ended is None and abs(age_ns) >= OLD_NS),
         kind=kind,
         level=str(diagnosis.level) if diagnosis is not None and kind else "",
-        gpus=tuple(idle_of(gpu, told=bool(shown)) for gpu in report.gpus),
+        gpus=tuple(idle_of(gpu, explained=bool(shown)) for gpu in report.gpus),
         causes=tuple(panel_cause(finding, report) for finding in shown),
         more=len(findings) - len(shown),
         fix=_fix(shown[0], report, explained.detail_age_ns) if shown else None,
@@ -232,15 +232,15 @@ def in_order(report: Report) -> list[Finding]:
     return first + [one for place, one in enumerate(report.findings) if place != lead]
 
 
-def idle_of(gpu: GpuSpan, *, told: bool = True) -> GpuIdle:
+def idle_of(gpu: GpuSpan, *, explained: bool = True) -> GpuIdle:
     """How long a GPU was idle; ``told``: a finding tells of it."""
     account, span = gpu.account, max(gpu.span_ns, 1)
     most = account.bounds.upper - account.proved_ns - account.unknown_ns
     estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))
-    untold = not told and account.source is None and account.unknown_ns > _MOSTLY * span
+    unestimated = not explained and account.source is None and account.unknown_ns > _MOSTLY * span
     about = None if gpu.idle.estimate is None else gpu.idle.estimate / span
     parts = account.proved_ns / span, estimated / span, account.unknown_ns / span
-    return GpuIdle(gpu.label, *parts, untold, about)
+    return GpuIdle(gpu.label, *parts, unestimated, about)
 
 
 def panel_cause(finding: Finding, report: Report) -> PanelCause:
@@ -287,14 +287,14 @@ def _without_causes(report: Report, lanes: Lanes | None) -> str:
         busy = lanes is not None and lanes.busy_share > _MOSTLY
         return "the GPU was never seen idle" if busy else "no GPU work completed in this time"
     silent = [gpu.account.unknown_ns for gpu in report.gpus if gpu.account.source is None]
-    untold = sum(silent) > _MOSTLY * report.span_ns
+    unestimated = sum(silent) > _MOSTLY * report.span_ns
     steps = report.steps.count if report.steps is not None else 0
     few = report.span_ns < _ENOUGH_NS and steps < _ENOUGH_STEPS
-    if few or (untold and report.span_ns < _EARLY_NS):
+    if few or (unestimated and report.span_ns < _EARLY_NS):
         return "not enough seen yet"
     if report.unexplained_ns > _UNEXPLAINED * report.span_ns:
         return f"for {format_ns(report.unexplained_ns)} the chain is not known"
-    if untold:
+    if unestimated:
         return "unknown: the program seldom waits, and nothing else shows when the GPU works"
     return "no recurring stall"
 

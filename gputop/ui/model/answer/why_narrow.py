@@ -22,20 +22,20 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
     lines = [head]
     if not why.gpus:
         head = (*head, ("? ", "unknown"))
-        said = wrap(glyphs.shown(why.text), max(width - line_width(head), 8))
+        wrapped = wrap(glyphs.shown(why.text), max(width - line_width(head), 8))
         most = max(height - 1, 1)  # it takes no more of a small screen than it has to
-        said = said if len(said) <= most else [*said[: most - 1], " ".join(said[most - 1 :])]
+        wrapped = wrapped if len(wrapped) <= most else [*wrapped[: most - 1], " ".join(wrapped[most - 1 :])]
         blank = " " * line_width(head)
         lines = [
             merged([(blank, ""), (text, "unknown")] if place else [*head, (text, "unknown")])
-            for place, text in enumerate(said)
+            for place, text in enumerate(wrapped)
         ]
     elif why.causes:
         lines += _cause(why, width, height - len(lines), glyphs)
         lines += _fix(why, width, height - len(lines), glyphs)
     else:
-        said = wrap(glyphs.shown(why.text), max(width - 2, 8))
-        lines += [((" " + text, "dim"),) for text in said]
+        wrapped = wrap(glyphs.shown(why.text), max(width - 2, 8))
+        lines += [((" " + text, "dim"),) for text in wrapped]
     shown = [glyphs.line(line, width) for line in lines[:height]]
     return [aged(line) for line in shown] if why.old else shown
 
@@ -112,13 +112,13 @@ def _fix(why: Why, width: int, room: int, glyphs: Glyphs) -> Sequence[Line]:
         return []
     unit, name = unit_of(fix.saves_ns)
     saves = f"saves up to {figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
-    told = wrap(glyphs.shown(fix.text), max(width - len(_LEAD) - 1, 8))
-    if len(told) > room:
-        rest = " ".join(told[room - 1 :])
-        told = [*told[: room - 1], glyphs.clip(rest, max(width - len(_LEAD) - 1, 8))]
+    wrapped = wrap(glyphs.shown(fix.text), max(width - len(_LEAD) - 1, 8))
+    if len(wrapped) > room:
+        rest = " ".join(wrapped[room - 1 :])
+        wrapped = [*wrapped[: room - 1], glyphs.clip(rest, max(width - len(_LEAD) - 1, 8))]
     lines: list[Line] = [
         ((_LEAD if place == 0 else " " * len(_LEAD), "head"), (text, "value"))
-        for place, text in enumerate(told)
+        for place, text in enumerate(wrapped)
     ]
     if not fix.saves_ns:
         return lines

@@ -90,12 +90,12 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
     free = max(room - gpu_rows - len(why.causes), 1)
     fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
     if not why.causes:
-        said = paragraph(why.text, "dim", width, glyphs)
+        lines = paragraph(why.text, "dim", width, glyphs)
         if not with_gpus:
-            return said[:room]
+            return lines[:room]
         if _fits_beside(why, width, glyphs) or (len(why.gpus) == 1 and room < 2):
             return [_calm_line(why, width, glyphs)][:room]
-        return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *said][:room]
+        return [*_gpu_rows(why, width, max(room - 1, 1), glyphs, legend=True), *lines][:room]
     gpus: list[Line] = []
     if with_gpus:
         rows = max(room - len(why.causes) - len(fix), 1)
@@ -106,22 +106,22 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
 
 def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
     """Whether what is said has room beside the one GPU."""
-    said = width_of(glyphs.shown(why.text)) + 2
-    return len(why.gpus) == 1 and said + _cell_least(why.gpus) <= width
+    needed = width_of(glyphs.shown(why.text)) + 2
+    return len(why.gpus) == 1 and needed + _cell_least(why.gpus) <= width
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     """The one GPU, and what is said of it."""
-    said = f"  {glyphs.shown(why.text)}"
-    room = max(width - width_of(said), min(_cell_least(why.gpus), width))
+    text = f"  {glyphs.shown(why.text)}"
+    room = max(width - width_of(text), min(_cell_least(why.gpus), width))
     row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
-    return (*row, (said, "dim"))
+    return (*row, (text, "dim"))
 
 
-def _sentence(said: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
+def _sentence(text: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
     """What is told where there is no GPU to tell of."""
     lead = " WHY  " if titled else " "
-    lines = paragraph(said, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
+    lines = paragraph(text, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
     return [glyphs.line(line, width) for line in lines[:height]]
 
 
@@ -140,10 +140,10 @@ def range_text(low: float, high: float, glyphs: Glyphs) -> str:
 
 def about_text(gpu: GpuIdle, glyphs: Glyphs) -> str:
     """``~32 % (1–33 %)``, the sentence's estimate and how far it may be off; the range where that is all."""
-    told = range_text(gpu.proved, gpu.high, glyphs)
+    share = range_text(gpu.proved, gpu.high, glyphs)
     about = "" if gpu.about is None else range_text(gpu.about, gpu.about, glyphs)
     known = about in ("", range_text(gpu.proved, gpu.proved, glyphs), range_text(gpu.high, gpu.high, glyphs))
-    return told if known else f"~{about} ({told})"
+    return share if known else f"~{about} ({share})"
 
 
 def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:
@@ -167,17 +167,17 @@ def _name(gpu: GpuIdle, count: int) -> str:
 
 
 def _gpu_text(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
-    told = range_text(gpu.proved, gpu.high, glyphs)
+    share = range_text(gpu.proved, gpu.high, glyphs)
     if count > 2:
-        return f"?{told}" if gpu.unestimated else told
-    return f"idle unknown ({told})" if gpu.unestimated else f"idle {about_text(gpu, glyphs)}"
+        return f"?{share}" if gpu.unestimated else share
+    return f"idle unknown ({share})" if gpu.unestimated else f"idle {about_text(gpu, glyphs)}"
 
 
 def _cell_least(gpus: Sequence[GpuIdle]) -> int:
     """Columns that a GPU needs: its name, its range, its bar."""
     count = len(gpus)
-    says = 25 if any(gpu.unestimated for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
-    return max(width_of(_name(gpu, count)) for gpu in gpus) + says + _LEAST_BAR + 4
+    text_width = 25 if any(gpu.unestimated for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
+    return max(width_of(_name(gpu, count)) for gpu in gpus) + text_width + _LEAST_BAR + 4
 
 
 def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) -> list[Line]:
@@ -208,13 +208,13 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
 
 def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:
     name = f" {glyphs.shown(_name(gpu, count))} "
-    says = f"{_gpu_text(gpu, count, glyphs)} "
-    bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
+    share = f"{_gpu_text(gpu, count, glyphs)} "
+    bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2)
     if count > 2:  # bars of many stand under each other
-        says = fit(says, max(10, width_of(says)), right=False)
-        bar = min(width - width_of(name) - width_of(says), _MOST_BAR + 2)
+        share = fit(share, max(10, width_of(share)), right=False)
+        bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2)
     token = "unknown" if gpu.unestimated else "dim" if calm else "value"
-    cells = [(name, "head"), (says, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
+    cells = [(name, "head"), (share, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
     return list(glyphs.line(cells, width))
 
 
@@ -247,11 +247,11 @@ def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, ca
     level_w, step_w, place_w = (max(map(width_of, column)) for column in (levels, steps, places))
     bar, with_level, with_step, with_place = 0, True, True, True
     for bar, with_level, with_step, with_place in _choices():
-        taken = fixed + (bar + 2 if bar else 1) + (level_w + 1 if with_level else 0)
-        taken += (step_w + 2 if with_step and step_w else 0) + (place_w + 2 if with_place and place_w else 0)
-        if taken + (whole if with_level and not bar else least) <= width:  # a title is more than its level
+        used = fixed + (bar + 2 if bar else 1) + (level_w + 1 if with_level else 0)
+        used += (step_w + 2 if with_step and step_w else 0) + (place_w + 2 if with_place and place_w else 0)
+        if used + (whole if with_level and not bar else least) <= width:  # a title is more than its level
             break
-    room = max(width - taken, 8)
+    room = max(width - used, 8)
     titles = [brief(glyphs.shown(cause.title), room) for cause in causes]
     room = min(room, max(width_of(text) for text in titles))
     lines: list[Line] = []
@@ -297,11 +297,11 @@ def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
     low, high = cause.per_step_ns
     most = max(cause.step_ns or 0, high)
     unit, name = unit_of(most)
-    told, least = figure(high / unit), figure(low / unit) if low > _NOTHING * high else "0"
-    if least != told:
-        told = f"{least}{glyphs.dash}{told}"
+    high_text, least = figure(high / unit), figure(low / unit) if low > _NOTHING * high else "0"
+    if least != high_text:
+        high_text = f"{least}{glyphs.dash}{high_text}"
     whole = f" of {figure(cause.step_ns / unit)}" if cause.step_ns is not None else ""
-    return f"{told}{whole} {name}/step" + (" lost" if cause.overhead else "")
+    return f"{high_text}{whole} {name}/step" + (" lost" if cause.overhead else "")
 
 
 def unit_of(ns: float) -> tuple[int, str]:
@@ -326,15 +326,15 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     joules = f", {format_joules(fix.saves_joules)}" if fix.saves_joules else ""
     saves = f" saves up to {most}{joules}{older} " if fix.saves_ns else ""
     token = "unsure" if older else "value"
-    text, reason = (glyphs.shown(told) for told in (fix.text, fix.reason))
+    text, reason = (glyphs.shown(one) for one in (fix.text, fix.reason))
     if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
         saves = saves.replace(older, "")  # it is drawn as old all the same
     if rows == 1 and joules and width_of(text) > width - len(_FIX) - len(saves) - 1:
         saves = saves.replace(joules, "")
     room = max(width - len(_FIX) - len(saves) - 1, 8)
-    told, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
+    first, *rest = wrap(text, room) if rows > 1 else [_clause(text, room, glyphs)]
     right: list[Span] = [(saves, "unsure" if older else "busy")] if saves else []
-    lines = [merged(spread([(_FIX, "head"), (told, token)], right, width))]
+    lines = [merged(spread([(_FIX, "head"), (first, token)], right, width))]
     below = width - len(_FIX) - 1
     if rest:
         lines.append(_below(_clause(" ".join(rest), below, glyphs), token))
@@ -350,9 +350,9 @@ def _below(text: str, token: str) -> Line:
 
 def _clause(text: str, room: int, glyphs: Glyphs) -> str:
     """An advice in so many columns: what stands in brackets goes first, then whole clauses from its end."""
-    told = brief(text, room)
-    if width_of(told) <= room:
-        return told
-    ends = (told.rfind(mark, 0, room - 1) for mark in (", ", "; ", " or "))
+    clause = brief(text, room)
+    if width_of(clause) <= room:
+        return clause
+    ends = (clause.rfind(mark, 0, room - 1) for mark in (", ", "; ", " or "))
     end = max(ends)
-    return f"{told[:end]} {glyphs.ellipsis}" if end >= room // 2 else glyphs.clip(told, room)
+    return f"{clause[:end]} {glyphs.ellipsis}" if end >= room // 2 else glyphs.clip(clause, room)

@@ -193,11 +193,11 @@ def _graph_lines(series: Series, text: str, values: Floats, rows: int, glyphs: G
 
 def _figure_line(gpu: GpuRow, glyphs: Glyphs) -> Line:
     """What has no graph: power of its limit, temperature, clock and what holds it, PCIe."""
-    told = [
+    texts = [
         gpu_text.power_text(gpu), gpu_text.temperature_text(gpu, glyphs), gpu_text.clock_text(gpu, glyphs),
     ]  # fmt: skip
     spans: list[Span] = [(" ", "")]
-    known = [text for text in told if text != gpu_text.NA]
+    known = [text for text in texts if text != gpu_text.NA]
     spans += [(f"{text}   ", "warn" if text.startswith(glyphs.warning) else "") for text in known]
     if gpu_text.slowed(gpu):
         spans.append((f"{gpu_text.held_text(gpu)}   ", "warn"))

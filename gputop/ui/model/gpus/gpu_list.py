@@ -114,8 +114,8 @@ def _in_common(label: str, values: list[str]) -> str:
         return ""
     if len(places) == 1:
         return f"{label} {values[0]}".strip()
-    said = (f"{value} ({','.join(map(str, where))})" for value, where in places.items())
-    return f"{label} {', '.join(said)}"
+    parts = (f"{value} ({','.join(map(str, where))})" for value, where in places.items())
+    return f"{label} {', '.join(parts)}"
 
 
 def _one_name(frame: Frame) -> bool:
@@ -153,16 +153,16 @@ def _plan(frame: Frame, width: int, glyphs: Glyphs, *, titled: bool) -> _Plan:
     extras: list[tuple[int, int, GpuColumn | None]] = [(_METER_RANK, _METER + 1, None)]
     extras += [(_NAME_RANK, name + 1, None)] if not (titled and _one_name(frame)) else []
     extras += [entry for entry in wanted if entry[0] and offered(entry[2], frame.gpus, glyphs)]
-    taken: set[int] = {0}
+    chosen: set[int] = {0}
     for rank, size, _ in sorted(extras, key=lambda entry: entry[0]):
         if (size if rank != _METER_RANK else _METER_ROOM) <= room:
             room -= size
-            taken.add(rank)
+            chosen.add(rank)
     return _Plan(
-        name if _NAME_RANK in taken else 0,
-        _METER if _METER_RANK in taken else 0,
+        name if _NAME_RANK in chosen else 0,
+        _METER if _METER_RANK in chosen else 0,
         min(_SPARK_MIN + max(room, 0), _SPARK_MAX),
-        tuple(column for rank, _, column in wanted if rank in taken),
+        tuple(column for rank, _, column in wanted if rank in chosen),
     )
 
 

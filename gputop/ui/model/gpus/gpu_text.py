@@ -259,14 +259,14 @@ def reasons(gpu: GpuRow) -> list[str]:
 
 def idle_holders(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
     """Who holds much of its memory and gives it no work, in sentences; who holds most first."""
-    said = []
+    parts = []
     for row in gpu.processes or ():
         long = row.idle_ns is not None and row.idle_ns >= IDLE_NS
         if long and (row.memory_bytes or 0) >= MUCH_BYTES:
             who = f"{row.user}'s {row.name}" if row.user and row.name else row.name or "process"
             named = glyphs.shown(f"{who} ({row.pid})")
             size = format_bytes(row.memory_bytes)
-            said.append(
+            parts.append(
                 f"{named} holds {size} and has submitted no work to it for at least {format_ns(row.idle_ns)}"
             )
-    return said
+    return parts

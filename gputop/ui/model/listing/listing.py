@@ -173,8 +173,8 @@ class Listing:
             f"GPU {self.gpu}" if self.gpu is not None else "",
             f"--gpu {','.join(map(str, sorted(self.only)))}" if self.only else "",
         ]
-        said = f"No process matches {' and '.join(filter(None, by))} ({len(frame.processes)} hidden)."
+        text = f"No process matches {' and '.join(filter(None, by))} ({len(frame.processes)} hidden)."
         if not self.filtered:
-            return said, "Start gputop without --gpu to see them."
+            return text, "Start gputop without --gpu to see them."
         keys = "[/] another filter, [Esc] all" if self.filter.text else "[g] the next GPU, [Esc] all"
-        return said, keys + (" of these GPUs" if self.only else "")
+        return text, keys + (" of these GPUs" if self.only else "")

@@ -84,14 +84,14 @@ def readable_stack(frames: Sequence[SourceLine]) -> str:
         through.append(f"{len(library)} of libraries ({library[0].text()})")
     if native:
         through.append(f"{len(native)} native ({native[0].text()})")
-    told = _BEHIND.join(one.text() for one in own)
-    return f"{told}; through {' and '.join(through)}" if through else told
+    own_text = _BEHIND.join(one.text() for one in own)
+    return f"{own_text}; through {' and '.join(through)}" if through else own_text
 
 
 def stack_lines(frames: Sequence[SourceLine], width: int, glyphs: Glyphs) -> list[Line]:
     """The stack in at most ``STACK_ROWS`` lines."""
-    told = glyphs.shown(readable_stack(frames))
-    shown = wrap(told, max(width - 9, 8))
+    escaped = glyphs.shown(readable_stack(frames))
+    shown = wrap(escaped, max(width - 9, 8))
     if len(shown) > STACK_ROWS:
         last = f"{clip(shown[STACK_ROWS - 1], width - 11, '')} {glyphs.ellipsis}"
         shown = [*shown[: STACK_ROWS - 1], last]

@@ -56,14 +56,14 @@ def kernel_lines(
     for kernel in by_folded_name(row.kernels):
         share = format_percent(100 * kernel.launches / max(total, 1))
         several = f"  {kernel.kernels} kernels" if kernel.kernels > 1 else ""
-        told = known.get((kernel.name, kernel.library), _Explained())
-        step = "-" if told.per_step is None else per_step_text(told.per_step)
+        explained = known.get((kernel.name, kernel.library), _Explained())
+        step = "-" if explained.per_step is None else per_step_text(explained.per_step)
         small = "-" if kernel.small is None else format_percent(100 * kernel.small / kernel.shaped)
-        gpu = f"{_gpu_text(told.gpu, glyphs):>6} " if timed else ""
+        gpu = f"{_gpu_text(explained.gpu, glyphs):>6} " if timed else ""
         lead = f" {format_count(kernel.launches / seconds):>8} {step:>6} {share:>6} {small:>6} {gpu} "
         whose = glyphs.shown(kernel.library or "-")[:16]
         shape = "-" if kernel.shape is None else shape_text(kernel.shape)
-        at = f"  {glyphs.shown(told.line.brief)}" if told.line is not None else ""
+        at = f"  {glyphs.shown(explained.line.brief)}" if explained.line is not None else ""
         spans = [
             (lead, "value"),
             (f"{whose:<16} ", "dim"),
@@ -98,8 +98,8 @@ def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> 
         at = f"  {glyphs.shown(line.brief)}" if line is not None else ""
         name = glyphs.shown(folded(one.name))
         lines.append(glyphs.line([(lead, "value"), (name, ""), (at, "dim")], width))
-    said = exact_texts(exact)[1 : 2 + len(exact.gpus)]
-    lines += [glyphs.line([(f" {text.strip()}", "dim")], width) for text in said]
+    texts = exact_texts(exact)[1 : 2 + len(exact.gpus)]
+    lines += [glyphs.line([(f" {text.strip()}", "dim")], width) for text in texts]
     return lines
 
 
@@ -196,10 +196,10 @@ def failed_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
     for failure in failures:
         lines += paragraph(failure_line(failure), "alert" if failure.error.sticky else "", width, glyphs)
         if failure.error.sticky:
-            said = "every later call of the process fails"
+            text = "every later call of the process fails"
             if failure.launches:
-                said += "; not known to have ended before it:"
-            lines += paragraph(said, "warn", width, glyphs, indent=3)
+                text += "; not known to have ended before it:"
+            lines += paragraph(text, "warn", width, glyphs, indent=3)
         for launch in failure.launches:
             lines += paragraph(launch_line(launch, failure.first_ns), "dim", width, glyphs, indent=5)
     return lines
@@ -220,11 +220,11 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
     lines: list[Line] = [((head, "head"),)]
     for one in ranks:
         row = rows.get(one.pid)
-        told = dict(row.belongs).get("rank") if row is not None else None
+        rank = dict(row.belongs).get("rank") if row is not None else None
         each = max(one.collectives, 1)
         last = 100 * one.last / each
         spans = [
-            (f"{'>' if one.pid == pid else ' '} {'-' if told is None else told:>5} {one.pid:>8} ", "value"),
+            (f"{'>' if one.pid == pid else ' '} {'-' if rank is None else rank:>5} {one.pid:>8} ", "value"),
             (f"{one.brief_gpu[:8] or '-':<8} ", "dim"),
             (f"{format_percent(last):>6} ", "warn" if last >= 50 and len(ranks) > 2 else "value"),
             (f"{format_ns(one.late_ns / each):>8} {format_ns(one.ahead_ns / each):>8} ", "value"),

@@ -76,15 +76,15 @@ class SourceText:
     def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
         """The lines below the head; what they cost comes from a frame."""
         if self.line is None or self._source is None or self._source.problem:
-            said = _UNKNOWN
+            text = _UNKNOWN
             if self.line is not None and self._source is not None:
                 where = (
                     self.line.text()
                     if self.line.is_native
                     else f"line {self.line.line} in {self.line.function}()"
                 )
-                said = f"{where}: {self._source.problem}"
-            return paragraph(said, "unknown", width, glyphs)
+                text = f"{where}: {self._source.problem}"
+            return paragraph(text, "unknown", width, glyphs)
         out: list[Line] = []
         row = self._row_of(frame)
         uses = {use.line.line: use for use in line_uses(row) if use.line.file == self.line.file}

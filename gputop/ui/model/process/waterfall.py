@@ -196,8 +196,8 @@ def _gpu(gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
     shares = np.clip((busy + presumed) / np.maximum(whole, 1e-9), 0, 1)
     height = np.ceil(shares * most - 1e-6).astype(np.int64).tolist()
     spans: list[Span] = []
-    told = zip(height, (unknown > _MOST * whole).tolist(), (presumed > busy).tolist(), strict=True)
-    for level, open_, presumably in told:
+    cells = zip(height, (unknown > _MOST * whole).tolist(), (presumed > busy).tolist(), strict=True)
+    for level, open_, presumably in cells:
         if open_:
             spans.append((hatched, "unknown"))
         else:
@@ -234,10 +234,10 @@ def _idle(step: OneStep, gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Sp
             spans.append((" " * length, ""))
         else:
             number, family = causes[one]
-            took, known = ns[one, at : at + length].sum(), proved[one, at : at + length].sum()
-            about = "~" if known < _MOST * took else ""
+            total, known = ns[one, at : at + length].sum(), proved[one, at : at + length].sum()
+            about = "~" if known < _MOST * total else ""
             unit, name = unit_of(step.length_ns)
-            texts = [f"{about}{figure(took / unit)} {name} {number or '?'}", number or "?"]
+            texts = [f"{about}{figure(total / unit)} {name} {number or '?'}", number or "?"]
             spans.append((_bracket(texts, length, glyphs), f"cause.{FAMILIES[family].letter}"))
         at += length
     return spans

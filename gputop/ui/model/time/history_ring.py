@@ -75,13 +75,13 @@ class HistoryRing:
         self.oldest_ns = oldest_ns if self.oldest_ns is None else min(self.oldest_ns, oldest_ns)
         numbers = np.arange(max(begin_ns // BIN_NS, 0), end_ns // BIN_NS + 1)
         at = np.clip(((numbers + 1) * BIN_NS - 1 - begin_ns) // step_ns, 0, count - 1)
-        told = np.array([np.nan if value is None else value for value in values[-count:]])[at]
+        fresh = np.array([np.nan if value is None else value for value in values[-count:]])[at]
         slots = numbers % self._kept
         other = self._number[slots] != numbers
         self._values[slots[other]] = np.nan
         self._number[slots] = numbers
         old = self._values[slots, row]
-        self._values[slots, row] = np.where(np.isnan(old), told, old)
+        self._values[slots, row] = np.where(np.isnan(old), fresh, old)
 
     def forget(self, row: int) -> None:
         """Nothing is known of a row any more: it will hold something else."""

@@ -200,10 +200,10 @@ class TimeBlocks:
 
     def _entries(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
         """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
-        asked = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._newest
+        wanted = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._newest
         cells = view.first - self._looked[1]
-        if self._looked[0] != asked or not 0 <= cells < view.count * view.group:
-            self._looked = asked, view.first, self._lanes(view, subjects, look)
+        if self._looked[0] != wanted or not 0 <= cells < view.count * view.group:
+            self._looked = wanted, view.first, self._lanes(view, subjects, look)
             cells = 0
         gone, later = cells // view.group, blocklanes.not_seen(look, yet=True)
         seen = (lane for lane in self._looked[2] if lane.figure or any(one.word for one in lane.signs[gone:]))
