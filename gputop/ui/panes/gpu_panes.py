@@ -106,8 +106,8 @@ class Step(Plain):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         # a step is new with an explanation, which comes less often than a frame
         step, letters = self._step(), self.app.palette.letters
-        asked = step, width, height, letters
-        if self._drawn is None or self._drawn[0][0] is not step or self._drawn[0][1:] != asked[1:]:
+        wanted = step, width, height, letters
+        if self._drawn is None or self._drawn[0][0] is not step or self._drawn[0][1:] != wanted[1:]:
             glyphs = self.view.glyphs
-            self._drawn = asked, waterfall.waterfall_lines(step, width, height, glyphs, letters=letters)
+            self._drawn = wanted, waterfall.waterfall_lines(step, width, height, glyphs, letters=letters)
         return self._drawn[1]

@@ -212,7 +212,7 @@ class TimeBlocks:
 
     def _lanes(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
         out: list[_Lane] = []
-        told = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
+        known_cells = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
         gpus = self._history.gpus
         own = {index for subject in subjects for index in subject.gpus}
         first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
@@ -224,21 +224,21 @@ class TimeBlocks:
             if int(known.sum()) == columns:  # no other time is in sight than that of the panel
                 ends = panel.get(label, ends)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
-            signs = blocklanes.gpu_signs(shares, known, look)[:told]
+            signs = blocklanes.gpu_signs(shares, known, look)[:known_cells]
             out.append(_Lane((0, place), 0 if place in first else 6, shown(label), signs, figure))
         for place, subject in enumerate(subjects):
             name = f"{subject.tid} {shown(subject.name)}"
             shares, known = self._cells(("states", subject.tid), view)
-            signs = blocklanes.state_signs(shares, known, look)[:told]
+            signs = blocklanes.state_signs(shares, known, look)[:known_cells]
             figure = _share("CPU", shares[:1], known)
             out.append(_Lane((1, 3 * place), 1 if not place else 7, name, signs, figure))
             shares, known = self._cells(("calls", subject.tid), view)
-            signs = blocklanes.call_signs(shares, known, look)[:told]
+            signs = blocklanes.call_signs(shares, known, look)[:known_cells]
             figure = _share("calls", shares, known)
             out.append(_Lane((1, 3 * place + 1), 3 if not place else 7, "  its calls", signs, figure))
             if names := self._history.range_names(subject.tid):
                 shares, known = self._cells(("ranges", subject.tid), view)
-                signs = blocklanes.range_signs(shares, known, names, look)[:told]
+                signs = blocklanes.range_signs(shares, known, names, look)[:known_cells]
                 figure = _share("ranges", shares, known)
                 out.append(_Lane((1, 3 * place + 2), 3 if not place else 7, "  its ranges", signs, figure))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
