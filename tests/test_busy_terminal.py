@@ -11,7 +11,7 @@ from io import TextIOWrapper
 import pytest
 from textual.drivers.linux_driver import LinuxDriver
 
-from gputop.ui.terminal.terminal_driver import QuickDriver, _Output
+from gputop.ui.terminal.terminal_driver import QuickDriver, TerminalOutput
 
 TIMEOUT_S = 60
 
@@ -29,7 +29,7 @@ def test_what_has_no_room_on_a_terminal_is_written_once_there_is_some() -> None:
 
     reader = threading.Thread(target=read_slowly, daemon=True)
     with TextIOWrapper(os.fdopen(slave, "wb", buffering=0), write_through=True) as file:
-        output = _Output(file)
+        output = TerminalOutput(file)
         reader.start()
         for begin in range(0, len(text), 7_000):
             output.write(text[begin : begin + 7_000])

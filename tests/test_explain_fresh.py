@@ -137,8 +137,8 @@ def test_steps_are_summed_up_once_an_explanation_however_often_one_looks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     summed: list[int] = []
-    told = step_findings._long
-    monkeypatch.setattr(step_findings, "_long", lambda rows: (summed.append(len(rows)), told(rows))[1])
+    told = step_findings.long_steps
+    monkeypatch.setattr(step_findings, "long_steps", lambda rows: (summed.append(len(rows)), told(rows))[1])
     looks = list(looked(session(busy_then_idle(9.0, 8.0)), 3.9))
     assert len(looks) > 10
     assert looks[-1][1].report.steps is not None

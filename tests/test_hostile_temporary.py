@@ -236,67 +236,50 @@ def test_observing_touches_no_name_that_others_could_have_laid(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: root's links into a folder of others")
-def test_dask_empties_no_file_through_a_link(program: str, everybodys: Path, tmp_path: Path) -> None:
-    """As it was attacked: the folder that Dask's scheduler takes by itself, with links at its names."""
+def test_dask_of_this_machine_takes_nothing_that_others_have_laid(
+    program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    """As it was attacked: links where it writes, modules where root stands, settings in the home."""
     needed("distributed")
-    precious = tmp_path / "precious"
+    own, proof, precious = tmp_path / "own", tmp_path / "proof", tmp_path / "precious"
+    settings, scratch = tmp_path / "home" / ".config" / "dask", tmp_path / "temporary" / "dask-scratch-space"
+    for folder in (own, settings, scratch):
+        folder.mkdir(parents=True)
     precious.write_text("root's")
-    temporary, own = tmp_path / "temporary", tmp_path / "own"
-    own.mkdir()
-    scratch = temporary / "dask-scratch-space"
-    scratch.mkdir(parents=True)
     for name in ("global.lock", "purge.lock"):
         (scratch / name).symlink_to(precious)
-    words = [program, *ingested(own, "--dask", "--workers", "1")]
-    done = subprocess.run(
-        words,
-        cwd=everybodys,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, precious.read_text()) == (0, "root's"), done.stderr
-
-
-@pytest.mark.parametrize("way", ["--workers", "--dask"])
-def test_workers_import_nothing_from_the_folder_where_root_stands(
-    way: str, program: str, everybodys: Path, tmp_path: Path
-) -> None:
-    if way == "--dask":
-        needed("distributed")
-    own, proof = tmp_path / "own", tmp_path / "proof"
-    own.mkdir()
-    for name in FIRST:
-        (everybodys / f"{name}.py").write_text(f"open({str(proof)!r}, 'a').write({name!r})\n")
-    words = [program, *ingested(own, *(("--dask", "--workers", "1") if way == "--dask" else (way, "2")))]
-    done = subprocess.run(words, cwd=everybodys, capture_output=True, text=True, timeout=120, check=False)
-    assert not proof.exists(), f"{proof.read_text()} of others ran"
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.mainly("nanny")
-@pytest.mark.parametrize("part", ["scheduler", "nanny", "worker"])
-def test_dask_of_this_machine_loads_nothing_that_a_file_of_settings_names(
-    part: str, program: str, everybodys: Path, tmp_path: Path
-) -> None:
-    """With sudo the home may be the user's, and Dask reads what to load first from there."""
-    needed("distributed")
-    own, settings, proof = tmp_path / "own", tmp_path / "home" / ".config" / "dask", tmp_path / "proof"
-    own.mkdir()
-    settings.mkdir(parents=True)
+    lay(everybodys, proof)
     code = tmp_path / "loaded_first.py"
-    code.write_text(f"open({str(proof)!r}, 'a').write('run')\n")
-    (settings / "distributed.yaml").write_text(f"distributed:\n  {part}:\n    preload: [{code}]\n")
+    code.write_text(f"open({str(proof)!r}, 'a').write('settings')\n")
+    # with sudo the home may be the user's, and Dask reads what to load first from there
+    parts = "".join(f"  {part}:\n    preload: [{code}]\n" for part in ("scheduler", "nanny", "worker"))
+    (settings / "distributed.yaml").write_text(f"distributed:\n{parts}")
     done = subprocess.run(
         [program, *ingested(own, "--dask", "--workers", "1")],
         cwd=everybodys,
-        env={**os.environ, "HOME": str(tmp_path / "home")},
+        env={**os.environ, "TMPDIR": str(scratch.parent), "HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert not proof.exists()
+    assert not proof.exists(), f"{proof.read_text()} of others ran"
+    assert (done.returncode, precious.read_text()) == (0, "root's"), done.stderr
+
+
+def lay(everybodys: Path, proof: Path) -> None:
+    """Modules that leave a proof where they are imported."""
+    for name in FIRST:
+        (everybodys / f"{name}.py").write_text(f"open({str(proof)!r}, 'a').write({name!r})\n")
+
+
+def test_workers_import_nothing_from_the_folder_where_root_stands(
+    program: str, everybodys: Path, tmp_path: Path
+) -> None:
+    own, proof = tmp_path / "own", tmp_path / "proof"
+    own.mkdir()
+    lay(everybodys, proof)
+    words = [program, *ingested(own, "--workers", "2")]
+    done = subprocess.run(words, cwd=everybodys, capture_output=True, text=True, timeout=120, check=False)
+    assert not proof.exists(), f"{proof.read_text()} of others ran"
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import read_trace
-from tests.simgpu_programs.harness import Bench, again, patient
+from tests.simgpu_programs.harness import Bench, figures, measured, patient
 
 
 @pytest.fixture
@@ -28,8 +28,9 @@ def test_host_memory_and_modules_cost_what_is_set(bench: Bench) -> None:
     )
     assert [code for code, _, _ in result] == [0] * 4
     for (_, wall, cpu), expected in zip(result, (6, 6, 6, 9), strict=True):
-        assert expected - 0.1 < wall < 10 * expected
-        assert cpu > 0.2 * expected
+        with figures():
+            assert expected - 0.1 < wall < 10 * expected
+            assert cpu > 0.2 * expected
 
 
 @pytest.mark.parametrize("call", ["Free(d)", "FreeHost(p)"])
@@ -40,7 +41,8 @@ def test_freeing_waits_for_all_work_of_the_device(bench: Bench, call: str, flags
         f"c = Cuda(); s = c.stream({flags}); d = c.malloc(64); p = c.pinned(64)\n"
         f"c.launch(20_000_000, s); w = c.timed(lambda: c.{call})[1]; print(json.dumps([w, c.StreamQuery(s)]))"
     )
-    assert wall > 18
+    with figures():
+        assert wall > 18
     assert query == 0
 
 
@@ -68,12 +70,14 @@ def test_staging_is_in_the_log_and_pinned_copies_need_none(bench: Bench) -> None
         log = bench.processes()[-1]
         assert log.bytes_h2d == 64 << 20
         if source == "b'x' * n":
-            assert 0.5 * cpu < log.staging_ns / 1e6 - cpu < 12 * cpu, "both copies"
+            with figures():
+                assert 0.5 * cpu < log.staging_ns / 1e6 - cpu < 12 * cpu, "both copies"
             staged = cpu
         else:
             assert log.staging_ns == 0
-            assert wall < 2
-            assert cpu < staged / 10, "nobody copies 32 MiB"
+            with figures():
+                assert wall < 2
+                assert cpu < staged / 10, "nobody copies 32 MiB"
 
 
 def test_both_interfaces_in_one_process(bench: Bench) -> None:
@@ -94,7 +98,7 @@ def test_both_interfaces_in_one_process(bench: Bench) -> None:
     assert rows["start"][1] >= rows["end"][0]
 
 
-@again  # the program may stand still while its kernels run
+@measured  # the program may stand still while its kernels run
 def test_a_launch_through_a_private_table_passes_no_exported_name(bench: Bench) -> None:
     trace = bench.directory / "trace"
     trace.unlink(missing_ok=True)
@@ -104,8 +108,10 @@ def test_a_launch_through_a_private_table_passes_no_exported_name(bench: Bench) 
         "print(json.dumps([*e, c.StreamQuery(s), c.StreamSynchronize(s)]))",
         SIMGPU_TRACE=str(trace),
     )
-    assert result == [0, 0, 0, 0, 600, 0]
+    with figures():
+        assert result == [0, 0, 0, 0, 600, 0]
     (log,) = bench.processes()
     assert not [name for name in log.calls if "Launch" in name]
-    assert log.kernel_busy_ns == 300_000_000
+    with figures():
+        assert log.kernel_busy_ns == 300_000_000
     assert len(read_trace(trace).rows) == 4

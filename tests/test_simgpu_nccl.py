@@ -10,7 +10,7 @@ import pytest
 
 from gputop.simgpu import read_trace
 from tests.nccl_ranks import RANK, results, start
-from tests.simgpu_programs.harness import Bench, patient
+from tests.simgpu_programs.harness import Bench, figures, patient
 
 _STEPS = (
     "w = []\n"
@@ -35,9 +35,10 @@ def test_the_early_rank_waits_for_the_late_one(bench: Bench, flags: str) -> None
     trace.unlink(missing_ok=True)
     processes = start(bench, _STEPS, FLAGS=flags, SIMGPU_TRACE=str(trace))
     (early, early_cpu), (late, _) = results(processes)
-    assert 15 < early - late < 20
-    assert late < 4
-    assert (early_cpu > 150) is (flags == "0"), "it spins, or it sleeps"
+    with figures():
+        assert 15 < early - late < 20
+        assert late < 4
+        assert (early_cpu > 150) is (flags == "0"), "it spins, or it sleeps"
     rows = read_trace(trace)
     first, second = (rows.of(process.pid, kinds={"comm"}) for process in processes)
     assert len(first) == len(second) == 20
@@ -46,7 +47,8 @@ def test_the_early_rank_waits_for_the_late_one(bench: Bench, flags: str) -> None
     assert set(first["end"] - first["start"]) == {20_000 + 4_000_000 // 100}
     waits = rows.of(processes[0].pid, kinds={"comm_wait"})
     assert len(waits) == 20
-    assert 14e6 < sorted(waits["end"] - waits["start"])[10] < 20e6
+    with figures():
+        assert 14e6 < sorted(waits["end"] - waits["start"])[10] < 20e6
     for process in bench.processes():
         assert process.calls["ncclAllReduce"] == 20
         assert process.calls["cuLaunchKernelEx"] == 20, "it enters the driver by the name that a probe knows"
@@ -62,7 +64,8 @@ def test_ranks_have_devices_of_their_own(bench: Bench) -> None:
         bench.start(head + _STEPS, RANK=str(rank), SIMGPU_TRACE=str(trace), **common) for rank in range(2)
     ]
     (early, _), (late, _) = results(ranks)
-    assert 15 < early - late < 20
+    with figures():
+        assert 15 < early - late < 20
     rows = read_trace(trace)
     assert [set(rows.of(p.pid)["device"].tolist()) for p in ranks] == [{0}, {1}]
 
@@ -90,9 +93,10 @@ def test_events_and_other_streams_wait_for_a_collective(bench: Bench) -> None:
         "print(json.dumps([q, w, c.timed(c.DeviceSynchronize)[1], c.EventQuery(e)]))"
     )
     (query, waited, rest, after), _ = results(start(bench, body))
-    assert query == [600, 600, 600]
-    assert 20 < waited < 60
-    assert rest < 10
+    with figures():
+        assert query == [600, 600, 600]
+        assert 20 < waited < 60
+        assert rest < 10
     assert after == 0
 
 
@@ -187,8 +191,9 @@ def test_a_missing_peer_costs_no_cpu_and_an_abort_ends_it(bench: Bench) -> None:
     out, _ = survivor.communicate(timeout=60)
     killed.wait(timeout=60)
     error, query, cpu, abort, sync = json.loads(out)
-    assert (error, query, abort, sync) == (6, 600, 0, 0)
-    assert cpu < 0.05
+    with figures():
+        assert (error, query, abort, sync) == (6, 600, 0, 0)
+        assert cpu < 0.05
 
 
 def test_a_waiting_collective_keeps_the_device_busy(bench: Bench) -> None:

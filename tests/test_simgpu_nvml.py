@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import read_trace
-from tests.simgpu_programs.harness import Bench, patient
+from tests.simgpu_programs.harness import Bench, figures, patient
 
 
 def ask(bench: Bench, body: str, **env: str) -> Any:
@@ -58,12 +58,14 @@ def test_a_half_busy_device_shows_half(bench: Bench, workload: int) -> None:
         "  n.nvmlDeviceGetClockInfo(h, 1), n.nvmlDeviceGetPerformanceState(h),\n"
         "  n.nvmlDeviceGetCurrentClocksEventReasons(h)]))",
     )
-    assert 42 <= util <= 58
+    with figures():
+        assert 42 <= util <= 58
     assert pids == [[workload, used]]
     assert used == (256 + 100) << 20
     assert samples[0][0] == workload
-    assert 42 <= samples[0][1] <= 58
-    assert power > 200_000
+    with figures():
+        assert 42 <= samples[0][1] <= 58
+        assert power > 200_000
     assert (mhz, state, reasons) == (1755, 0, 0)
 
 
@@ -218,12 +220,14 @@ def test_throttling_begins_and_ends_while_a_workload_runs(bench: Bench) -> None:
     assert [look[2] for look in looks] == [0, 0x40, 0x40, 0, 0]
     thermal = [look[3] for look in looks]
     assert thermal[0] == 0
-    assert 0 < thermal[1] < thermal[2] <= thermal[3] == thermal[4]
-    assert abs(thermal[4] - (end - begin)) < 60_000_000
+    with figures():
+        assert 0 < thermal[1] < thermal[2] <= thermal[3] == thermal[4]
+        assert abs(thermal[4] - (end - begin)) < 60_000_000
     for look in looks:
         *counters, boost, other = look[4]
         assert [boost, other] == [0, "error 3"]
-        assert all(look[3] - 20_000_000 < counter <= look[3] for counter in counters)
+        with figures():
+            assert all(look[3] - 20_000_000 < counter <= look[3] for counter in counters)
     rows = read_trace(trace).rows
     lasted = rows["end"] - rows["start"]
     throttled = (rows["enqueue"] > begin + 50_000_000) & (rows["enqueue"] < end - 50_000_000)

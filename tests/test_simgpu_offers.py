@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu_rows_support import ask
-from tests.simgpu_programs.harness import Bench, patient
+from tests.simgpu_programs.harness import Bench, figures, patient
 
 SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
 
@@ -27,10 +27,11 @@ def workload(bench: Bench) -> Iterator[int]:
 @patient
 def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) -> None:
     (row,) = ask(bench.directory, SETTLED, interval_s=0.2)
-    assert 30 <= row["sm_active_percent"] <= 50, "0.8 of a half"
-    assert row["tensor_active_percent"] == pytest.approx(row["sm_active_percent"] / 2, abs=0.2)
-    assert row["dram_bandwidth_percent"] == pytest.approx(row["sm_active_percent"] / 2.4, abs=0.2)
-    assert row["sm_occupancy_percent"] == pytest.approx(row["sm_active_percent"] * 0.625, abs=0.2)
+    with figures():
+        assert 30 <= row["sm_active_percent"] <= 50, "0.8 of a half"
+        assert row["tensor_active_percent"] == pytest.approx(row["sm_active_percent"] / 2, abs=0.2)
+        assert row["dram_bandwidth_percent"] == pytest.approx(row["sm_active_percent"] / 2.4, abs=0.2)
+        assert row["sm_occupancy_percent"] == pytest.approx(row["sm_active_percent"] * 0.625, abs=0.2)
 
 
 @patient
@@ -41,7 +42,8 @@ def test_a_process_has_its_memory_and_its_share_of_the_gpu(bench: Bench, workloa
     ]
     assert row["processes"] == [[workload, 356 << 20]]
     assert row["process_utilization"]["pid"] == [workload]
-    assert 35 <= row["process_utilization"]["sm_percent"][0] <= 65
+    with figures():
+        assert 35 <= row["process_utilization"]["sm_percent"][0] <= 65
 
 
 @patient
@@ -51,7 +53,8 @@ def test_on_a_gpu_that_is_cut_a_process_is_on_the_first_instance(bench: Bench, w
     first, second = row["mig"]
     assert row["clients"][0]["gpu_instance"] == first["gpu_instance"] == 1
     assert (first["memory_used_bytes"], second["memory_used_bytes"]) == (356 << 20, 0)
-    assert first["sm_active_percent"] > 20
+    with figures():
+        assert first["sm_active_percent"] > 20
     assert second["sm_active_percent"] == 0
 
 
@@ -79,5 +82,6 @@ def test_nvlink_carries_what_ranks_send_each_other(bench: Bench) -> None:
         process.kill()
         process.wait()
     for row in rows:  # 4 MiB each at most every 10 ms; of two ranks a ring sends as much as there is
-        assert 4 << 20 < row["nvlink_tx_bytes_per_second"] < 500 << 20
+        with figures():
+            assert 4 << 20 < row["nvlink_tx_bytes_per_second"] < 500 << 20
         assert row["nvlink_rx_bytes_per_second"] == row["nvlink_tx_bytes_per_second"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu_programs.harness import Bench, again, patient
+from tests.simgpu_programs.harness import Bench, figures, measured, patient
 
 
 @pytest.fixture
@@ -24,8 +24,9 @@ def test_a_kernel_lasts_what_its_argument_says(bench: Bench, library: str) -> No
         TEST_CUDART=library,
     )
     assert code == 0
-    assert 4.5 < wall < 9
-    assert cpu > 0.4 * wall, "a sync spins unless told otherwise"
+    with figures():
+        assert 4.5 < wall < 9
+        assert cpu > 0.4 * wall, "a sync spins unless told otherwise"
 
 
 @patient
@@ -35,8 +36,9 @@ def test_a_sync_blocks_when_told_to(bench: Bench) -> None:
         "c.launch(20_000_000, s); print(json.dumps(c.timed(c.StreamSynchronize, s)))"
     )
     assert code == 0
-    assert 19 < wall < 30
-    assert cpu < 3
+    with figures():
+        assert 19 < wall < 30
+        assert cpu < 3
 
 
 @patient
@@ -49,12 +51,13 @@ def test_a_blocking_event_blocks_and_a_plain_one_spins(bench: Bench) -> None:
         "    return c.timed(c.EventSynchronize, e)\n"
         "print(json.dumps([one(1), one(0)]))"
     )
-    assert 19 < blocking[1] < 30
-    assert blocking[2] < 3
-    assert plain[2] > 10
+    with figures():
+        assert 19 < blocking[1] < 30
+        assert blocking[2] < 3
+        assert plain[2] > 10
 
 
-@again  # the program may stand still while its kernel runs
+@measured  # the program may stand still while its kernel runs
 def test_a_query_says_not_ready_until_the_work_is_done(bench: Bench) -> None:
     result = bench.run(
         "c = Cuda(); s = c.stream(); e = c.event()\n"
@@ -64,7 +67,8 @@ def test_a_query_says_not_ready_until_the_work_is_done(bench: Bench) -> None:
         "c.StreamSynchronize(s); r += [c.StreamQuery(s), c.EventQuery(e)]\n"
         "print(json.dumps(r))"
     )
-    assert result == [0, 600, 600, 0, 0, 0]
+    with figures():
+        assert result == [0, 600, 600, 0, 0, 0]
 
 
 @patient
@@ -75,7 +79,8 @@ def test_elapsed_time_between_events_is_device_time(bench: Bench) -> None:
         "c.StreamSynchronize(s); ms = ctypes.c_float()\n"
         "assert c.EventElapsedTime(ctypes.byref(ms), a, b) == 0\nprint(ms.value)"
     )
-    assert 6.99 < ms < 7.5
+    with figures():
+        assert 6.99 < ms < 7.5
 
 
 def test_memory_runs_out_and_comes_back(bench: Bench) -> None:
@@ -126,8 +131,9 @@ def test_a_pageable_copy_waits_for_its_stream_and_a_pinned_one_does_not(bench: B
         "print(json.dumps([one(host), one(pin)]))"
     )
     assert pageable[0] == pinned[0] == 0
-    assert pageable[1] > 19
-    assert pinned[1] < 5
+    with figures():
+        assert pageable[1] > 19
+        assert pinned[1] < 5
 
 
 @pytest.mark.parametrize("where", ["copy", "sync"])
@@ -141,8 +147,9 @@ def test_a_copy_to_pageable_memory_waits_where_the_setting_says(bench: Bench, wh
         SIMGPU_D2H=where,
     )
     waited, free = (copy, sync) if where == "copy" else (sync, copy)
-    assert waited > 18
-    assert free < 5
+    with figures():
+        assert waited > 18
+        assert free < 5
 
 
 @patient
@@ -153,7 +160,8 @@ def test_copies_take_bytes_over_bandwidth(bench: Bench) -> None:
         SIMGPU_PCIE_GBPS="2",
     )
     assert code == 0
-    assert 16 < wall < 25  # 33.5 MB at 2 GB/s
+    with figures():
+        assert 16 < wall < 25  # 33.5 MB at 2 GB/s
 
 
 @patient
@@ -165,9 +173,10 @@ def test_the_legacy_stream_waits_for_blocking_streams_only(bench: Bench) -> None
         "    return c.timed(getattr(c, 'StreamSynchronize' + suffix), None)[1]\n"
         "print(json.dumps([one(c.stream(0)), one(c.stream(1)), one(c.stream(0), '_ptsz')]))"
     )
-    assert blocking > 18
-    assert nonblocking < 5
-    assert per_thread < 5, "a per-thread default stream does not wait for other blocking streams"
+    with figures():
+        assert blocking > 18
+        assert nonblocking < 5
+        assert per_thread < 5, "a per-thread default stream does not wait for other blocking streams"
 
 
 @patient
@@ -179,8 +188,9 @@ def test_blocking_streams_wait_for_the_legacy_stream(bench: Bench) -> None:
         "    return c.timed(c.StreamSynchronize, s)[1]\n"
         "print(json.dumps([one(c.stream(0)), one(c.stream(1))]))"
     )
-    assert blocking > 18
-    assert nonblocking < 5
+    with figures():
+        assert blocking > 18
+        assert nonblocking < 5
 
 
 @patient
@@ -192,8 +202,9 @@ def test_streams_wait_for_events_of_others(bench: Bench) -> None:
         "x = c.timed(c.StreamSynchronize, d)[1]; y = c.timed(c.StreamSynchronize, b)[1]\n"
         "print(json.dumps([y, x]))"
     )
-    assert free < 5
-    assert waiting > 14
+    with figures():
+        assert free < 5
+        assert waiting > 14
 
 
 @patient
@@ -208,8 +219,9 @@ def test_a_host_function_holds_its_stream_and_those_that_wait_for_it(bench: Benc
         "t = c.timed(c.StreamSynchronize, b)[1]\n"
         "print(json.dumps([q, t, len(seen), seen[0] != threading.get_native_id(), c.EventQuery(e)]))"
     )
-    assert result[0] == [600, 600, 600]
-    assert result[1] > 25
+    with figures():
+        assert result[0] == [600, 600, 600]
+        assert result[1] > 25
     assert result[2:] == [1, True, 0]
 
 
@@ -223,9 +235,10 @@ def test_the_queue_holds_1024_launches_and_then_blocks(bench: Bench) -> None:
         "a = c.timed(many, 1023)[1]; b = c.timed(many, 1)[1]; print(json.dumps([a, b]))",
         SIMGPU_LAUNCH_NS="0",
     )
-    assert below < 60
-    assert below + above > 95
-    assert above > 30
+    with figures():
+        assert below < 60
+        assert below + above > 95
+        assert above > 30
 
 
 def test_memory_apart_from_addresses_counts_when_created(bench: Bench) -> None:
@@ -277,9 +290,10 @@ def test_starting_costs_what_it_costs_in_reality(bench: Bench) -> None:
         SIMGPU_INIT_MS="150",
         SIMGPU_FIRST_LAUNCH_MS="8",
     )
-    assert 149 < init < 250
-    assert 8 < first < 20
-    assert second < 3
+    with figures():
+        assert 149 < init < 250
+        assert 8 < first < 20
+        assert second < 3
 
 
 @patient
@@ -299,5 +313,6 @@ def test_processes_take_turns_on_the_device(bench: Bench) -> None:
     for process in both:
         process.communicate(timeout=60)
     counts = [p.calls["cuLaunchKernel"] for p in bench.processes()]
-    assert counts[0] > 200
-    assert max(counts[1:]) < 0.8 * counts[0]
+    with figures():
+        assert counts[0] > 200
+        assert max(counts[1:]) < 0.8 * counts[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu_programs.harness import Bench, again, patient
+from tests.simgpu_programs.harness import Bench, figures, measured, patient
 
 
 @pytest.fixture
@@ -35,8 +35,10 @@ def test_the_default_stream_follows_host_functions_of_blocking_streams(bench: Be
         FLAGS=flags,
     )
     for waited in (legacy, other, device, event):
-        assert 25 < waited < 45
-    assert free < 10
+        with figures():
+            assert 25 < waited < 45
+    with figures():
+        assert free < 10
 
 
 @patient
@@ -47,12 +49,13 @@ def test_a_sync_of_the_default_stream_waits_for_blocking_streams(bench: Bench) -
         "    c.DeviceSynchronize(); c.launch(20_000_000, s); return c.timed(c.StreamSynchronize, None)[1]\n"
         "r = [one(b), one(n)]; c.launch(20_000_000, b); print(json.dumps([*r, c.StreamQuery(None)]))"
     )
-    assert blocking > 18
-    assert nonblocking < 5
-    assert query == 600
+    with figures():
+        assert blocking > 18
+        assert nonblocking < 5
+        assert query == 600
 
 
-@again  # not timed: what goes before all others has no slack to be compared with
+@measured  # not timed: what goes before all others has no slack to be compared with
 def test_who_blocks_is_woken_when_the_work_ends(bench: Bench) -> None:
     late, plain = bench.run(
         "import ctypes\nc = Cuda(); s = c.stream(); r, p = [], []\n"
@@ -65,7 +68,8 @@ def test_who_blocks_is_woken_when_the_work_ends(bench: Bench) -> None:
         SIMGPU_LATENCY_NS="0",
         SIMGPU_LAUNCH_NS="0",
     )
-    assert late < plain - 20_000, "not a timer's slack late, 50 us, as a sleep is"
+    with figures():
+        assert late < plain - 20_000, "not a timer's slack late, 50 us, as a sleep is"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +82,9 @@ def test_the_default_way_of_waiting_can_be_set(bench: Bench, sync: str, flags: i
         "print(json.dumps(c.timed(c.StreamSynchronize, s)))",
         SIMGPU_SYNC=sync,
     )
-    assert wall > 18
-    assert (cpu > 4) is burns
+    with figures():
+        assert wall > 18
+        assert (cpu > 4) is burns
 
 
 @patient
@@ -90,8 +95,9 @@ def test_flags_of_a_driver_context_are_honoured(bench: Bench) -> None:
         "c = Cuda(); s = c.stream(); c.launch(20_000_000, s)\n"
         "print(json.dumps(c.timed(c.StreamSynchronize, s)))"
     )
-    assert wall > 18
-    assert cpu < 3
+    with figures():
+        assert wall > 18
+        assert cpu < 3
 
 
 @patient
@@ -103,5 +109,6 @@ def test_a_program_that_closes_all_descriptors_still_waits(bench: Bench) -> None
         SIMGPU_SYNC="block",
     )
     for _, wall, cpu in (first, second):
-        assert 18 < wall < 40
-        assert cpu < 3
+        with figures():
+            assert 18 < wall < 40
+            assert cpu < 3

@@ -86,30 +86,43 @@ class Bench:
         return read_log(self.log)
 
 
-_PAUSES_S = (0, 2, 8, 20)  # before each try: a machine that is slow for some seconds is not so in all of them
+_PAUSES_S = (0, 2, 8, 20)  # before each measurement: a machine that is slow for some seconds is not so in all
+
+
+class SlowMachineError(AssertionError):
+    """A figure of time that is out of its bounds."""
+
+
+@contextmanager
+def figures() -> Iterator[None]:
+    """Asserts of times, and of what is true while a kernel runs: they hold in one of four measurements."""
+    try:
+        yield
+    except AssertionError as error:
+        raise SlowMachineError(str(error)) from error
 
 
 def patient(test: Callable[..., None]) -> Callable[..., None]:
-    """A timed test, tried up to four times: the host of a machine may take its CPUs away, a bug stays."""
-    return pytest.mark.timed(again(test))
+    """A timed test that measures up to four times: the host of a machine may take its CPUs away."""
+    return pytest.mark.timed(measured(test))
 
 
-def again(test: Callable[..., None]) -> Callable[..., None]:
-    """Tries a test up to four times, half a minute in all; the last try's failure is the test's."""
+def measured(test: Callable[..., None]) -> Callable[..., None]:
+    """Measures again while ``figures`` are bad, half a minute in all; anything else fails at once."""
 
     @functools.wraps(test)
-    def tries(bench: Bench, **arguments: Any) -> None:
+    def measures(bench: Bench, **arguments: Any) -> None:
         for number, pause in enumerate(_PAUSES_S, start=1):
             time.sleep(pause)
             try:
                 return test(bench=bench, **arguments)
-            except AssertionError:
+            except SlowMachineError:
                 if number == len(_PAUSES_S):
                     raise
                 bench.log.unlink(missing_ok=True)
         return None
 
-    return tries
+    return measures
 
 
 def compile_c(source: str, output: Path) -> Path:

@@ -395,7 +395,7 @@ class Loops:
     @cached_property
     def long(self) -> LongSteps | None:
         """Steps of which few take most of the time."""
-        return _long(self.rows)
+        return long_steps(self.rows)
 
     @cached_property
     def grow(self) -> bool:
@@ -477,7 +477,8 @@ def _own(rows: FoundSteps) -> Floats:
     return own
 
 
-def _long(rows: FoundSteps) -> LongSteps | None:
+def long_steps(rows: FoundSteps) -> LongSteps | None:
+    """Steps that took much longer than the usual one, where they make up for much of the time."""
     own, count = _own(rows), rows["count"]
     if count.sum() < FEWEST_UNEVEN:
         return None

@@ -39,7 +39,7 @@ class QuickDriver(LinuxDriver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._file = cast("TextIOWrapper", _Output(self._file))
+        self._file = cast("TextIOWrapper", TerminalOutput(self._file))
         self._watched = False
         self._owned = False  # the terminal, by application mode
 
@@ -107,7 +107,7 @@ class QuickDriver(LinuxDriver):
             super()._sigcont_application()
 
 
-class _Output:
+class TerminalOutput:
     """Takes what is written to a terminal, also when that has gone, or another program's mode is in force.
 
     A program that shares the terminal may have made it non-blocking for all of them. What has no room then is
