@@ -1,12 +1,14 @@
 """Checks the layout of the code: ``python -m scripts.layout`` lists offences; exit status 1 if there is any.
 
 Imports have no circles, also within a package and for types alone; a file has at most 600 lines and a folder
-at most 15 modules; a basename and a public class's name stand for one thing; tests use public names.
+at most 15 modules; a basename and a public class's name stand for one thing; tests use public names; names of
+the packages are nouns of the field: none holds "told", "asked", "given" or "taken".
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("gputop", "replay", "probes")
 MOST_LINES = 600
 MOST_MODULES = 15
+VAGUE = re.compile(
+    r"(?:^|_)(?:un)?(?:told|tells?|telling|said|says?|asked|asks?|asking|given|gives?|taken|takes?|took)(?:_|$)",
+    re.I,
+)
+KEPT_NAMES = frozenset({"take", "takes"})  # numpy's own method of arrays, here of tables; a key of a document
 # private names of others' libraries, for which these have no public one
 FOREIGN = frozenset(
     {
@@ -104,6 +111,8 @@ def offences(root: Path) -> Iterator[str]:
         if not path.name.startswith("__"):
             places[f"file {path.name}"].append(shown)
             folders[str(path.parent.relative_to(root))] += 1
+        for line, vague in vague_names(trees[name]):
+            yield f"{shown}:{line} has the name {vague}: use the field's noun"
         for node in trees[name].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[f"class {node.name}"].append(shown)
@@ -113,6 +122,21 @@ def offences(root: Path) -> Iterator[str]:
     for folder, count in folders.items():
         if count > MOST_MODULES:
             yield f"{folder} has {count} modules, more than {MOST_MODULES}"
+
+
+def vague_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of each function, class, parameter, variable or attribute named by a verb like "told"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+        else:
+            continue
+        if name not in KEPT_NAMES and VAGUE.search(re.sub("(?<=[a-z])(?=[A-Z])", "_", name)):
+            yield node.lineno, name
 
 
 def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -30,7 +30,7 @@ RECORDING = ROOT / "recordings" / "numpy-sync.msgpack"
 
 THROWAWAY = """
 from gputop.commands.command import Command
-from gputop.process.say import put
+from gputop.process.stdio import put
 
 
 def add_arguments(parser):

@@ -18,7 +18,7 @@ import pytest
 from gputop.checks.check_tracing import held_back
 from gputop.errors import OutputError
 from gputop.process import failures
-from gputop.process.say import print_message, put, silence
+from gputop.process.stdio import print_message, put, silence
 from probes.ebpf import attacher, loader
 from probes.observe import live_source
 from probes.source import PROBLEM, Sample
@@ -76,7 +76,7 @@ def test_only_an_output_that_takes_nothing_is_said_to_be_full(monkeypatch: pytes
 def test_who_cannot_be_heard_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Full())
     told: list[int] = []
-    monkeypatch.setattr("gputop.process.say.silence", told.append)
+    monkeypatch.setattr("gputop.process.stdio.silence", told.append)
     print_message("a sentence")
     assert told == [2]
 

@@ -17,7 +17,7 @@ from gputop.commands.observation import ObservedRun
 from gputop.commands.screen.watch import farewell
 from gputop.process.child import Child
 from gputop.process.outputfile import OutputFile
-from gputop.process.say import print_message, print_traceback
+from gputop.process.stdio import print_message, print_traceback
 from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter

@@ -19,7 +19,7 @@ from probes.code import elf, libraries, parsing, reader_child, sites
 from probes.code.elf import SYMBOL
 from probes.code.libraries import Target
 from probes.files import file_reader, untrusted_files
-from probes.files.given_up import ENOUGH, FIRST_S, LONGEST_S, AbandonedFiles
+from probes.files.abandoned_files import ENOUGH, FIRST_S, LONGEST_S, AbandonedFiles
 from probes.files.mmap_events import Mapped
 from probes.process import users
 from tests import hostile_elf

@@ -44,6 +44,25 @@ def test_names_that_stand_for_two_things_and_large_folders_are_found(tmp_path: P
     assert list(offences(many)) == ["gputop/a has 16 modules, more than 15"]
 
 
+def test_names_that_are_no_nouns_of_the_field_are_found(tmp_path: Path) -> None:
+    lines = (
+        "class NotAsked: ...",  # 1
+        "def told_sums(rows): return rows.take(0)",  # 2
+        "def consume(given): x.tells = untold = given",  # 3, three of them
+        "def take(giver, mistaken, stakes): askance = 1",
+        "takes = 1",
+    )
+    root = written(tmp_path, a__b="\n".join(lines) + "\n")
+    found = [sentence.split(" has the name ") for sentence in offences(root)]
+    assert sorted((place, name.partition(":")[0]) for place, name in found) == [
+        ("gputop/a/b.py:1", "NotAsked"),
+        ("gputop/a/b.py:2", "told_sums"),
+        ("gputop/a/b.py:3", "given"),
+        ("gputop/a/b.py:3", "tells"),
+        ("gputop/a/b.py:3", "untold"),
+    ]
+
+
 def test_private_names_of_the_product_are_found_in_tests(tmp_path: Path) -> None:
     root = written(tmp_path, a__b="_x = 1\n")
     lines = (

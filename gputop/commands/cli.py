@@ -21,7 +21,7 @@ from gputop.errors import FAILURE, USAGE, CommandError, GputopError, OutputError
 from gputop.process import failures
 from gputop.process.diagnostics import diagnosing
 from gputop.process.interrupts import Interrupted, end_at_once, ending_at_once
-from gputop.process.say import print_message, put, silence
+from gputop.process.stdio import print_message, put, silence
 
 _COLUMNS = 80  # the most that help takes of a terminal
 

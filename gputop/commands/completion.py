@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gputop.commands.flags import SESSION_FILE
-from gputop.process.say import put
+from gputop.process.stdio import put
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 # the first word may be a file, and after -- stands any program: bash completes both where we know nothing

@@ -17,8 +17,8 @@ from replay.writer import SessionWriter
 
 def _stopped(text: str) -> str:
     """A sentence about a recording that has ended by itself, and the next step."""
-    told = text if text.startswith("recording ") else f"recording stopped: {text}"
-    return f"{told}; R starts another one"
+    text_of_notice = text if text.startswith("recording ") else f"recording stopped: {text}"
+    return f"{text_of_notice}; R starts another one"
 
 
 class Recorder:

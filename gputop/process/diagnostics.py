@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from gputop.errors import USAGE, CommandError, GputopError
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 VARIABLE = "GPUTOP_LOG"
 _LOGGERS = tuple(map(logging.getLogger, ("gputop", "replay", "probes")))

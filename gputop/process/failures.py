@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gputop.errors import FAILURE
 from gputop.process.interrupts import Interrupted
-from gputop.process.say import print_message, print_traceback
+from gputop.process.stdio import print_message, print_traceback
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

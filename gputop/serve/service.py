@@ -18,7 +18,7 @@ from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict
 from gputop.playback.alerts import Rule
 from gputop.playback.restart import begun_anew
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.serve.budget import Budget
 from gputop.serve.clients.answering import Answering, send_past
 from gputop.serve.clients.hub import Hub

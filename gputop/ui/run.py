@@ -16,7 +16,7 @@ from importlib import import_module
 from gputop.format import escape_text, format_counted
 from gputop.playback.feed import Feed
 from gputop.process.event_loop import leave_old
-from gputop.process.say import print_message, print_traceback
+from gputop.process.stdio import print_message, print_traceback
 from gputop.process.terminal import in_browser
 from gputop.ui.model.config import USUAL, Startup
 

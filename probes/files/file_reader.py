@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
-from probes.files.given_up import AbandonedFiles, Key
+from probes.files.abandoned_files import AbandonedFiles, Key
 from probes.files.reader_protocol import NUMBER_BYTES, Patience, found_in, let_go, received, unpacked
 from probes.files.reader_protocol import EndedError as EndedError
 from probes.files.reader_protocol import UnreadableError as UnreadableError

@@ -13,7 +13,7 @@ from gputop.errors import CommandError
 from gputop.files.output_files import refuse_existing
 from gputop.format import format_bytes, format_count
 from gputop.process.child import behind_sudo
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.serve.clients import wire
 from gputop.serve.clients.client import Connection
 from probes.ebpf.loader import ProbeError

@@ -25,7 +25,7 @@ from gputop.fleet.lake_html import ROWS, fleet_page
 from gputop.fleet.on_dask import ADDRESS, dask
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
 from gputop.format import format_bytes, format_count, format_counted
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.query.forked import bound_memory
 
 _MOST_PRINTED = 20  # problems that are printed; all are in the lake's table

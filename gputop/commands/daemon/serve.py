@@ -19,7 +19,7 @@ from gputop.commands.observation import ObservedRun, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError, install_command
 from gputop.process.interrupts import heeded
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.serve.clients.client import request_once
 from gputop.serve.clients.listening import Listening, listen
 from gputop.serve.clients.user_view import ROOT

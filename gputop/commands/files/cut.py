@@ -11,7 +11,7 @@ from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
 from gputop.files.excerpt import cut as write_part
 from gputop.format import format_counted
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import ProgressBar
 from gputop.exchange.formats import FORMATS
 from gputop.exchange.formats import export as write
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

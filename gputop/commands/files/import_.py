@@ -17,7 +17,7 @@ from gputop.imports.detect import read_trace
 from gputop.imports.gathered import ImportFileError
 from gputop.imports.recorded import write_trace
 from gputop.merging.merge_writer import merge
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 _TRACES: Final = (".json", ".json.gz", ".json.zst", ".zip", ".sqlite", ".db", ".ndjson")
 

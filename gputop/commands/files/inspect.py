@@ -10,7 +10,7 @@ from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
 from gputop.files.inspection import inspect as inspection
 from gputop.files.inspection import inspection_to_text
-from gputop.process.say import put, show
+from gputop.process.stdio import put, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

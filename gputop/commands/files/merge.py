@@ -10,7 +10,7 @@ from gputop.commands.progress import ProgressBar
 from gputop.format import format_counted, format_ns
 from gputop.merging.merge_writer import MergedPart, merge
 from gputop.merging.numbering import PIDS_APART
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from gputop.commands.command import Command
 from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import ProgressBar
 from gputop.files.redaction import redact as write_redacted
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from gputop.commands.flags import add_copy, check_copy
 from gputop.commands.progress import ProgressBar
 from gputop.files.whole import repair as copy_intact
 from gputop.format import format_counted
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

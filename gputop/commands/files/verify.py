@@ -10,7 +10,7 @@ from gputop.commands.flags import add_file
 from gputop.commands.progress import ProgressBar
 from gputop.files.whole import verify as read_all
 from gputop.format import escape_text, format_counted
-from gputop.process.say import show
+from gputop.process.stdio import show
 
 DAMAGED = 3  # exit status when something is missing
 

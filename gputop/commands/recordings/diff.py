@@ -13,7 +13,7 @@ from gputop.commands.flags import add_file, add_json
 from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
-from gputop.process.say import put, show
+from gputop.process.stdio import put, show
 from gputop.process.terminal import terminal_width
 
 _WIDTH = 100

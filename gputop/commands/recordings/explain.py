@@ -20,7 +20,7 @@ from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.errors import FAILURE, USAGE, CommandError
 from gputop.process.interrupts import end_at_once
-from gputop.process.say import print_message, put, show
+from gputop.process.stdio import print_message, put, show
 from gputop.process.targets import named, without_cuda
 from gputop.process.terminal import terminal_width
 

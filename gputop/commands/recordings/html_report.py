@@ -11,7 +11,7 @@ from gputop.commands.flags import add_file, add_output
 from gputop.commands.progress import ProgressBar
 from gputop.files.output_files import new_file, refuse_existing
 from gputop.format import format_bytes
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.report_page.report_html import report_page
 
 

@@ -13,7 +13,7 @@ from gputop.commands.command import VERSION, Command
 from gputop.commands.flags import add_file
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.query.catalogue import Catalogue
 from gputop.query.daemon_recordings import Live
 from gputop.query.forked import bound_memory

@@ -22,7 +22,7 @@ from gputop.format import format_bytes, format_count
 from gputop.process.child import Child
 from gputop.process.failures import refused
 from gputop.process.interrupts import heeded
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.process.terminal import StatusLine
 from probes.samples import lost_until
 from probes.schema import Kind, Records

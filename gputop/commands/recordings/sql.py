@@ -12,7 +12,7 @@ from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file
 from gputop.commands.progress import ProgressBar
 from gputop.commands.words import bounded
-from gputop.process.say import print_message, put, show
+from gputop.process.stdio import print_message, put, show
 from gputop.query.database import Database, LockedDatabase, QueryResult
 from gputop.query.forked import bound_memory
 from gputop.query.query_output import answer_to_csv, answer_to_json, answer_to_text

@@ -11,7 +11,7 @@ from gputop.commands.command import Command, always
 from gputop.commands.flags import add_file, add_json
 from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.engine.stats_output import stats_to_text
-from gputop.process.say import put, show
+from gputop.process.stdio import put, show
 from gputop.process.terminal import terminal_width
 
 

@@ -13,7 +13,7 @@ from gputop.commands.flags import add_json
 from gputop.commands.observer import as_root
 from gputop.commands.words import pids
 from gputop.process.child import interpreter_prefixes
-from gputop.process.say import put, show
+from gputop.process.stdio import put, show
 from gputop.process.targets import check_pids
 from gputop.process.terminal import prefers_ascii
 from probes.code import reader_child

@@ -12,7 +12,7 @@ from gputop.commands.flags import add_as_root, add_duration, add_probes, add_scr
 from gputop.demo.stories import STORIES
 from gputop.demo.workload import ALONE, words_of
 from gputop.errors import USAGE, CommandError
-from gputop.process.say import put
+from gputop.process.stdio import put
 from gputop.process.terminal import has_terminal
 from gputop.simgpu import library_build
 

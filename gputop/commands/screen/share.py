@@ -9,7 +9,7 @@ from gputop.commands.observation import open_session
 from gputop.commands.screen.looks import RATE_HZ
 from gputop.errors import CommandError
 from gputop.process.interrupts import finishing
-from gputop.process.say import put
+from gputop.process.stdio import put
 from gputop.serve.clients.listening import listen
 from gputop.serve.sharing import Sharing
 

@@ -7,7 +7,7 @@ import sys
 
 from gputop.commands.command import Command
 from gputop.format import escape_text
-from gputop.process.say import put
+from gputop.process.stdio import put
 from gputop.simgpu import library_build
 
 

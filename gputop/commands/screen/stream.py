@@ -17,7 +17,7 @@ from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
 from gputop.engine.frame_json import frame_to_json
 from gputop.process.interrupts import heeded
-from gputop.process.say import print_message, writing
+from gputop.process.stdio import print_message, writing
 
 MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
 MOST_BYTES = 16 << 20  # the same in bytes: a line is as long as what programs of others do

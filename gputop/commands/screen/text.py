@@ -24,7 +24,7 @@ from gputop.format import (
     format_count,
     width_of,
 )
-from gputop.process.say import put, show
+from gputop.process.stdio import put, show
 from gputop.process.terminal import terminal_width
 from gputop.ui.model import header
 from gputop.ui.model.answer.why import ended_text

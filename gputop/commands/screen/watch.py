@@ -16,7 +16,7 @@ from gputop.commands.flags import add_duration, add_screen, add_target, check_al
 from gputop.demo.workload import is_workload
 from gputop.errors import USAGE, CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.process.terminal import require_terminal
 from replay.coding.file_format import SessionError
 

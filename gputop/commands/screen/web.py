@@ -16,7 +16,7 @@ from gputop.commands.screen.watch import SHARE
 from gputop.commands.words import bounded, pids
 from gputop.errors import CommandError, install_command
 from gputop.process.isolation import isolated
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.serve.clients.wire import SOCKET
 
 PORT = 8000

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from gputop.analysis.window import Verdict
 from gputop.format import NS_PER_S
 from gputop.playback.alerts import ERRORS, SLOWER, Alert, Alerts, Figures, Rule
-from gputop.process.say import print_message
+from gputop.process.stdio import print_message
 from gputop.serve.metrics.daemon_totals import DaemonTotals
 from gputop.serve.metrics.post import is_roots_alone, post, trusting
 from gputop.serve.rate_limit import RateLimiter
