@@ -249,31 +249,56 @@ LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larg
 MOMENTS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class AboutCalls:
+    """The thread and the calls that such a finding is about.
+
+    Attributes:
+        count: How many calls.
+        begin: When each began, CLOCK_MONOTONIC, the worst first.
+        api: The most frequent function; ``where``: with its line.
+    """
+
+    pid: int
+    tid: int
+    count: int
+    begin: Ints
+    api: str = ""
+    where: str = ""
+    line: Line | None = None
+
+    @classmethod
+    def of(cls, scene: AttributionContext, rows: Ints, cost: Ints | None = None) -> AboutCalls:
+        """Some calls, at least one, by what each costs; the first one's thread stands for all."""
+        calls = scene.evidence.calls
+        worst = rows[:0] if cost is None else rows[np.argsort(cost)[::-1]]
+        pid, tid = int(calls["pid"][rows[0]]), int(calls["tid"][rows[0]])
+        api, where, line = usual_api(scene, rows), placed(scene, rows), usual_line(scene, rows)
+        return cls(pid, tid, len(rows), calls["begin"][worst], api, where, line)
+
+    def link(self, layer: Layer, text: str, ns: int, events: int | None = None) -> Link:
+        """A link of the chain on this thread; of the calls themselves with their line."""
+        count = self.count if events is None else events
+        return Link(layer, self.pid, self.tid, text, ns, count, self.line if layer == "cuda" else None)
+
+
 def assessed(
     scene: AttributionContext,
     cause: Cause,
+    about: AboutCalls,
     *,
     title: str = "",
     level: Level,
     kind: LossKind,
     loss: Range,
-    pid: int,
-    tid: int,
-    api: str,
     chain: Sequence[Link],
     evidence: Sequence[str],
     advice: Sequence[str],
-    gain_ns: int,
-    moments: Ints,
-    count: int,
-    line: Line | None,
+    gain_ns: int | None = None,
 ) -> Finding:
-    """The finding; ``moments`` are CLOCK_MONOTONIC, worst first; ``line`` that of its calls.
-
-    ``title`` is that of the cause where it is empty.
-    """
+    """The finding; without a title that of the cause, without a gain all that may be lost."""
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
-    steps = scene.steps_of(pid)
+    steps = scene.steps_of(about.pid)
     middle = int(loss.middle)
     return Finding(
         cause.number,
@@ -281,18 +306,18 @@ def assessed(
         title or cause.title,
         level,
         loss,
-        pid,
-        tid,
-        api,
+        about.pid,
+        about.tid,
+        about.api,
         tuple(chain),
         tuple(evidence),
         (),
         tuple(advice),
-        Gain(gain_ns),
-        tuple((np.asarray(moments[:MOMENTS], np.int64) - start).tolist()),
-        count,
+        Gain(loss.upper if gain_ns is None else gain_ns),
+        tuple((np.asarray(about.begin[:MOMENTS], np.int64) - start).tolist()),
+        about.count,
         middle // steps.count if steps is not None and steps.count else None,
-        line,
+        about.line,
         level,
         level,
     )

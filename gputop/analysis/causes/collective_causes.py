@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, Range
-from gputop.analysis.causes.cause import LEAST_NS, Cause, assessed, placed, usual_api, usual_line
+from gputop.analysis.causes.cause import LEAST_NS, AboutCalls, Cause, assessed
 from gputop.analysis.causes.launch_sites import by_handle, kernel_name, launches_among
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.roles import FEWEST, Meetings, meetings
@@ -124,31 +124,18 @@ def _level(scene: AttributionContext, met: Meetings, skew: Ints) -> Level:
 def _finding(
     scene: AttributionContext, met: Meetings, late: int, skew: Ints, total: int, times: int, *, sure: bool
 ) -> Finding:
-    calls, ranks = scene.evidence.calls, met.rows
-    first = ranks[late, 0]
-    pid, tid, api = int(calls["pid"][first]), int(calls["tid"][first]), usual_api(scene, ranks[late])
-    order = np.argsort(skew)[::-1]
-    where, line = placed(scene, ranks[late]), usual_line(scene, ranks[late])
+    ranks = met.rows
+    about = AboutCalls.of(scene, ranks[late], skew)
     return assessed(
         scene,
         STRAGGLER,
+        about,
         level=_level(scene, met, skew) if sure else Level.STRONG,
         kind="waste",
         loss=Range(total, total),
-        pid=pid,
-        tid=tid,
-        api=api,
         chain=(
             Link("gpu", 0, 0, "the other ranks' GPUs wait inside the collective", total, len(skew)),
-            Link(
-                "cuda",
-                pid,
-                tid,
-                f"{where}: this rank arrived last {times} of {len(skew)} times",
-                total,
-                len(skew),
-                line,
-            ),
+            about.link("cuda", f"{about.where}: this rank arrived last {times} of {len(skew)} times", total),
         ),
         evidence=(
             f"{len(skew)} collectives of {len(ranks)} ranks, with a median arrival skew of "
@@ -159,9 +146,6 @@ def _finding(
             "overlap the collective with work that does not need it",
         ),
         gain_ns=total if sure else int(total * (1 + MARGIN)),
-        moments=calls["begin"][ranks[late][order]],
-        count=len(skew),
-        line=line,
     )
 
 
@@ -327,7 +311,7 @@ def _communication_finding(
     scene: AttributionContext, pid: int, rows: Ints, exposed: Exposed, middle: float, half: float, gpus: int
 ) -> Finding:
     calls = scene.evidence.calls
-    tid, where = int(calls["tid"][rows[0]]), placed(scene, rows)
+    about = AboutCalls.of(scene, rows)
     again = rounds_a_step(scene, pid, rows)
     repeated = again >= 1.5
     moved = int(calls["bytes"][rows].sum())
@@ -351,15 +335,13 @@ def _communication_finding(
     return assessed(
         scene,
         COMMUNICATION,
+        about,
         level=Level.STRONG,
         kind="waste",
         loss=Range(0, most, int(middle)),
-        pid=pid,
-        tid=tid,
-        api=usual_api(scene, rows),
         chain=(
-            Link("gpu", pid, tid, "nothing but collectives runs on the GPU", int(middle), len(rows)),
-            Link("cuda", pid, tid, f"given by {where}", int(middle), len(rows), usual_line(scene, rows)),
+            about.link("gpu", "nothing but collectives runs on the GPU", int(middle)),
+            about.link("cuda", f"given by {about.where}", int(middle)),
         ),
         evidence=(
             f"{share} % of the loop's time is in collectives that no kernel hides: SMs active "
@@ -372,9 +354,6 @@ def _communication_finding(
         ),
         advice=(*advice, *overlap) if repeated else overlap,
         gain_ns=int(min(most * (1 - 1 / again) * (1 + MARGIN), most)) if repeated else most,
-        moments=calls["begin"][rows[:0]],
-        count=len(rows),
-        line=usual_line(scene, rows),
     )
 
 

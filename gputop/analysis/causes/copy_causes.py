@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, Range
+from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Range
 from gputop.analysis.causes.cause import (
     LEAST_NS,
+    AboutCalls,
     Cause,
     CauseMatch,
     assessed,
-    placed,
-    usual_api,
-    usual_line,
     within,
 )
 from gputop.analysis.causes.drains import Drain, drained, read_between, source_of
@@ -81,38 +79,27 @@ def _late(scene: AttributionContext, rows: Ints, staging: Ints) -> int:
 
 
 def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints, more: int) -> Finding:
-    calls = scene.evidence.calls
-    total, tid = int(staging.sum()), int(calls["tid"][rows[0]])
-    size = int(np.median(calls["bytes"][rows]))
+    about, total = AboutCalls.of(scene, rows, staging), int(staging.sum())
+    size = int(np.median(scene.evidence.calls["bytes"][rows]))
     certain = scene.analysis.gpu.ranges.certain(pid)
     which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
-    api = usual_api(scene, rows)
-    where, line = placed(scene, rows), usual_line(scene, rows)
     loads = scene.evidence.frameworks(pid)
     return assessed(
         scene,
         STAGED,
+        about,
         level=Level.STRONG,
         kind="waste",
         loss=Range(0, total + more),
-        pid=pid,
-        tid=tid,
-        api=api,
         chain=(
-            Link("cuda", pid, tid, f"{where} from {which} memory", total, len(rows), line),
-            Link(
-                "host", pid, tid, "the CPU copies it into the driver's pinned buffer first", total, len(rows)
-            ),
+            about.link("cuda", f"{about.where} from {which} memory", total),
+            about.link("host", "the CPU copies it into the driver's pinned buffer first", total),
         ),
         evidence=(
             f"{len(rows)} copies: median {format_bytes(size)}, "
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
         advice=(f"the CPU waits inside each copy: {_pinned(torch=Framework.TORCH in loads)}",),
-        gain_ns=total + more,
-        moments=calls["begin"][rows[np.argsort(staging)[::-1]]],
-        count=len(rows),
-        line=line,
     )
 
 

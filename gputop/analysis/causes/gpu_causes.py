@@ -10,11 +10,10 @@ from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, R
 from gputop.analysis.causes.cause import (
     LEAST_NS,
     LEAST_SHARE,
+    AboutCalls,
     Cause,
     CauseMatch,
     assessed,
-    placed,
-    usual_api,
     usual_line,
     within,
 )
@@ -101,12 +100,10 @@ def _slow(
     return assessed(
         scene,
         THROTTLED,
+        AboutCalls(pid, tid, int(held.sum()), worst),
         level=Level.STRONG,
         kind="waste",
         loss=Range(total, total),
-        pid=pid,
-        tid=tid,
-        api="",
         chain=(
             Link("gpu", 0, 0, f"{label} ran at {slow:.0f} of {full:.0f} MHz", total, int(held.sum())),
             Link("system", 0, 0, f"NVML's reason: {words}", total, int(held.sum())),
@@ -118,10 +115,6 @@ def _slow(
         advice=(
             "look at cooling, the power limit (nvidia-smi -q -d PERFORMANCE) and the other GPUs in the box",
         ),
-        gain_ns=total,
-        moments=worst,
-        count=int(held.sum()),
-        line=None,
     )
 
 
@@ -183,19 +176,14 @@ def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int, share:
 def _shared(
     scene: AttributionContext, device: int, rows: Ints, shared: Ints, total: int, others: int, evidence: str
 ) -> Finding:
-    calls = scene.evidence.calls
-    pid, tid = int(calls["pid"][rows[0]]), int(calls["tid"][rows[0]])
-    api, label = usual_api(scene, rows), scene.analysis.gpu.devices.labels[device]
-    where, line = placed(scene, rows), usual_line(scene, rows)
+    about, label = AboutCalls.of(scene, rows, shared), scene.analysis.gpu.devices.labels[device]
     return assessed(
         scene,
         CONTENTION,
+        about,
         level=Level.HINT,
         kind="waste",
         loss=Range(0, total),
-        pid=pid,
-        tid=tid,
-        api=api,
         chain=(
             Link(
                 "gpu",
@@ -205,14 +193,10 @@ def _shared(
                 total,
                 len(rows),
             ),
-            Link("cuda", pid, tid, f"{where} waited meanwhile", total, len(rows), line),
+            about.link("cuda", f"{about.where} waited meanwhile", total),
         ),
         evidence=(evidence,),
         advice=("run them one after the other, on different GPUs, or under MPS or MIG",),
-        gain_ns=total,
-        moments=calls["begin"][rows[np.argsort(shared)[::-1]]],
-        count=len(rows),
-        line=line,
     )
 
 

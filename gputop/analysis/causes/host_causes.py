@@ -8,13 +8,11 @@ from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, R
 from gputop.analysis.causes.cause import (
     LEAST_NS,
     LEAST_SHARE,
+    AboutCalls,
     Cause,
     CauseMatch,
     assessed,
     occupants,
-    placed,
-    usual_api,
-    usual_line,
     within,
 )
 from gputop.analysis.causes.drains import read_between, source_of
@@ -163,28 +161,24 @@ def late_spins(scene: AttributionContext, span_ns: int) -> list[Finding]:
         mine = rows[calls["pid"][rows] == pid]
         total = int(hidden[mine].sum())
         if len(mine) >= 3 and total >= max(LEAST_SHARE * span_ns, LEAST_NS):
-            found.append(_finding(scene, int(pid), mine, hidden[mine], total))
+            found.append(_finding(scene, mine, hidden[mine], total))
     return found
 
 
-def _finding(scene: AttributionContext, pid: int, rows: Ints, hidden: Ints, total: int) -> Finding:
-    calls = scene.evidence.calls
-    tid, api = int(calls["tid"][rows[0]]), usual_api(scene, rows)
-    where, line = placed(scene, rows), usual_line(scene, rows)
+def _finding(scene: AttributionContext, rows: Ints, hidden: Ints, total: int) -> Finding:
+    about = AboutCalls.of(scene, rows, hidden)
     return assessed(
         scene,
         LATE_RETURN,
+        about,
         title="late wakeup after a sync (upper bound)",
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, total),
-        pid=pid,
-        tid=tid,
-        api=api,
         chain=(
             Link("gpu", 0, 0, "finished before the preempted thread could see it", total, len(rows)),
-            Link("cuda", pid, tid, f"{where} spins", total, len(rows), line),
-            Link("system", pid, tid, "preempted, and back just before it returned", total, len(rows)),
+            about.link("cuda", f"{about.where} spins", total),
+            about.link("system", "preempted, and back just before it returned", total),
         ),
         evidence=(
             f"{len(rows)} waits returned within {format_ns(RETURN_NS)} after a preemption (median "
@@ -194,10 +188,6 @@ def _finding(scene: AttributionContext, pid: int, rows: Ints, hidden: Ints, tota
             "keep others off the CPU of the thread that waits (taskset, nice), or let it sleep in the wait "
             "(cudaDeviceScheduleBlockingSync)",
         ),
-        gain_ns=total,
-        moments=calls["begin"][rows[np.argsort(hidden)[::-1]]],
-        count=len(rows),
-        line=line,
     )
 
 

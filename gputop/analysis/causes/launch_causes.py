@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,12 +13,10 @@ from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, R
 from gputop.analysis.causes.cause import (
     LEAST_NS,
     LEAST_SHARE,
+    AboutCalls,
     Cause,
     CauseMatch,
     assessed,
-    placed,
-    usual_api,
-    usual_line,
     within,
 )
 from gputop.analysis.causes.drains import launch_place
@@ -139,20 +138,15 @@ def _off_cpu(scene: AttributionContext, thread: int, begin: Ints, end: Ints) -> 
 def _finding(
     scene: AttributionContext, launches: Ints, count: int, spent: int, waiting: int, loss: int, begin: Ints
 ) -> Finding:
-    calls = scene.evidence.calls
-    pid, tid = int(calls["pid"][launches[0]]), int(calls["tid"][launches[0]])
-    inside = call_time(scene.evidence, launches).on_cpu
-    api = usual_api(scene, launches)
-    where, line = placed(scene, launches), usual_line(scene, launches)
+    about = replace(AboutCalls.of(scene, launches), count=count, begin=begin)
+    inside = int(call_time(scene.evidence, launches).on_cpu.sum())
     return assessed(
         scene,
         LAUNCHES,
+        about,
         level=Level.STRONG,
         kind="idle",
         loss=Range(0, loss),
-        pid=pid,
-        tid=tid,
-        api=api,
         chain=(
             Link(
                 "gpu",
@@ -162,8 +156,8 @@ def _finding(
                 loss,
                 count,
             ),
-            Link("cuda", pid, tid, f"{where}, one after the other", int(inside.sum()), count, line),
-            Link("host", pid, tid, "running all the time", spent - waiting, count),
+            about.link("cuda", f"{about.where}, one after the other", inside),
+            about.link("host", "running all the time", spent - waiting),
         ),
         evidence=(
             f"{count} launches in {format_ns(spent)}, one every {format_ns(spent / max(count, 1))}",
@@ -171,11 +165,7 @@ def _finding(
             *launched_most(scene, launches, "launched most"),
             *small_among(scene, launches, scene.evidence.fill),
         ),
-        advice=_advice(scene, pid, launches),
-        gain_ns=loss,
-        moments=begin,
-        count=count,
-        line=line,
+        advice=_advice(scene, about.pid, launches),
     )
 
 
