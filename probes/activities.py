@@ -88,7 +88,7 @@ def activity_sample(rows: Table, texts: Sequence[str], time_ns: int) -> Sample:
     Args:
         rows: dtype ``TABLE``; ``what``, ``name`` and ``detail`` are places in ``texts``.
         texts: Of these rows, or of many more: what none of them means is left out.
-        time_ns: The moment that they are told at.
+        time_ns: The moment that they are reported at.
     """
     used, places = np.unique(np.stack([rows[name] for name in TEXTS]), return_inverse=True)
     numbers = {name: rows[name] for name in FIELDS}

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class Known:
-    """Takes facts in. Who holds it says which ended processes it forgets.
+    """Holds facts. Its owner decides which ended processes are forgotten.
 
     Attributes:
         processes: The watched processes' facts, all samples merged, by process number.
@@ -25,7 +25,7 @@ class Known:
         names: Threads' (process, name) by thread id.
         problems: What it is about -> the newest sample; one without text says that it has ended.
         notes: The newest ones.
-        apis: The API table, if it was told.
+        apis: The API table, if it was reported.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Known:
         return other
 
     def consume(self, sample: Sample) -> None:
-        """Take a sample in; kinds that are not held here are ignored, and so is what is damaged."""
+        """Consumes a sample; kinds that are not held here and damaged ones are ignored."""
         if (process := process_data(sample)) is not None:
             self.merge_process(process)
         elif (client := sample_data(sample, CLIENT)) is not None:
@@ -63,7 +63,7 @@ class Known:
             self._consume_problem(sample)
 
     def merge_process(self, later: ProcessData) -> ProcessData:
-        """Take facts of a process in; returns all that is known of it now."""
+        """Merges facts of a process; returns all that is known of it now."""
         known = self.processes[later["pid"]] = merged(self.processes.get(later["pid"]), later)
         return known
 
@@ -80,7 +80,7 @@ class Known:
                 del self.problems[name]
 
     def absorb(self, later: Known) -> None:
-        """Take in what was told after these facts."""
+        """Merges the facts recorded after these."""
         for data in later.processes.values():
             self.merge_process(data)
         self.clients.update(later.clients)

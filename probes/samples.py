@@ -26,7 +26,7 @@ class MarkData(TypedDict, total=False):
     read: int
     own_cpu_percent: float
     own_rss_bytes: int
-    activities: list[int]  # how many were told since the mark before, and when the first of them began
+    activities: list[int]  # how many were reported since the mark before, and when the first of them began
 
 
 class GpusData(TypedDict, total=False):
@@ -120,7 +120,7 @@ class CountersData(TypedDict, total=False):
 
 
 class FaultsData(TypedDict, total=False):
-    """``faults``: what was added since it was told before; lists of equal length."""
+    """``faults``: what was added since the last report; lists of equal length."""
 
     pid: list[int]
     tid: list[int]  # 0: of the process, all its threads and those that ended
@@ -129,7 +129,7 @@ class FaultsData(TypedDict, total=False):
 
 
 class MachineData(TypedDict, total=False):
-    """``machine``: what was added since it was told before."""
+    """``machine``: what was added since the last report."""
 
     steal_ns: int
     memory_some_ns: int
@@ -138,7 +138,7 @@ class MachineData(TypedDict, total=False):
 
 
 class HostData(TypedDict, total=False):
-    """``host``: figures of the machine; rates and shares are of the time since they were told before."""
+    """``host``: figures of the machine; rates and shares are of the time since the last report."""
 
     cores_percent: list[float]  # of each CPU, busy
     load: list[float]  # of 1, 5 and 15 minutes

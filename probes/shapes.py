@@ -93,7 +93,7 @@ class Shapes:
         self._known: dict[int, Shape] = {}
 
     def consume(self, data: ShapesData | Mapping[str, Any]) -> None:
-        """Takes a sample of kind ``shapes`` in; what is damaged is left out."""
+        """Consumes a sample of kind ``shapes``; what is damaged is left out."""
         for number, sizes in zip(data.get("shape", ()), data.get("sizes", ()), strict=False):
             shape = shape_of(sizes)
             if isinstance(number, int) and shape is not None and len(self._known) < _MOST:
@@ -108,7 +108,7 @@ class Shapes:
         return [(number, sizes_of(shape)) for number, shape in self._known.items()]
 
     def absorb(self, later: Shapes) -> None:
-        """Takes in what was told after these."""
+        """Adds the shapes recorded after these."""
         self._known.update(later._known)
 
     def __bool__(self) -> bool:

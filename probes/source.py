@@ -36,12 +36,12 @@ CLIENT: Final = "client"  # facts of a process that uses a GPU and is not watche
 NAMES: Final = "names"  # thread names by tid
 OPEN: Final = "open"  # threads that are off-CPU and calls that are under way at the mark
 COUNTERS: Final = "counters"  # what the kernel has counted of each thread; instead of records, without eBPF
-FAULTS: Final = "faults"  # page faults of processes and threads since they were told before
-MACHINE: Final = "machine"  # what the machine as a whole lost time by, since it was told before
+FAULTS: Final = "faults"  # page faults of processes and threads since the last report
+MACHINE: Final = "machine"  # what the machine as a whole lost time by, since the last report
 HOST: Final = "host"  # figures of the machine: CPU, load, memory, pressure, disks, network
 RESIDENT: Final = "resident"  # memory of watched processes and of other users of GPUs
 OTHERS: Final = (
-    "others"  # what processes did since the last mark of which no records are told: those of other users
+    "others"  # what processes did since the last mark of which no records are reported: those of other users
 )
 FRAMES: Final = "frames"  # Python stacks that CALL records name
 SHAPES: Final = "shapes"  # grids, blocks and shared memory that launches name by a number

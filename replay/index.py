@@ -50,7 +50,7 @@ class Entries:
         return min(self.t_first, default=0), max(self.t_last, default=0)
 
     def extend(self, later: Entries) -> None:
-        """Take in the rows of another index, whose chunks come later."""
+        """Append the rows of another index, whose chunks come later."""
         for name in later.kinds:
             if name not in self._number:
                 self._number[name] = len(self.kinds)

@@ -84,7 +84,7 @@ class ItemReader:
         self._damaged: set[int] = set()
 
     def _use(self, table: ChunkTable) -> None:
-        """Take a table, of which a former one was the beginning."""
+        """Replace the table by a longer one that begins alike."""
         self._table = table
         self.marks = table.marks
 
@@ -109,7 +109,7 @@ class ItemReader:
         return 0
 
     def refresh(self) -> bool:
-        """Take in what was written since; True where more may follow."""
+        """Read what was written since; True where more may follow."""
         return False
 
     def items(self) -> Iterator[Item]:
@@ -208,7 +208,7 @@ class ItemReader:
         parts = [self.item_at(row, allowance) for row in range(int(first), int(rows[-1]) + 1)]
         try:
             return samples_of(parts), int(rows[-1]) + 1
-        except ValueError:  # it is told already; all facts are in the file as well
+        except ValueError:  # it is reported already; all facts are in the file as well
             return [], 0
 
     def mark(self, index: int) -> Sample | None:

@@ -46,7 +46,7 @@ class Output:
     identity: tuple[int, int]
 
     def remove(self) -> None:
-        """Take the file away, unless something else has its name by now; before ``close``."""
+        """Remove the file, unless another has its name by now; before ``close``."""
         with suppress(OSError), acting_as(self.owner):
             facts = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
             if (facts.st_dev, facts.st_ino) == self.identity:
@@ -131,7 +131,7 @@ def create_folder(path: str, owner: tuple[int, int] | None) -> None:
 
 
 def remove_session(path: str, owner: tuple[int, int] | None) -> None:
-    """Take a session file away that was recorded for whoever is behind sudo; anything else stays.
+    """Remove a session file recorded for the user behind sudo; anything else stays.
 
     Args:
         path: where it lies.
@@ -171,7 +171,7 @@ def create(path: str, owner: tuple[int, int] | None) -> Output:
 
 
 def move_over(fresh: str, path: str, owner: tuple[int, int] | None) -> None:
-    """Give a file that is whole the name of one in the same folder, which it replaces.
+    """Rename a complete file to another in the same folder, which it replaces.
 
     Args:
         fresh: the file.

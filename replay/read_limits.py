@@ -53,7 +53,7 @@ class Outlay:
         self._records = self._unpacked = self._bytes = 0
 
     def allows(self, size: int, *, records: int = 0, unpacked: int = 0) -> bool:
-        """Whether so many records, or bytes of a sample, may be told in ``size`` bytes more."""
+        """Whether so many records, or bytes of a sample, may be reported in ``size`` bytes more."""
         written = self._bytes + size
         return (
             self._records + records <= _FREE_RECORDS + _RECORDS_PER_BYTE * written

@@ -49,7 +49,7 @@ class SnapshotSchedule:
     def consume(
         self, kind: str, time_ns: int, count: int, chunk: bytes | memoryview, item: Item | None = None
     ) -> None:
-        """Take a packed chunk; of kinds that are no facts nothing is taken.
+        """Consume a packed chunk; kinds that are no facts are ignored.
 
         Args:
             kind, time_ns, count, chunk: As of ``chunker.Emit``.

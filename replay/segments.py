@@ -102,7 +102,7 @@ class SegmentWriter:
         return self._before_events + self._writer.events
 
     def write(self, item: Item) -> None:
-        """Take one item; see ``SessionWriter.write``."""
+        """Consume one item; see ``SessionWriter.write``."""
         self._check()
         self._fresh = False
         if isinstance(item, Sample):
@@ -124,7 +124,7 @@ class SegmentWriter:
         self._check()
 
     def discard(self) -> None:
-        """Take the first segment away, and the folder: nothing was to be recorded after all."""
+        """Remove the first segment and the folder: nothing was to be recorded after all."""
         self._writer.discard()
         try:
             os.rmdir(self.path)

@@ -46,7 +46,7 @@ class Census:
 
     @property
     def bytes_a_record(self) -> float | None:
-        """What a record takes, with all that is told beside; None without records."""
+        """What a record takes, with all that belongs to it; None without records."""
         records = sum(kind.items for kind in self.kinds if kind.kind == RECORDS)
         return self.size_bytes / records if records else None
 

@@ -19,7 +19,7 @@ MOST_ENDED: Final = 1024  # processes: whoever makes more has the oldest forgott
 
 
 class FactBook:
-    """Takes facts in; ``samples`` are as few as say the same."""
+    """Consumes facts; ``samples`` are the fewest that hold the same."""
 
     def __init__(self) -> None:
         self._known = Known()
@@ -31,7 +31,7 @@ class FactBook:
         self._over: dict[int, None] = {}  # those of them whose stacks are still there
 
     def consume(self, sample: Sample) -> None:
-        """Take a sample in; kinds that are no facts are ignored."""
+        """Consume a sample; kinds that are no facts are ignored."""
         if (process := process_data(sample)) is not None:
             self._known.merge_process(process)
             self._note_end(process["pid"])
@@ -80,7 +80,7 @@ class FactBook:
         self._count -= len(self._stacks.pop(pid, ()))
 
     def _forget(self) -> None:
-        """Drops the processes that ended first, and what was told of them."""
+        """Drops the processes that ended first, and their facts."""
         gone = set(list(self._ended)[:-MOST_ENDED])
         for pid in gone:
             del self._ended[pid]
@@ -89,7 +89,7 @@ class FactBook:
         self._files = {key: what for key, what in self._files.items() if key[0] not in gone}
 
     def absorb(self, later: FactBook) -> None:
-        """Take in what was told after these facts."""
+        """Merges the facts recorded after these."""
         self._known.absorb(later._known)
         for pid in later._known.processes:
             self._note_end(pid)

@@ -40,7 +40,7 @@ class Sums(Protocol):
     """Adds up what is recorded."""
 
     def consume(self, item: Item) -> None:
-        """Take one item in."""
+        """Consume one item."""
 
     def payload(self) -> dict[str, Any] | None:
         """The sums, as plain data; None when there are none."""
@@ -122,7 +122,7 @@ class SessionWriter:
         return self._chunker.events
 
     def write(self, item: Item) -> None:
-        """Take one item; an array may be reused by the caller afterwards.
+        """Consume one item; an array may be reused by the caller afterwards.
 
         Raises:
             SessionError: the file could not be written (disk full, size limit); it stays readable up to
@@ -139,7 +139,7 @@ class SessionWriter:
     def append(
         self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
     ) -> None:
-        """Take a chunk that is packed already (see ``chunker.Emit``); ``events`` does not count it.
+        """Write a chunk that is packed already (see ``chunker.Emit``); ``events`` does not count it.
 
         Args:
             kind, first_ns, last_ns, count, chunk: As of ``chunker.Emit``.
@@ -153,7 +153,7 @@ class SessionWriter:
         self._append_chunk(kind, first_ns, last_ns, count, chunk, item)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
-        """Take many packed chunks at once.
+        """Write many packed chunks at once.
 
         Args:
             rows: kind, earliest and latest time and place in ``block`` of each.
@@ -230,7 +230,7 @@ class SessionWriter:
             self._output.close()
 
     def discard(self) -> None:
-        """Take the file away: nothing was to be recorded after all; later calls of ``close`` do nothing."""
+        """Remove the file: nothing was to be recorded after all; later calls of ``close`` do nothing."""
         if not self._closed:
             self._closed = True
             self._disk.finish()

@@ -68,7 +68,7 @@ def _signature(name: str, function: Any) -> str:
 
 
 def _short(annotation: Any) -> Any:
-    """What a function takes or gives, where that helps a reader: documents are told by their schema."""
+    """What a function takes or gives, where that helps a reader: documents are described by their schema."""
     return "dict" if "Document" in str(annotation) else annotation
 
 

@@ -100,7 +100,7 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """A made-up machine: so many GPUs and processes, and what is told of it."""
+    """A made-up machine: so many GPUs and processes, and its facts."""
 
     gpus: int
     processes: int

@@ -39,7 +39,7 @@ MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the 
 def explain(
     evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
 ) -> Report:
-    """The report; arguments as of ``ledger_of``. Of a stretch only calls are told that failed in it."""
+    """The report; arguments as of ``ledger_of``. Of a stretch only its own failed calls are reported."""
     report = examine(evidence, pids, stretch)[0]
     return (
         report

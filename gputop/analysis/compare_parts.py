@@ -74,7 +74,7 @@ class Compared:
     Attributes:
         explained: Their explanation.
         loops: Their steps, each kind of work apart.
-        inputs: Where there are no steps the batches may be told by.
+        inputs: Batches by which pieces are recognised where there are no steps.
         windows: Their time, where nothing else can be compared.
         launched: How often each kernel was launched in each of these windows.
     """

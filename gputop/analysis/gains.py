@@ -214,7 +214,7 @@ def _most_work(scene: AttributionContext, device: int, begin: int, end: int) -> 
 
 
 def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
-    """For how long the GPU certainly worked in the time that a gain is told of, ns: no change wins that."""
+    """For how long the GPU certainly worked in the time that a gain refers to, ns: no change wins that."""
     device = int(scene.gaps.device[claim.gaps[0]])
     span = next(one for one in scene.analysis.gpu.spans if one.device == device)
     return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)

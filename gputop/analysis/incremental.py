@@ -70,7 +70,7 @@ class Fresh:
         self.contradicted = False
 
     def consume(self, whole: Whole) -> Verdict:
-        """Takes a whole explanation; returns what is known with it."""
+        """Consumes a whole explanation; returns what is known with it."""
         verdict = whole.verdict
         self._whole, self._before = whole, Before(verdict.report, whole.ledger, whole.counted.sums())
         self._sums.put(whole.counted)
@@ -144,7 +144,7 @@ FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less
 
 
 class ExplainSchedule:
-    """Says when the next whole explanation is due.
+    """Decides when the next whole explanation is due.
 
     Attributes:
         slower: How many times less often than usual.
@@ -207,7 +207,7 @@ def _named(made: Whole) -> object:
 
 
 class Looks:
-    """Says when the next look at the newest time is due: as often as it can, and once a second at least.
+    """Decides when the next look at the newest time is due: as often as it can, and once a second at least.
 
     Attributes:
         slower: How many times less often than usual.

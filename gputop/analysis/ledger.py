@@ -65,7 +65,7 @@ from gputop.documents.additive import (
 from gputop.engine.calls.failed_calls import Failure
 from gputop.format import format_ns
 
-MOST_EVENTS = 200  # the longest are told; the others are small gaps
+MOST_EVENTS = 200  # the longest are reported; the others are small gaps
 MOST_NOTES = 32
 TOO_LONG = "the recording is too long to be explained at once"
 _WEAK = 0.05  # of a loss: so much of it decides how sure all of it is

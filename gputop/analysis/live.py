@@ -94,7 +94,7 @@ class LiveExplainer:
         self.explaining_thread.start()
 
     def feed(self, item: Item) -> None:
-        """Takes one item in; returns at once."""
+        """Consumes one item; returns at once."""
         if self._closed:
             return
         self.waiting_items.append(item)
@@ -171,7 +171,7 @@ class LiveExplainer:
         self._request.set()
 
     def consume(self) -> None:
-        """Takes in what waits. At a mark it may explain, before anything that came later is known to it."""
+        """Consumes the queue. At a mark it may explain, before anything later is known to it."""
         while self.waiting_items and not self._closed:
             if self.window.feed(self.waiting_items.popleft()):
                 self.at_mark()
@@ -251,7 +251,7 @@ class ReplayExplainer:
         self.thread.start()
 
     def show(self, index: int, *, exact: bool) -> None:
-        """Asks for the explanation at a mark; returns at once.
+        """Requests the explanation at a mark; returns at once.
 
         Args:
             index: The mark.
@@ -368,7 +368,7 @@ class ReplayExplainer:
         return self._closed or (wanted is not None and wanted[0] != index)
 
     def is_slow(self, index: int) -> bool:
-        """Whether nothing can be told of a mark yet, and to come to it takes a while."""
+        """Whether nothing can be reported of a mark yet, and to come to it takes a while."""
         marks, verdict = self._reader.marks, self._verdict
         if verdict is not None and abs(verdict.end_ns - int(marks[index])) <= STALE_NS:
             return False

@@ -167,7 +167,7 @@ class ColumnSums:
         self._number = np.full(KEPT, -1, np.int64)  # the column that each place holds
 
     def put(self, counted: Counted) -> None:
-        """Takes some columns in; what was said of them before is replaced."""
+        """Replaces the values of some columns."""
         skipped = max(counted.columns - KEPT, 0)
         numbers = np.arange(counted.first + skipped, counted.first + counted.columns)
         places = numbers % KEPT
@@ -190,7 +190,7 @@ class ColumnSums:
 
 LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go
 JUDGED = 0.5  # of a loss was there when it was explained at length and was no finding
-APART = 0.05  # of the time: NVML and what is told contradict each other beyond this and NVML's own error
+APART = 0.05  # of the time: NVML and what is reported contradict each other beyond this and NVML's own error
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
 
 
 def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
-    """(a GPU's time of now, whether NVML contradicts what is told of it)."""
+    """(a GPU's time of now, whether NVML contradicts it)."""
     known, share = before.account(label), before.idle_share(label)
     span, pending = now.of_gpu(label, Row.SPAN), now.of_gpu(label, Row.PENDING)
     proved, assumed = now.of_gpu(label, Row.PROVED), now.of_gpu(label, Row.ASSUMED)
@@ -341,7 +341,7 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
 
 
 def _seen(account: Account, now: Now, label: str, busy: float) -> tuple[float | None, bool]:
-    """(the share for which NVML says that the GPU was at work, whether that contradicts what is told)."""
+    """(the share for which NVML says that the GPU was at work, whether that contradicts what is reported)."""
     devices = now.scene.analysis.gpu.devices
     if label not in devices.labels or account.seen_busy is None:
         return None, False

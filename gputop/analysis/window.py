@@ -77,7 +77,7 @@ class Verdict:
 
 
 class Window:
-    """Takes items in and drops the old ones, but for what proofs may still rest on (retention.py)."""
+    """Consumes items and drops the old ones, but for what proofs may still rest on (retention.py)."""
 
     def __init__(self, header: Mapping[str, Any], *, late_ns: int = 0, length_ns: int = WINDOW_NS) -> None:
         """Start with nothing.
@@ -131,7 +131,7 @@ class Window:
         return self._gatherer.ticks[0].rows if self._folded_ns else 0
 
     def feed(self, item: Item) -> bool:
-        """Takes one item in; True when it closed a tick."""
+        """Consumes one item; True when it closed a tick."""
         self._ends.consume(item)
         if not self._gatherer.feed(item):
             return False
@@ -309,7 +309,7 @@ class Carried:
 
 
 class Stretch(Window):
-    """Takes in one part as a whole: nothing of it is dropped."""
+    """Consumes one part as a whole: nothing of it is dropped."""
 
     def _shorten(self) -> None:
         """Nothing: the part was chosen so that it fits."""
@@ -321,12 +321,12 @@ class Stretch(Window):
         return Carried(other)
 
     def fill(self, items: Iterable[Item]) -> None:
-        """Takes a part in."""
+        """Consumes a part."""
         for item in items:
             self.feed(item)
 
     def look_ahead(self, items: Iterable[Item]) -> None:
-        """Takes in what comes next, until somebody calls again or there are enough marks."""
+        """Consumes items until the next call or until there are enough marks."""
         border, marks = self.end_ns, 0
         for item in items:
             self.feed(item)

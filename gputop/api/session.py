@@ -56,7 +56,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Gives the file back. Results stay usable, iterators end; closing twice is allowed."""
+        """Closes the file. Results stay usable, iterators end; closing twice is allowed."""
         self._open = False
         self._reader.close()
 

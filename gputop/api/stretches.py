@@ -28,7 +28,7 @@ from gputop.parts.mapreduce import (
 )
 from replay.reader import SessionReader
 
-MEMORY = 1 << 30  # bytes that an explanation takes unless it is told otherwise
+MEMORY = 1 << 30  # bytes that an explanation takes by default
 NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
 BASE = 96 << 20  # bytes that a process takes before it has read anything
 LEAST_PART = 1 << 18
@@ -40,7 +40,7 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True, slots=True)
 class PartByPart(Generic[Found]):
-    """Looks at a recording part by part (``gputop.parts.mapreduce.ChainedWork``).
+    """Processes a recording part by part (``gputop.parts.mapreduce.ChainedWork``).
 
     Attributes:
         header: Of the recording.
@@ -109,7 +109,7 @@ def _ledger_of(window: Stretch, until_ns: int, wanted: tuple[int, int] | None) -
 def filled(
     segment: Segment, before: Carried, look: Callable[[Stretch, int], Found]
 ) -> tuple[Carried | None, Callable[[], Found]]:
-    """Takes a part in; (what the next part must know, what gives the result of this one).
+    """Consumes a part; (state for the next part, what makes the result of this one).
 
     Args:
         before: What it must know of those before it.

@@ -48,7 +48,7 @@ def _gpu(row: dict[str, Any]) -> GpuCheck:
 
 
 def read_nvml(library: Path | None = None) -> Nvml:
-    """Asks NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
+    """Queries NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
     sampler = nvml.NvmlSampler(_ROUND_S, library)
     try:
         sampler.wait_opened(_PATIENCE_S)

@@ -67,7 +67,7 @@ class CheckReport:
 
 
 def gather(plan: Plan) -> CheckReport:
-    """Looks at everything; attaches, if nothing speaks against it."""
+    """Runs all checks; attaches, if nothing speaks against it."""
     distribution = read_distribution()
     machine = check_kernel.read_kernel(plan.environment)
     before = (

@@ -220,7 +220,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         except OutputError:
             if status == 0:
                 raise
-            silence(1)  # the terminal has gone, say: why the command ended is told already
+            silence(1)  # the terminal has gone, say: why the command ended is reported already
         return status
     except OutputError as error:
         silence(1)

@@ -39,7 +39,7 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, way: Any) -> None:
-    """Tells shtab which arguments are files, here and in the commands below."""
+    """Marks for shtab which arguments are files, here and in the commands below."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():

@@ -54,7 +54,7 @@ class _SchedAttr(ctypes.Structure):
 
 
 def _short_slices() -> None:
-    """Asks for the shortest time slice (0.1 ms), so that a wakeup preempts whoever runs.
+    """Requests the shortest time slice (0.1 ms), so that a wakeup preempts whoever runs.
 
     Kernels before 6.12 refuse it and preempt on wakeups anyway.
     """

@@ -89,7 +89,7 @@ class Engine:
         return _OpenTick(since_ns, self._calls, self._kernels, self._callers)
 
     def feed(self, item: Item) -> bool:
-        """Takes one item in; True when it closed a tick, so that ``frame`` has something new."""
+        """Consumes one item; True when it closed a tick, so that ``frame`` has something new."""
         if not isinstance(item, Sample):
             self._now.add(item)
             return False

@@ -44,7 +44,7 @@ class Facts:
         return self._known.processes
 
     def consume(self, sample: Sample) -> None:
-        """Takes a sample in; kinds that are not facts are ignored."""
+        """Consumes a sample; kinds that are not facts are ignored."""
         if (process := process_data(sample)) is not None:
             self._ended += self._known.merge_process(process).get("exited_ns") is not None
             return
@@ -161,7 +161,7 @@ def _exited(row: ProcessData) -> int:
 def began_ns(process: Mapping[str, Any], header: Mapping[str, Any]) -> int | None:
     """When a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where unknown.
 
-    It is told since the machine's start, with the time for which that slept.
+    It is counted since the machine's start, with the time for which that slept.
     """
     begun, clock = process.get("start_ns"), header.get("clock", {})
     if begun is None or "boottime_ns" not in clock:

@@ -54,7 +54,7 @@ class HostRow:
 
 
 class HostWindow:
-    """Takes the samples of a machine and of its processes' memory in."""
+    """Consumes the samples of a machine and of its processes' memory."""
 
     def __init__(self, name: str = "", cpu_model: str = "") -> None:
         self._names = name, cpu_model
@@ -63,7 +63,7 @@ class HostWindow:
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
 
     def consume(self, sample: Sample) -> bool:
-        """Take a sample in; False for other kinds."""
+        """Consumes a sample; False for other kinds."""
         if sample.kind == HOST:
             self._host = sample
         elif (resident := sample_data(sample, RESIDENT)) is not None:

@@ -1,4 +1,4 @@
-"""Tells the C library when to keep freed memory and when to give it back. Does nothing without glibc."""
+"""Tunes when the C library keeps or returns freed memory. Does nothing without glibc."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ class TickSums:
     callers: frozenset[int]  # tids that made a call
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
-    others: Others  # processes of which only sums are told
+    others: Others  # processes of which only sums are reported
     kept: bool  # its records are there, not only their sums
-    faults: FaultCounts  # page faults that were told in it
+    faults: FaultCounts  # page faults that were reported in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class FrameWindow:
         return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
 
     def faults(self) -> FaultCounts:
-        """Page faults that were told in it."""
+        """Page faults that were reported in it."""
         return summed_pairs(tick.faults for tick in self.ticks)
 
     def lines(self) -> Sums:

@@ -97,7 +97,7 @@ class Tally(Accumulator):
             self.facts.consume(item)
 
     def know(self, fact: Sample) -> None:
-        """Takes a fact in for names only: the sums that it belongs to are merged."""
+        """Consumes a fact for names only: the sums that it belongs to are merged."""
         if (files := sample_data(fact, FILES)) is not None:
             self.file_names.consume(fact.time_ns, files)
         else:
@@ -129,7 +129,7 @@ class Tally(Accumulator):
         return {"version": VERSION, **super().payload(), "fill": self.fill}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Takes in what the stretch that came next told.
+        """Adds the payload of the stretch that came next.
 
         Raises:
             ValueError: It is no such data, or more than there can be.
@@ -164,7 +164,7 @@ class FileSums:
         self._rows = 0
 
     def consume(self, item: Item) -> None:
-        """Takes one item in; an array may be reused by the caller afterwards."""
+        """Consumes one item; an array may be reused by the caller afterwards."""
         if self._tally is None:
             return
         if not isinstance(item, Sample):

@@ -87,7 +87,7 @@ class Template:
 def _width(most: int) -> int:
     """Bytes of a varint that holds this, or 63 bits of it.
 
-    Two at least, so that a placeholder can be told from all else.
+    Two at least, so that a placeholder differs from all else.
     """
     return min(max(-(-most.bit_length() // 7), 2), _WIDEST)
 
@@ -107,7 +107,7 @@ class Ordered:
         self._parts: list[tuple[Bytes, Numbers, Numbers]] = []
 
     def add(self, packets: Bytes, time: Numbers, rank: Numbers | int) -> None:
-        """Takes packets.
+        """Consumes packets.
 
         Args:
             packets: Of one form.

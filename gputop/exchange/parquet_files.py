@@ -55,7 +55,7 @@ class ParquetFile:
         self._rows = 0
 
     def add(self, rows: Rows) -> None:
-        """Take rows; they are written when there are enough."""
+        """Add rows; they are written when there are enough."""
         arrays = [self._array(rows.columns[field.name], field) for field in self._schema]
         batch = self._pa.record_batch(arrays, schema=self._schema)
         self._held.append(batch)
@@ -69,7 +69,7 @@ class ParquetFile:
         self._writer.close()
 
     def let_go(self) -> None:
-        """Give up what is not closed yet, while its file can still be written: nobody is to see it."""
+        """Discard what is not closed yet, while its file can still be written."""
         if self._writer.is_open:
             with suppress(OSError, ValueError, self._pa.ArrowException):
                 self._writer.close()

@@ -67,7 +67,7 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress = SILENT
 
 
 class _Trace:
-    """Takes the items of a recording, and writes a tick's packets when it is closed."""
+    """Consumes the items of a recording; writes a tick's packets when it is closed."""
 
     def __init__(self, session: Session, proto: Any, file: BinaryIO, ranges: RecordedRanges) -> None:
         self._ranges = ranges
@@ -235,7 +235,7 @@ class _Trace:
         rows = zip(still.tid, still.off_since, still.queued_since, strict=True)
         for tid, off, queued in rows:
             for name, since in (("INTERRUPTIBLE_SLEEP", off), ("RUNNABLE", queued)):
-                # threads are told a moment before the mark: who has come back since has a record of it
+                # threads are reported a moment before the mark: who has come back since has a record of it
                 if self._back_ns.get(tid, 0) < off and 0 < since < mark_ns:
                     self._state(name, since, [tid], ordered)
         self._state("DESTROYED", mark_ns, sorted(self._last_cpu.keys() | set(still.tid)), ordered)

@@ -39,7 +39,7 @@ class Tracks:
         self._news = proto.Trace()
 
     def news(self) -> Any:
-        """A trace of what was told since the last time."""
+        """A trace of what came since the last time."""
         news, self._news = self._news, self._proto.Trace()
         return news
 

@@ -94,7 +94,7 @@ def _marks(session: Session, start_s: float | None, end_s: float | None) -> tupl
 
 
 def _before(session: Session, items: Iterator[Item], first: int) -> tuple[Mapping[str, Any], list[Sample]]:
-    """Takes what lies before the part; returns the part's header and what is to stand first in it."""
+    """Consumes what lies before the part; returns the part's header and its first samples."""
     if first < 0:
         return session.header, []
     start = session.start_ns + session.moments_ns[first]

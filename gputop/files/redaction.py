@@ -50,7 +50,7 @@ _PSEUDONYM: Final = re.compile(r"(host|user|command|container|pod|other|folder|f
 
 
 class Redactor:
-    """Takes items, gives them back without these names; what it has learned it knows from then on.
+    """Removes these names from items; names that it has learned stay known.
 
     Attributes:
         pseudonyms: Of names that must be nowhere: host, users, command lines, containers, strangers.

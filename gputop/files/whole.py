@@ -31,7 +31,7 @@ def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:
     """What is known by now to be damaged or missing, for a copy, which is whole itself.
 
     Args:
-        time_ns: When it is told.
+        time_ns: When it is reported.
         where: What of the copy it is about, in front of each sentence.
     """
     return [Sample(PROBLEM, time_ns, {"text": where + text}) for text in session.problems]

@@ -190,7 +190,7 @@ def _problem(path: str, what: str, text: str, session_id: str | None) -> Row:
 
 
 def _facts(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
-    """What was told of each process, later facts added to earlier ones; and who was which rank."""
+    """Facts of each process, later ones merged into earlier; and the ranks."""
     known: dict[int, ProcessData] = {}
     members = Memberships()
     for item in session.items():

@@ -1,4 +1,4 @@
-"""Takes recordings into a lake: each content once, however often and under whatever name it comes."""
+"""Ingests recordings into a lake: each content once, whatever its name."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class DaskClient:
         return found
 
     def _waited(self, since: float) -> float:
-        """Says once in a while that there is nobody to do the work."""
+        """Reports once in a while that there is no worker."""
         if time.monotonic() - since < WAIT_S:
             return since
         known: Mapping[str, int] = self._client.nthreads()

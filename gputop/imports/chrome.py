@@ -89,7 +89,7 @@ _Collective = tuple[int, int, int, int, str, int, int]  # begin, end, pid, tid, 
 
 
 class _Reader:
-    """Takes events."""
+    """Consumes events."""
 
     def __init__(self, trace: GatheredTrace) -> None:
         self._trace = trace
@@ -286,7 +286,7 @@ class _Reader:
         trace.notes.append(_NO_SWITCHES)
 
     def _job(self, job: dict[str, Any]) -> int:
-        """What is told of the job; how many ranks it has, 0: not known."""
+        """Facts of the job; how many ranks it has, 0: not known."""
         known = {key: job[key] for key in ("rank", "world_size", "backend") if key in job}
         if known:
             self._trace.header["distributed"] = known

@@ -40,7 +40,7 @@ CALL_COLUMNS: Final = (
 )
 FRAME_COLUMNS: Final = ("begin", "end", "tid", "kind", "name")  # what stacks are made of
 ACTIVITY_COLUMNS: Final = (*FIELDS, *TEXTS)
-# of what a call gave a GPU, or of what is told of a call: ``what`` 0 is no activity
+# of what a call gave a GPU, or of what is known of a call: ``what`` 0 is no activity
 WORK_COLUMNS: Final = (*ACTIVITY_COLUMNS, "correlation", "event", "group")
 SWITCH_COLUMNS: Final = (
     "begin",
@@ -84,7 +84,7 @@ class GatheredTrace:
         calls, frames, activities, given, switches, places: The rows (``CALL_COLUMNS`` and so on).
         processes: Facts by number, ``name`` and what else is known.
         threads: (process, name) by thread.
-        strangers: The same of threads of which nothing else is told: they woke others, or took their CPU.
+        strangers: The same of threads without any other record: they woke others, or took their CPU.
         stacks: Frames by number, the innermost first: (file, line, function).
         gpus: Facts of GPUs: ``index`` and what else is known.
         communicators: Ranks by process and number of the group.

@@ -14,7 +14,7 @@ from gputop.imports.spool import Ints, Key, Rows, Spool
 
 _TIME_BITS: Final = 47
 _NEVER: Final = -(1 << 62)
-_DEEPEST: Final = 32  # frames of a stack that are told
+_DEEPEST: Final = 32  # frames of a stack that are reported
 _MOST_NODES: Final = 400_000  # of the tree of stacks
 _UNNAMED: Final = 0
 _FROM: Final = 1 << 32  # numbers of stacks begin here: lower ones say why there is none

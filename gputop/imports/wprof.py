@@ -107,7 +107,7 @@ def _lines(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Takes lines."""
+    """Consumes lines."""
 
     def __init__(self, trace: GatheredTrace) -> None:
         self._trace = trace

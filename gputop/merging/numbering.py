@@ -80,7 +80,7 @@ class PartOffset:
 
 
 class Numbering:
-    """Gives items of a part the numbers of the whole."""
+    """Renumbers items of a part as in the whole."""
 
     def __init__(self, place: PartOffset, apis: Apis) -> None:
         self._place, self._apis = place, apis
@@ -340,7 +340,7 @@ class Apis:
         return np.array(known, np.uint16)
 
     def payload(self) -> dict[str, Any] | None:
-        """The table, where it has grown since it was told last."""
+        """The table, where it has grown since the last report."""
         if len(self.rows) == self._written:
             return None
         self._written = len(self.rows)

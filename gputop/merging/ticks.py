@@ -118,7 +118,7 @@ class PartReader:
     # -- which threads are open -------------------------------------------------------------------------
 
     def rows(self, moment: int) -> Iterator[dict[str, Any]]:
-        """Its threads at a moment up to which it has been told."""
+        """Its threads at a moment up to which it has been reported."""
         if self.mark is not None and (self.mark.time_ns == moment or (self.ended and self.ahead is None)):
             over = {"ended": 1} if self.mark.time_ns < moment else {}
             yield from ({**row, **over} for row in _rows(self.open))

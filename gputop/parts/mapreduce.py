@@ -45,7 +45,7 @@ class Work(Protocol[Partial, Answer]):
     """What is done with segments. An object of it is sent to other processes: plain data only."""
 
     def map(self, segment: Segment) -> Partial:
-        """Looks at one segment, and at nothing else."""
+        """Reads one segment, and nothing else."""
         ...
 
     def merge(self, earlier: Partial, later: Partial) -> Partial:

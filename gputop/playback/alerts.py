@@ -194,7 +194,7 @@ class _Subject:
         self.fired = False
 
     def consume(self, now_ns: int, value: float) -> float | None:
-        """Takes a figure; returns what the rule compares, None while that is not known."""
+        """Consumes a figure; returns what the rule compares, None while that is not known."""
         rule, parts = self.rule, self._parts
         if now_ns - self.newest_ns > max(HOLE_NS, rule.over_ns):
             self.since_ns = None

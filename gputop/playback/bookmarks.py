@@ -61,7 +61,7 @@ class Landmarks:
         self._lost, self._mark_ns = lost, time_ns
 
     def consume_marker(self, sample: Sample) -> None:
-        """Take what the user has marked."""
+        """Adds a mark of the user."""
         self.add(sample.time_ns, MARKED, text_of(sample))
 
     def consume_verdict(self, verdict: Verdict) -> None:

@@ -63,7 +63,7 @@ class Survey:
             if isinstance(item, Sample) and item.kind == MARK:
                 self.landmarks.consume_mark(item)
             if window is None or not closed or window.explained_ns < window.end_ns:
-                continue  # of what has ended all is told
+                continue  # of what has ended all is reported
             if window.end_ns >= due or window.end_ns in (marks[-1], window.ended_ns):
                 due = window.end_ns + step
                 began = time.thread_time()

@@ -42,6 +42,6 @@ def leave_old() -> None:
 
 
 def collect_old() -> None:
-    """Looks at what ``leave_old`` left; where that was not called, Python does so itself."""
+    """Restores what ``leave_old`` left; where that was not called, Python does so itself."""
     if gc.get_threshold()[2] == _NEVER:
         gc.collect()

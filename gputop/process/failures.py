@@ -42,7 +42,7 @@ _WHERE = "(GPUTOP_TRACEBACK=1 shows where)"
 
 
 def report(error: BaseException) -> None:
-    """Says what went wrong; with GPUTOP_TRACEBACK where."""
+    """Prints what went wrong; with GPUTOP_TRACEBACK where."""
     if os.environ.get("GPUTOP_TRACEBACK"):
         print_traceback(error)
     else:
@@ -108,7 +108,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def listen() -> None:
-    """From here on what ends a thread is told in a sentence, too."""
+    """From here on what ends a thread is printed as a sentence, too."""
     threading.excepthook = thread_ended
     sys.unraisablehook = _not_raised
 

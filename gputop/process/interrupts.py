@@ -37,7 +37,7 @@ def heeded() -> list[signal.Signals]:
 
 @contextmanager
 def heeding(notify: Callable[[int], None]) -> Iterator[None]:
-    """Meanwhile such a signal is told, then raised, at the latest at the end of the block.
+    """Meanwhile such a signal is reported, then raised, at the latest at the end of the block.
 
     Args:
         notify: Gets the first one's number; must make the block end soon.

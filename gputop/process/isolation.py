@@ -72,7 +72,7 @@ def _exposed() -> bool:
 
 # Standard input, output and errors are open, also where they were closed: else a file gets their number.
 
-# what is written to an output that is not there fails and is told, instead of being thrown away
+# what is written to an output that is not there fails and is reported, instead of being thrown away
 _FLAGS = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 
 

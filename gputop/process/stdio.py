@@ -16,7 +16,7 @@ from gputop.errors import OutputError
 
 
 def print_message(text: str) -> None:
-    """Says a sentence, if somebody can hear it."""
+    """Prints a sentence to stderr, if that is open."""
     _write(f"gputop: {_harmless(text)}\n")
 
 
@@ -65,7 +65,7 @@ def silence(number: int) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Says where an error was raised, as Python would, for whoever looks for a mistake of ours."""
+    """Prints an error's traceback, as Python would, for debugging."""
     for part in traceback.format_exception(error):
         # a place has a line of its own for the code there; a message is one, whatever is in it
         lines = part.splitlines() if part.startswith("  File ") else [part.strip("\n")]

@@ -266,7 +266,7 @@ def rows_page(
     """An answer of a database as a reply.
 
     Args:
-        fixed: What is told on every page.
+        fixed: Fields of every page.
         answer: Its first rows, those before the page included.
         query: What was asked: a name that it spells is no text of a traced program; what PIVOT makes of rows
             is.

@@ -1,4 +1,4 @@
-"""What an assistant is told: how to read the answers, and how to go about an investigation."""
+"""Instructions for an assistant: how to read the answers, and how to go about an investigation."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def page(
     """A reply with as many rows as have room, and where to go on.
 
     Args:
-        fixed: What is told on every page; it is shortened where it alone has no room.
+        fixed: Fields of every page; it is shortened where it alone has no room.
         key: Of the rows.
         rows: All of them.
         cursor: ``next_cursor`` of the page before; None: the first page.

@@ -34,11 +34,11 @@ class Explains(Protocol):
         """The newest explanation."""
 
     def feed(self, item: Item) -> None:
-        """Takes an item in; returns at once."""
+        """Consumes an item; returns at once."""
 
 
 class RecordingDetail(Protocol):
-    """Takes what is observed, and gives what is written of it."""
+    """Consumes what is observed; returns what is to be written."""
 
     def consume(self, item: Item) -> Iterator[Item]:
         """What is to be written now that this has come."""

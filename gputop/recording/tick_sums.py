@@ -24,7 +24,7 @@ _ANEW = np.zeros(256, np.bool_)  # of a thread with this number nothing is known
 _ANEW[[Kind.FORK, Kind.EXEC, Kind.EXIT]] = True
 _OF_MEMORY = np.array([*(row.memory not in ("", "room") for row in api.BY_OP), False])
 _CHOOSES = np.array([*(row.role == Role.SET_DEVICE for row in api.BY_OP), False])
-_MOST_THREADS = 1 << 16  # whose choice is remembered; then it is told again
+_MOST_THREADS = 1 << 16  # whose choice is remembered; then it is reported again
 
 
 class Reducer:

@@ -1,4 +1,4 @@
-"""Verdict, findings with their chains, what a change wins, and what else is told."""
+"""Verdict, findings with their chains, what a change wins, and the rest of the report."""
 
 from __future__ import annotations
 

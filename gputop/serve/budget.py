@@ -16,7 +16,7 @@ MOST_UP_S: Final = 3600.0
 
 
 class Budget:
-    """Adds up what observing costs, and says how much may be observed. Knows no clock but the one it is told.
+    """Adds up what observing costs, and says how much may be observed. Its clock is a parameter.
 
     Attributes:
         reach: How much is observed.
@@ -41,7 +41,7 @@ class Budget:
         self._went_up_s = float("-inf")
 
     def consume(self, now_s: float, own_cpu_s: float, calls: int) -> bool:
-        """Takes what has been spent since the start; whether ``reach`` has changed.
+        """Updates what has been spent since the start; True if ``reach`` has changed.
 
         Args:
             now_s: A clock that only grows.

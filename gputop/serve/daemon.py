@@ -22,7 +22,7 @@ LOOKING_UP: Final = (0.05, 0.5)  # CPU seconds of looking up what is known for w
 
 
 class Daemon:
-    """Takes items in; ``consume`` belongs to the thread that observes.
+    """Consumes items; ``consume`` belongs to the thread that observes.
 
     Attributes:
         history: The ring.
@@ -48,7 +48,7 @@ class Daemon:
             header: Of the source.
             history: Empty.
             explainer: Started; says what is found.
-            joining: Whether somebody has to be told what is known.
+            joining: True if a client must receive what is known.
             put: Hands a tick over to be shown; returns at once.
             most_rows: Of ``Totals``.
         """
@@ -64,7 +64,7 @@ class Daemon:
         self._busy_ns = 0  # when something was last seen of a program
 
     def consume(self, item: Item) -> bool:
-        """Takes one item in; True when it was a mark."""
+        """Consumes one item; True when it was a mark."""
         self.owners.consume(item)
         self.history.write(item)
         self.explainer.feed(item)
@@ -95,7 +95,7 @@ class Daemon:
         self._put(ShownTick(items, sums, known))
 
     def status(self, uid: int) -> dict[str, Any]:
-        """What a user is told of the daemon."""
+        """The daemon's status for a user."""
         mark = self.mark.data if self.mark is not None else {}
         with self.totals.held:
             rows = self.totals.processes.items()

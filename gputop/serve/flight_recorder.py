@@ -71,7 +71,7 @@ class KeptFile:
 
 
 class Keeper:
-    """Takes triggers from any thread; writes in one of its own."""
+    """Accepts triggers from any thread; writes in one of its own."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ def thread_cpu_s(thread: threading.Thread) -> float:
 
 
 class RateLimiter:
-    """Takes what is used up; says how long to wait until it is paid for. For one thread, or under a lock."""
+    """Consumes tokens; returns the seconds until they are paid for. For one thread, or under a lock."""
 
     def __init__(self, a_second: float, at_once: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start with the whole first lot.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Says ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing without a listener."""
+    """Sends ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing without a listener."""
 
     def __init__(self) -> None:
         path = os.environ.pop("NOTIFY_SOCKET", "")
@@ -70,7 +70,7 @@ HEALTHY_NS = 5_000_000_000  # the newest mark is no older
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a daemon is told at its start.
+    """The settings of a daemon.
 
     Attributes:
         version: Of gputop.
@@ -78,7 +78,7 @@ class Settings:
         minutes: How much of the past at most.
         keep_dir: Where sessions are kept; "" for nowhere.
         limits: Of what is kept.
-        metrics: Where metrics are told; None for nowhere.
+        metrics: Where metrics are served; None for nowhere.
         otlp: Where they are sent; None for nowhere.
         most_rows: Functions and classes of processes that have series of their own.
         alerts: Rules that are held against what is counted.
@@ -100,7 +100,7 @@ class Settings:
 
 
 class Service:
-    """Takes what the source yields, in one thread; everything else is in threads of its own."""
+    """Consumes what the source yields, in one thread; everything else is in threads of its own."""
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class Service:
             header: Of the source.
             listener: The socket that clients come to.
             settings: See there.
-            switch_off: Ends the source; is told why.
+            switch_off: Ends the source; receives the reason.
             probed: How many functions are traced.
             reduce: Observes more or less.
             call_ns: What a traced call costs the program.
 
         Raises:
-            OSError: The folder for kept sessions cannot be made, or metrics not be told there.
+            OSError: The folder for kept sessions cannot be made, or metrics cannot be served there.
         """
         self._settings, self._switch_off, self._probed = settings, switch_off, probed
         self._people = People()
@@ -172,7 +172,7 @@ class Service:
             self._sender.start()
 
     def consume(self, item: Item) -> bool:
-        """Takes one item in; True when it was a mark."""
+        """Consumes one item; True when it was a mark."""
         self._triggers.consume(item)  # while it is known whose a process was
         self._people.consume(item)
         marked = self.daemon.consume(item)
@@ -226,7 +226,7 @@ class Service:
         self._keep_requested = True
 
     def close(self, why: str) -> None:
-        """Ends all of it: what is waited for is kept first, clients are told why."""
+        """Ends all of it: what is waited for is kept first, clients receive the reason."""
         if self._metrics is not None:
             self._metrics.stop()
         if self._sender is not None:
@@ -341,7 +341,7 @@ class Service:
         send_past(self.daemon, connection, uid, message)
 
     def _off(self, connection: Answering, uid: int, _message: dict[str, Any]) -> None:
-        """Ends the daemon for root; everybody else is told who may."""
+        """Ends the daemon for root; others get the reason."""
         if uid != ROOT:
             connection.sendall(packed({"k": "error", "text": "only root may stop the daemon"}))
             return

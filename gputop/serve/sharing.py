@@ -14,7 +14,7 @@ from replay.state_snapshot import FactBook
 
 
 class Sharing:
-    """Takes items in; who follows at the socket is shown all of them, as root is by the daemon."""
+    """Consumes items; followers at the socket receive all of them, as root does from the daemon."""
 
     def __init__(self, header: Mapping[str, Any], listener: socket.socket) -> None:
         self._hub = Hub(listener, lambda _uid: {}, {}, sees_all=os.geteuid())
@@ -27,7 +27,7 @@ class Sharing:
         self._showing.start()
 
     def consume(self, item: Item) -> None:
-        """Take one item in; a mark shows what came since the last one."""
+        """Consumes one item; a mark shows what came since the last one."""
         self._tick.append(item)
         if not isinstance(item, Sample):
             return

@@ -25,7 +25,7 @@ SLOW = 2.0  # times its usual length
 UNLIKE_BEFORE = 1.5
 FEWEST_STEPS = 32  # known before one of them is called slow
 MOST_STEPS = 256  # kept of each process
-MOST_PACES = 1024  # processes with steps: one that has ended may be told of once more
+MOST_PACES = 1024  # processes with steps: one that has ended may be reported once more
 LEAST_SHARE = 0.1  # of the GPU's time that a finding costs, to be worth a file
 AGAIN_NS = 900_000_000_000  # a finding that was not reported for so long is new again
 ERROR_NS = 30_000_000_000  # so long before its end an error of CUDA has to do with it
@@ -109,7 +109,7 @@ class Triggers:
     # -- verdicts -----------------------------------------------------------------------------------
 
     def consume_verdict(self, verdict: Verdict) -> None:
-        """Looks at the newest ten seconds."""
+        """Checks the newest ten seconds."""
         for step in verdict.steps:
             pace = self._paces.setdefault(step.pid, StepTimes())
             for ns in pace.lengths(step):
@@ -144,7 +144,7 @@ class Triggers:
                     self._report(Trigger(ENDED, pid, at_ns, f"process {pid} {text}"))
         elif (data := process_data(item)) is not None and data.get("exited_ns") is not None:
             self._paces.pop(data["pid"], None)
-            if data.get("called"):  # its last calls are told after its end, within the tick
+            if data.get("called"):  # its last calls are reported after its end, within the tick
                 self._ended.append((data["pid"], int(data.get("exit_code", 0)), item.time_ns))
             else:
                 self._errors.pop(data["pid"], None)

@@ -257,7 +257,7 @@ class GputopApp(Host):
             self.notify(text, title="alert", severity="warning", timeout=ALERT_S, markup=False)
 
     def _poll_chrome(self) -> tuple[Any, ...]:
-        """Take what changes without a frame; the result differs when the screen has to."""
+        """Update what changes without a frame; the result differs when the screen has to."""
         view, feed, transport = self.view, self.feed, self.feed.transport
         view.failure, view.outcome = feed.failure(), feed.outcome()
         view.recording = state = feed.recording()
@@ -377,7 +377,7 @@ class GputopApp(Host):
         )
 
     async def refresh_css(self, animate: bool = True) -> None:  # type: ignore[override]
-        """Give everything the styles of the theme, piece by piece: nothing else waits for all of it."""
+        """Apply the styles of the theme piece by piece, so that no key waits for all of it."""
         sheet, old = Stylesheet(variables=self.get_css_variables()), self.stylesheet
         while source := next((one for one in old.source if one not in sheet.source), None):
             css, is_default, tie_breaker, scope = old.source[source]

@@ -64,7 +64,7 @@ def stamped(wall_ns: int, utc_offset_s: int, ending: str) -> str:
 
     Args:
         wall_ns: The moment, ns since the epoch.
-        utc_offset_s: The zone that it is told in.
+        utc_offset_s: The zone that it is reported in.
         ending: What follows the dot.
     """
     moment = time.gmtime(max(wall_ns // 1_000_000_000 + utc_offset_s, 0))

@@ -27,7 +27,7 @@ from gputop.ui.panes.why_pane import PANEL_WIDTH, WhyPane
 
 
 class MainScreen(TimeScreen):
-    """All that is told at a glance."""
+    """All that is reported at a glance."""
 
     AUTO_FOCUS = "WhyPane"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, WhyPane, Banner, TimeBar, Keys"
@@ -148,7 +148,7 @@ class MainScreen(TimeScreen):
         return super().check_action(action, parameters)
 
     def key_upper_k(self) -> None:
-        """Say why no signal is sent."""
+        """Show why no signal is sent."""
         if self.app.sender is None:
             recorded = self.app.view.mode != "live"
             self.app.show_message(

@@ -113,7 +113,7 @@ def _is_terminal(descriptor: int) -> bool:
 
 
 def _print_after(lines: list[str], crash: BaseException | None) -> None:
-    """Say after the screen what could not be said on it."""
+    """Print after the screen has closed what it could not show."""
     if lines:
         sys.stderr.write(
             f"gputop: {format_counted(len(lines), 'line')} that libraries wrote during the run:\n"

@@ -1,4 +1,4 @@
-"""How CPython's structures lie in memory, by version, and what the BPF programs are told of it.
+"""How CPython's structures lie in memory, by version, and the offsets that the BPF programs get.
 
 The offsets were compiled from each version's own headers (x86-64). CPython keeps them within a minor
 version; that the kernel's walk holds is checked there all the same: a thread's state must name the thread,

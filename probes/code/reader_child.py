@@ -217,7 +217,7 @@ def _confine(memory: int, cpu_s: int) -> None:
 
 
 def _talk(first: Any, answers: Answers, channel: int, budget_s: float) -> None:
-    """Says what a file is, and answers until nobody asks any more. Each answer has its time."""
+    """Answers requests about one file until their end. Each answer has a time limit."""
     value = first
     while True:
         os.write(channel, msgpack.packb(["found", value]))

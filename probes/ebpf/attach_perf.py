@@ -65,7 +65,7 @@ def read_pmu() -> Pmu:
 def is_allowed(pmu: Pmu) -> bool:
     """Whether the kernel lets us probe this way: it takes CAP_PERFMON or CAP_SYS_ADMIN.
 
-    The question is a probe on a folder: who may probe is told that it is no file. Which right it takes
+    The question is a probe on a folder: a permitted caller gets "not a file". Which right it takes
     changed with Linux 6.16 and in updates of older kernels.
     """
     try:

@@ -19,7 +19,7 @@ class Quota:
         what: What the files are, for sentences.
         most: So many of one user.
         most_of_root: And so many of root.
-        tell: Takes a sentence, one for each user who has too many.
+        report: Called with a sentence, one for each user who has too many.
     """
 
     def __init__(self, what: str, most: int, most_of_root: int, report: Callable[[str], None]) -> None:

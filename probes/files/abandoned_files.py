@@ -2,7 +2,7 @@
 
 One file of a file system that does not answer is rarely the only one, so after some of them the others are
 left alone, too: those of the same owner, since a user whose reads hang must not hide others' libraries.
-Nothing is for ever: a server comes back. What is left alone is told, a sentence a file.
+Nothing is for ever: a server comes back. What is left alone is reported, a sentence a file.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Reader:
     It neither reads nor opens anything itself, so it never has to be waited for.
 
     Attributes:
-        problems: Sentences about files that were given up, to be told.
+        problems: Sentences about abandoned files, to be reported.
         places: Where files lie that were asked for: path, device and inode, by what a list of mappings says.
         owners: Whose files are, by device and inode.
         given_up: What is left alone.
@@ -254,7 +254,7 @@ class Reader:
     def _posed(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int, kind: socket.SocketKind
     ) -> socket.socket:
-        """Asks; returns where the answer comes. Raises OSError."""
+        """Sends a request; returns the channel of its answer. Raises OSError."""
         if (before := self.abandoned.refusal(key, owner, shown)) is not None:
             raise OSError(errno.ETIMEDOUT, before, shown)
         for kept in (self.places, self.owners):

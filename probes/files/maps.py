@@ -19,7 +19,7 @@ MOST_LINES = 70_000  # more than a kernel allows by itself
 MOST_BYTES = 16 << 20
 MOST_MAPPINGS = 4096  # a program has a few hundred libraries
 LONGEST_LINE = 4096 + 128  # with a path that can be opened
-MOST_REPORTED = 64  # processes; gputop's user does not read more sentences of one kind
+MOST_REPORTED = 64  # processes; a user reads no more sentences of one kind
 
 cut_pids: deque[int] = deque(maxlen=MOST_REPORTED)
 reported_pids: set[int] = set()
@@ -69,7 +69,7 @@ def cut() -> Iterator[int]:
 
 
 def note_cut(pid: int) -> None:
-    """Keeps a process whose mappings were cut, to be told once."""
+    """Keeps a process whose mappings were cut, to be reported once."""
     if pid not in reported_pids and pid not in cut_pids:
         cut_pids.append(pid)
 

@@ -61,7 +61,7 @@ _MMAP2_FIELDS = struct.Struct("<IIQQQIIQ")
 
 
 class Hears:
-    """What is told of mappings as soon as it is read, from whichever thread; here to nobody."""
+    """What is reported of mappings as soon as it is read, from whichever thread; here to nobody."""
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
         """Files were mapped, and processes (pid, time) became other programs."""

@@ -73,7 +73,7 @@ class _Allowance:
 
 
 class Annotations:
-    """Takes messages in, in one thread; yields the ended ranges at marks, in another."""
+    """Consumes messages in one thread; yields the ended ranges at marks, in another."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[_Open]] = {}  # by process

@@ -105,13 +105,13 @@ class _Process:
     whole_ns: int = 0  # the same at the mark before
     heard_ns: int = 0  # the newest call that CUPTI told
     state: int = 0
-    states: int = 0  # that were told, and programs that were under this number before
+    states: int = 0  # that were reported, and programs that were under this number before
     error_ns: int = 0
     reported_error_ns: int = -1
 
 
 class Inside:
-    """Takes messages and calls in; tells activities, and how it stands with each process."""
+    """Consumes messages and calls; yields activities and the state of each process."""
 
     def __init__(self, report: Callable[[Sample], object]) -> None:
         self._report = report
@@ -128,7 +128,7 @@ class Inside:
     # -- taking in --------------------------------------------------------------------------------
 
     def hear(self, record: bytes) -> None:
-        """Takes a message in; what is damaged is left out."""
+        """Consumes a message; what is damaged is left out."""
         if len(record) < RECORD.itemsize + HEADER.itemsize:
             return
         head = np.frombuffer(record, RECORD, 1)[0]
@@ -308,7 +308,7 @@ class Inside:
         return self._since_mark
 
     def _joined(self, pid: int, process: _Process, now: int, *, last: bool) -> Table:
-        """Rows of activities that can be told, and keeps the others."""
+        """Rows of activities that can be reported, and keeps the others."""
         rows = self._possible(process, np.concatenate([np.zeros(0, ROW), *process.rows]), now)
         process.rows.clear()
         if not len(rows) and not len(process.work):

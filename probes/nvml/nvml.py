@@ -115,7 +115,7 @@ class NvmlSampler:
             self._complete.set()
 
     def _query_slow(self, until_s: float) -> bool:
-        """Asks what is due, one question at least; whether something was asked."""
+        """Runs the queries that are due, one at least; True if there was any."""
         late = [(*entry, gpu) for gpu in self._gpus for entry in gpu.due(time.monotonic())]
         late.sort(key=lambda entry: -entry[0])  # stable: the first time in the order of the questions
         for _, place, gpu in late:
@@ -160,7 +160,7 @@ class NvmlSampler:
             time.sleep(0.005)
 
     def wait_complete(self, timeout_s: float) -> None:
-        """Waits until every figure that there is has been told once, at most ``timeout_s``."""
+        """Waits until every figure that there is has been reported once, at most ``timeout_s``."""
         self._complete.wait(timeout_s)
 
     def close(self) -> None:

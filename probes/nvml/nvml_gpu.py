@@ -82,7 +82,7 @@ class NvmlQuery:
 
     Attributes:
         keys: Of the sample, one a value.
-        ask: Asks.
+        query: Reads its figures from NVML.
         every_s: How old the answer may become; 0: asked in each round.
         at_once: Asked in the first round too: what the first sample cannot do without.
     """
@@ -94,7 +94,7 @@ class NvmlQuery:
 
 
 class GpuReader:
-    """Asks NVML about one GPU. What is refused is None, with its reason in ``unavailable``."""
+    """Reads one GPU by NVML. What is refused is None, with its reason in ``unavailable``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -114,7 +114,7 @@ class GpuReader:
         self._queried: dict[int, float] = {}  # place of a question -> when it was last asked
 
     def look(self) -> None:
-        """Asks what is asked in each round."""
+        """Runs each round's queries."""
         self._rounds += 1
         try:
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
@@ -140,7 +140,7 @@ class GpuReader:
         return late
 
     def query(self, place: int) -> None:
-        """Asks one question that is due."""
+        """Runs one due query."""
         if not self.lost:
             self._query(place)
 

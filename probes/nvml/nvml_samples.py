@@ -19,7 +19,7 @@ class UtilizationSamples:
     """
 
     def __init__(self) -> None:
-        self._newest_us = 0  # NVML's time of the newest sample that was told
+        self._newest_us = 0  # NVML's time of the newest sample that was reported
         self._apart_ns: int | None = None  # wall clock minus monotonic clock, in the round before
         self._unclear: frozenset[int] = frozenset()
 

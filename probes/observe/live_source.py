@@ -299,7 +299,7 @@ class LiveSource:
             self._hearing.close()
 
     def _hear(self) -> None:
-        """Takes in what programs have handed over."""
+        """Consumes what programs have handed over."""
         if self._hearing is not None:
             for record in self._hearing.read():
                 self._inside.hear(record)
@@ -433,7 +433,7 @@ class LiveSource:
     # -- ending -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Asks ``items`` to end after a last mark; handlers of signals may. Detaching happens there."""
+        """Requests ``items`` to end after a last mark; handlers of signals may. Detaching happens there."""
         self._stop.set()
         if self._lines is not None:
             self._lines.stop()

@@ -178,7 +178,7 @@ class ProcfsSource:
         self.abandon()
 
     def close(self) -> None:
-        """Asks ``items`` to end after a last mark; handlers of signals may."""
+        """Requests ``items`` to end after a last mark; handlers of signals may."""
         self._stop.set()
 
     @property

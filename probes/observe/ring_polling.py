@@ -13,7 +13,7 @@ _MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes 
 _RECENT_S = 0.25
 _CALM_S = 0.15  # where no process began of late, and what waits is little
 _STILL_S, _STILL_PAUSE_S = 10.0, 0.25  # where none began for so long, and how long it is left alone then
-_LONGEST_S = 0.25  # who lives for less in such a crowd is told by the kernel's records alone
+_LONGEST_S = 0.25  # who lives for less in such a crowd is reported by the kernel's records alone
 
 
 class PollInterval:
@@ -32,7 +32,7 @@ class PollInterval:
         self._last_s = time.monotonic()  # when the newest process began
 
     def born(self, births: int) -> None:
-        """Takes in how many processes have begun up to now, in all."""
+        """Updates how many processes have begun up to now."""
         now = time.monotonic()
         if births > self._births[-1][1]:
             self._last_s = now

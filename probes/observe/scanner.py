@@ -69,7 +69,7 @@ class Scanner:
         wanted: Whether a process may be one whose libraries count.
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
-        tell: Takes what is to be told, from whichever thread.
+        report: Called with what is to be reported, from any thread.
         pages: Knows files again; one that was made before rights were given up.
     """
 
@@ -138,7 +138,7 @@ class Scanner:
         return events
 
     def run(self, stop: Latch) -> None:
-        """Goes on until ``stop``; for a thread of its own. What fails is told, and it goes on."""
+        """Goes on until ``stop``; for a thread of its own. What fails is reported, and it goes on."""
         realtime.hurry()
         while not stop.is_set():
             try:
@@ -345,7 +345,7 @@ class Scanner:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise  # it is not the file's fault: told, and it goes on with the others
                 # what went with a process is not one that cannot be probed, for processes to come
-                # and of one that kept the reader waiting it is told already
+                # and of one that kept the reader waiting it is reported already
                 if error.errno in (errno.ENOENT, errno.ESTALE):
                     self._look_again(target)
                 elif error.errno not in (errno.ESRCH, errno.ETIMEDOUT):

@@ -27,7 +27,7 @@ _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 
 
 class GpuClients:
-    """Tells the facts of each process once, and again when its number was given to another one."""
+    """Yields the facts of each process once, and again when its number was reused."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)

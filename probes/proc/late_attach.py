@@ -1,4 +1,4 @@
-"""Says what is not certain of processes that ran before gputop, and when it has become certain.
+"""Reports what is uncertain about processes that ran before gputop, until it is certain.
 
 A thread is known from its first CUDA call, context switch or birth after gputop's start. Until then
 nothing is claimed about it: it is not listed, so its state is not guessed.
@@ -25,7 +25,7 @@ class Latecomers:
     def __init__(self) -> None:
         own = procfs.process_facts(os.getpid())
         self._own_start_ns = int(own["start_ns"]) if own else 0
-        self._uncertain: dict[int, bool] = {}  # pid -> whether it was told
+        self._uncertain: dict[int, bool] = {}  # pid -> whether it was reported
         self._next_ns = 0
 
     def add(self, pid: int) -> None:

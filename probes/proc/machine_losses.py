@@ -28,7 +28,7 @@ class MachineEvents:
         self._first = True
 
     def samples(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """What was added since it was told before; the first time also where nothing was.
+        """What was added since the last report; the first time also where nothing was.
 
         What this kernel does not count has no key.
         """

@@ -44,14 +44,14 @@ class OpenFiles:
         self._known: dict[int, tuple[int, str]] = {}  # when it was asked for, and what it was
 
     def notice(self, records: Records) -> None:
-        """Takes the descriptors out of a batch."""
+        """Collects the descriptors of a batch."""
         chosen = self._of_files.take(records["op"]) & (records["kind"] == _OFFCPU)
         if chosen.any():
             rows = select(records, chosen).view(ALIASED)
             self._add(rows["pid"], rows["argument"])
 
     def notice_samples(self, places: PlacesData) -> None:
-        """Takes the descriptors of threads that a timer met in a system call."""
+        """Collects the descriptors of threads that a timer met in a system call."""
         columns = (places.get(name, ()) for name in ("pid", "argument", "syscall"))
         pid, argument, syscall = (np.array(column, np.uint32) for column in columns)
         chosen = self._of_files.take(syscall, mode="clip")

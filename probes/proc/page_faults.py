@@ -1,7 +1,7 @@
 """Page faults of watched processes and their threads: what the kernel counts of them, told once a second.
 
 No fault is traced: ``/proc`` has the sums, and the record of a thread's end has those of its whole life. So
-what is told of a process that has ended is exact, and of one that lives it is at most a second old.
+what is reported of a process that has ended is exact, and of one that lives it is at most a second old.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _growth(now: Counts, before: Counts) -> Counts:
 
 @dataclass(slots=True)
 class _Process:
-    """Counts as they were told last, since birth; ``ended``: those of its threads that are no more.
+    """Counts as last reported, since birth; ``ended``: those of its threads that are no more.
 
     ``complete``: all of its threads are known, so that what ends it tells its own sum.
     """
@@ -55,7 +55,7 @@ class _Process:
 
 
 class PageFaults:
-    """Takes records of births and ends in, asks ``/proc`` at marks, and tells what was added."""
+    """Consumes births and ends, reads ``/proc`` at marks, and yields what was added."""
 
     def __init__(self, born_since_ns: int | None = None) -> None:
         """Start without processes.
@@ -102,7 +102,7 @@ class PageFaults:
         self._added[pid, tid] = _plus(self._added.get((pid, tid), NONE), counts)
 
     def samples(self, alive: Collection[int], now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """What was added since it was told before; of what is seen first, that it is counted from here on.
+        """What was added since the last report; of what is seen first, that it is counted from here on.
 
         Args:
             alive: Watched processes.
@@ -166,7 +166,7 @@ class PageFaults:
         return start[1] - procfs.boot_offset_ns() >= self._born_since_ns
 
     def _begin(self, pid: int, left: int) -> int:
-        """Takes what a process and its threads have counted until now for nothing."""
+        """Sets what a process and its threads have counted until now as zero."""
         read = 0
         for _ in range(_READINGS):
             before = procfs.page_faults(pid)

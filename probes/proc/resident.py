@@ -14,7 +14,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ResidentMemory:
-    """Asks ``/proc`` at marks."""
+    """Reads ``/proc`` at marks."""
 
     def __init__(self) -> None:
         self._due_ns = 0

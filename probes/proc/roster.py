@@ -24,7 +24,7 @@ _FORKED, _EXECED, _EXITED, _JOINED, _NAMED = map(int, (Kind.FORK, Kind.EXEC, Kin
 _OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
-# names that are remembered so that they are told once; what is forgotten is only told again
+# names that are remembered so that they are reported once; what is forgotten is only told again
 MOST_NAMES = 32_768
 _COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
 # what a process has of its parent until it becomes another program
@@ -48,7 +48,7 @@ class Roster:
         self.births = 0
         self.ended: set[int] = set()
         self._seen_from_ns = 0.0
-        self._alive: dict[int, dict[str, Any]] = {}  # pid -> what is told of it
+        self._alive: dict[int, dict[str, Any]] = {}  # pid -> its facts
         self.names: dict[int, str] = {}  # tid -> name
         self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
         self._turn = 0

@@ -32,7 +32,7 @@ class DeviceCalls:
     def __init__(self, complete: Callable[[int], bool]) -> None:
         self._complete = complete
         self._devices: dict[int, set[int]] = {}
-        # by pid: processes with a context, whose device has been told
+        # by pid: processes with a context, whose device is known
         self.used: npt.NDArray[np.bool_] = table(np.bool_)
         self._open: set[int] = set()  # processes that live and have not used a context
 

@@ -34,7 +34,7 @@ class Latch:
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def __del__(self) -> None:
-        """Give the descriptor back when nobody can wait any more."""
+        """Close the descriptor when no thread can wait any more."""
         with suppress(AttributeError, OSError):
             os.close(self._event)
 

@@ -82,7 +82,7 @@ class Limits:
 
 
 def confine(limits: Limits, allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> None:
-    """Takes everything from this process that it does not need: all of the below but the namespaces.
+    """Drops everything that this process does not need: all of the below but the namespaces.
 
     Args:
         limits: What it may use.
@@ -148,7 +148,7 @@ def become_nobody() -> None:
 
 
 def drop_capabilities() -> None:
-    """Gives up the permitted, effective and inheritable capabilities, and with them the ambient ones."""
+    """Drops the permitted, effective and inheritable capabilities, and with them the ambient ones."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION, 0))
     _checked(_libc().capset(header, ctypes.create_string_buffer(bytes(24))))
 

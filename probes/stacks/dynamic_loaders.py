@@ -26,7 +26,7 @@ class Loaders:
 
     Args:
         attach: Attaches the probe at a place of a file: its link, None if it stays; may raise OSError.
-        tell: Takes a sentence about a user who has too many.
+        report: Called with a sentence about a user who has too many.
     """
 
     def __init__(

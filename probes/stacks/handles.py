@@ -85,7 +85,7 @@ class Handles:
         self._known: dict[tuple[int, int], KernelHandle] = {}
 
     def hear(self, record: bytes) -> tuple[int, int] | None:
-        """Takes a HANDLE_RECORD in; (process, handle) where it stands for a kernel that it did not before."""
+        """Consumes a HANDLE_RECORD; (process, handle) where it stands for a kernel that it did not before."""
         row = np.frombuffer(record, HANDLE_DTYPE, 1)[0]
         pid, handle, other = int(row["pid"]), int(row["handle"]), int(row["other"])
         before = self._known.get((pid, handle))

@@ -212,7 +212,7 @@ class Lines(Hears):
         return bool(self._waiting)
 
     def notice(self, mappings: Iterable[Mapped]) -> None:
-        """Looks at loaders, and at who has just mapped an interpreter or CUDA: the program may be one."""
+        """Checks loaders, and processes that have just mapped an interpreter or CUDA."""
         mappings = list(mappings)
         if self.programs is not None:
             self._loaders.notice(mapping for mapping in mappings if self._wanted(mapping.pid))
@@ -222,7 +222,7 @@ class Lines(Hears):
                 self.look_at(mapping.pid)
 
     def look_at(self, pid: int) -> None:
-        """Tells the kernel where this process's interpreter is, if it does not know and there is one."""
+        """Passes the place of this process's interpreter to the kernel, unless it is known there."""
         if self.programs is None:
             return
         self._loaders.notice(maps.executable(pid))
@@ -453,7 +453,7 @@ class Lines(Hears):
             self._report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
 
     def aside(self, record: bytes) -> bool:
-        """Takes what is no stack, nor any part of one."""
+        """Consumes a record that is no part of a stack."""
         if (kind := int.from_bytes(record[:4], "little")) == LINE_RECORD:
             self._places.append(record)
         elif kind == HANDLE_RECORD:

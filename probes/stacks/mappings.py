@@ -79,7 +79,7 @@ class Mappings:
     def heard(
         self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]], watched: Callable[[int], bool]
     ) -> None:
-        """Takes what was mapped, and (pid, time) of processes that became other programs.
+        """Consumes mappings, and (pid, time) of processes that became other programs.
 
         Args:
             found: Files that were mapped.

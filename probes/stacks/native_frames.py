@@ -115,14 +115,14 @@ class Samples:
         return list(self._number)
 
     def is_new(self, number: int, pid: int, frames: tuple[Frame, ...]) -> bool:
-        """Whether these frames are to be told."""
+        """Whether these frames are to be reported."""
         if self._count >= self.MOST:
             return True
         first = self._first.setdefault(pid, {}).setdefault(frames, number)
         return self._numbered(pid, number, first) == number
 
     def number(self, number: int, pid: int) -> int:
-        """The number under which a sample is told."""
+        """The number under which a sample is reported."""
         if self._count >= self.MOST:
             return self._number.get(pid, {}).get(number, number)
         return self._numbered(pid, number, number)  # told so before its frames are known: it stays so

@@ -35,7 +35,7 @@ TRACEPOINTS = {
 WITH_MAY_GOTO = 6, 9  # Linux
 _SITE_STATES = 4096  # as in sites.h
 MAX_CODES = 65536  # Python functions that are known at a time
-STACK_BYTES = 8 << 20  # room for what is told of them between two marks
+STACK_BYTES = 8 << 20  # room for their records between two marks
 
 
 @dataclass(frozen=True, slots=True)

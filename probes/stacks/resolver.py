@@ -49,7 +49,7 @@ _Made = tuple[int, int, int]  # a code object: serial of the process, address, g
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack as it is told: ``frames`` from the innermost on; ``sampled``: native code, by a timer."""
+    """A stack as it is reported: ``frames`` from the innermost on; ``sampled``: native code, by a timer."""
 
     id: int
     pid: int

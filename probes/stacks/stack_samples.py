@@ -20,7 +20,7 @@ _BACK: Final = tuple(pow(one, -1, _BIT) for one in _MIX)
 
 
 def kernel_number(pid: int, address: int) -> int:
-    """The number under which the name of a kernel is told, as that of a stack."""
+    """The number under which the name of a kernel is reported, as that of a stack."""
     value = (address + pid * _MIX[0]) & _MASK
     value = (value ^ value >> 30) * _MIX[1] & _MASK
     value = (value ^ value >> 27) * _MIX[2] & _MASK

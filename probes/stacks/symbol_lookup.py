@@ -1,4 +1,4 @@
-"""Asks what is at places of files, in a thread of its own: no file keeps the reader of records waiting.
+"""Looks up what is at places of files, in a thread of its own: no file delays the reader of records.
 
 Where a child reads the files of others, each file has a process there that keeps its functions; those that
 were asked least recently are let go of, and opened anew with the next question. So few are open at a time.

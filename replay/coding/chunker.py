@@ -49,7 +49,7 @@ class Chunker:
         self._filled = 0
 
     def write(self, item: Item) -> None:
-        """Take one item; an array may be reused by the caller afterwards.
+        """Consume one item; an array may be reused by the caller afterwards.
 
         Raises:
             SessionError: it is no plain data.

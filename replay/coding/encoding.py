@@ -180,7 +180,7 @@ class Encoder:
         return ids.astype(np.uint8 if len(owners) <= 256 else "<u2"), owners
 
     def _hashed_again(self, keys: Sequence[npt.NDArray[Any]], chosen: npt.NDArray[np.int32]) -> bool:
-        """Gives tuples that share a slot with another a row of their own; whether all have one then."""
+        """Moves tuples that share a slot to rows of their own; True if all have one then."""
         for attempt in (1, 2, 3):
             left = np.flatnonzero(np.logical_or.reduce([key[chosen] != key for key in keys]))
             if not len(left):

@@ -28,7 +28,7 @@ FLUSH_NS: Final = 500_000_000
 
 
 class Sink(Protocol):
-    """Takes packed chunks: a recording beside the history."""
+    """Consumes packed chunks: recordings beside the history."""
 
     def append(
         self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
@@ -43,7 +43,7 @@ class HistoryFile:
     Attributes:
         base: Offset of its first byte in the whole history; chunks are found by such offsets.
         entries: Its chunks.
-        facts: What is told in it.
+        facts: What is recorded in it.
         since_ns: The mark before its first chunk; the session's start for the very first.
         lost: The counters of lost events at that mark.
     """
@@ -58,7 +58,7 @@ class HistoryFile:
     dropped: bool = False
 
     def drop(self) -> None:
-        """Give its bytes back; readers that still hold it find nothing."""
+        """Free its bytes; readers that hold it find nothing."""
         self.dropped = True
         os.ftruncate(self.file.fileno(), 0)
 
@@ -97,7 +97,7 @@ class History:
         self._limit, self._span_ns, self._clock = limit_bytes, span_ns, clock
         self._directory = directory or temporary_directory()
         self._chunker = Chunker(self._emit)
-        self._before = FactBook()  # what was told before the oldest part
+        self._before = FactBook()  # what was recorded before the oldest part
         self._since_ns = int(header.get("start_ns", 0))
         self._lost: Mapping[str, int] = {}
         self._kinds = Entries()
@@ -109,7 +109,7 @@ class History:
     # -- writing ------------------------------------------------------------------------------
 
     def write(self, item: Item) -> None:
-        """Take one item; an array may be reused by the caller afterwards. What fails is told later.
+        """Take one item; an array may be reused by the caller afterwards. What fails is reported later.
 
         Raises:
             SessionError: it is no plain data.

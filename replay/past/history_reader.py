@@ -30,7 +30,7 @@ class HistoryReader(ItemReader):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Take in what was written since; more may follow."""
+        """Read what was written since; more may follow."""
         history = self._history
         with history.lock:
             known = self._parts[-1].base if self._parts else -1

@@ -21,7 +21,7 @@ Row = tuple[str, int, int, int]
 
 
 class Disguised:
-    """Gives a private writer items: it has to look into chunks that were packed for the history."""
+    """Passes items to a private writer, which has to read into chunks packed for the history."""
 
     def __init__(self, writer: SessionWriter) -> None:
         self._writer = writer

@@ -77,7 +77,7 @@ class KernelLaunches:
         lines: Line -> launches made there; others have no line that is known.
         shapes: Shape -> launches in it; others have none that is known.
         captured: Launches that went into a graph, and did not run then.
-        gpu: The GPU time of all of them, estimated; None where it cannot be told from that of others.
+        gpu: The GPU time of all of them, estimated; None where it cannot be separated from others'.
     """
 
     pid: int

@@ -45,7 +45,7 @@ UNEXPLAINED = len(FAMILIES) - 1
 
 
 COLUMN_NS = 50_000_000
-WHOLE = 255  # a share of a column is told in so many parts
+WHOLE = 255  # parts of a share of a column
 
 # rows of a GPU's shares; what is left of a column is not known
 BUSY = 0

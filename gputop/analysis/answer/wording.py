@@ -253,7 +253,7 @@ def remainder_text(report: Report) -> str:
 
 
 def levels_used(report: Report) -> Iterable[tuple[str, str]]:
-    """The levels of what is told, each with what it means."""
+    """The levels in the report, each with its meaning."""
     used = {finding.level for finding in report.findings}
     used |= {report.diagnosis.level} if report.diagnosis is not None else set()
     return [(level, meaning) for level, meaning in LEVELS.items() if level in used]

@@ -148,7 +148,7 @@ class Cause:
             copies those whose longer ones are no other cause's. Of ``launch`` only idle time goes.
         relaunched: Whether all small copies go with it, and each is replaced by a launch.
         late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
-            counts for it, and not once more beside it. It is told beside the kernels of a trace, too.
+            counts for it, and not once more beside it. It is reported beside the kernels of a trace, too.
         exchanges: Whether its gaps are waits for an answer of others: brief ones are mostly wakeups.
         crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
         frees_cpu: Whether the change takes work from threads of the process that the submitter shares its
@@ -372,7 +372,7 @@ def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
 
 
 def _weights(scene: AttributionContext, rows: Ints, states: Ints) -> Ints:
-    """The claimed time of each segment's (process, state), so that the biggest group is told."""
+    """The claimed time of each segment's (process, state), so that the biggest group is reported."""
     key = (scene.pid[rows] + 1) * 8 + states
     _unique, where = np.unique(key, return_inverse=True)
     sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])

@@ -200,7 +200,7 @@ def communication(scene: AttributionContext, span_ns: int) -> list[Finding]:
             found[int(pid)] = own, exposed
     if not found:
         return []
-    # a late rank's GPU keeps the others waiting inside a collective: that is told of the late one
+    # a late rank's GPU keeps the others waiting inside a collective: that is reported at the late one
     sure = (one for one in stragglers(scene, span_ns) if one.level is not Level.HINT)
     late = sum(one.loss.upper for one in sure)
     middle = float(np.mean([one.middle for _own, one in found.values()])) - late

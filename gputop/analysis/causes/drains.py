@@ -355,7 +355,7 @@ def _host_ns(claim: CauseMatch, line: Line) -> int:
     return int((share * lengths).sum())
 
 
-# How a read from the device is told: by what the program called, and what to change.
+# How a read from the device is named: by what the program called, and what to change.
 
 
 def form_of_claim(claim: CauseMatch) -> tuple[Form, Pattern]:

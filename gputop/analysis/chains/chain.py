@@ -131,7 +131,7 @@ class Walk:
         call: Ints,
         polls: Polls | None = None,
     ) -> None:
-        """Takes the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
+        """Stores the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
         self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends

@@ -447,7 +447,7 @@ class Wakers:
 
 
 def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
-    """Takes the stays' (thread, begin) as numbers, in their order."""
+    """Sets the stays' (thread, begin) as numbers, in their order."""
     slices = evidence.slices
     flags, tid = slices["flags"], slices["waker_tid"]
     direct = np.where(tid == 0, NO_WAKER, evidence.threads.row(tid))

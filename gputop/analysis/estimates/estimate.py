@@ -229,7 +229,7 @@ def _followed(length_ns: Ints, most: int) -> Mask:
 # GPU time of kernels, estimated from waits that held different mixtures of them.
 
 MOST_KERNELS = 400  # kernels and shapes: so many unknowns take a tenth of a second
-SPARE = 8  # more waits than unknowns that can be told
+SPARE = 8  # more waits than unknowns that can be estimated
 WAITED = 0.5  # of a busy stretch the program must have waited for certainly
 WORST = 0.5  # of a time: an error above it says nothing
 _LEAST_MIXTURE_NS = 20_000.0  # how well the end of a wait is known counts for shorter ones
@@ -252,7 +252,7 @@ class Mixtures:
     Attributes:
         rows: Calls that launch kernels there, ascending; ``unknown`` is the number of each one's unknown.
         solution: Of each unknown, ns.
-        basis: Columns that span what can be told.
+        basis: Columns that span what can be determined.
         lever: For each equation and unknown by how much the equation's error moves it.
         residual: Of each equation, as HC3 takes it.
         sure: The share of the equations' time for which the program certainly waited.
@@ -273,7 +273,7 @@ class Mixtures:
         return found
 
     def time(self, rows: Ints) -> GpuTimeOf | None:
-        """The GPU time of these launches, all of them on this GPU; None where it cannot be told."""
+        """The GPU time of these launches, all of them on this GPU; None where it is not known."""
         counts = np.bincount(self.unknown[np.searchsorted(self.rows, rows)], minlength=len(self.solution))
         wanted = counts.astype(np.float64)
         length = float(np.linalg.norm(wanted))

@@ -96,7 +96,7 @@ class Loop:
         waits: int,
         working: Callable[[int, int], int],
     ) -> None:
-        """Looks at what the process gave its GPU and waited for.
+        """Reads what the process enqueued and waited for.
 
         Args:
             evidence, gpu, given: What is known of the GPU.

@@ -106,14 +106,14 @@ class Activities:
 
 
 class ActivityGatherer:
-    """Takes samples in."""
+    """Consumes samples."""
 
     def __init__(self) -> None:
         self._parts: list[Table] = []
         self._texts: dict[str, int] = {}
 
     def consume(self, data: Mapping[str, Any], *only: str) -> int:
-        """Takes one in, or what of it is of some kinds; returns how many rows that are.
+        """Consumes a sample, or its rows of some kinds; returns the number of rows.
 
         Raises:
             ValueError: It is damaged.

@@ -24,7 +24,7 @@ _MOST = 65_536  # names, and descriptors; a program that opens more files has th
 
 
 class Descriptors:
-    """Numbers what is told of descriptors; the number of a name never changes.
+    """Numbers the files of descriptors; the number of a name never changes.
 
     Args:
         machine: Whose numbers of system calls the slices have, as ``uname -m`` says.
@@ -45,7 +45,7 @@ class Descriptors:
         return apart(self, shared=("_of_files",))  # never changed
 
     def consume(self, data: FilesData) -> None:
-        """Takes the data of a sample in; what a descriptor was before is forgotten."""
+        """Consumes the data of a sample; a descriptor's former file is forgotten."""
         for pid, descriptor, what in zip(
             data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False
         ):

@@ -58,7 +58,7 @@ def text_of(evidence: Evidence, line: Line) -> str:
     if clock is not None and (
         clock.joined(evidence.facts.clock).is_after(source.changed_ns, evidence.end_ns) is not False
     ):
-        return ""  # or it cannot be told, since the clock was set
+        return ""  # or it is not known, since the clock was set
     return source.lines[line.line - 1] if line.line <= len(source.lines) else ""
 
 

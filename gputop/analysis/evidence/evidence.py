@@ -82,7 +82,7 @@ class Columns:
         return tuple(self._columns)
 
     def pop(self, name: str) -> Column:
-        """Takes a column out."""
+        """Removes a column and returns it."""
         return self._columns.pop(name)
 
     def with_column(self, name: str, column: Column) -> Columns:

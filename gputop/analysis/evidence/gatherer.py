@@ -1,4 +1,4 @@
-"""Takes items in, live or from a file, as columns for the analysis; counts what is lost."""
+"""Gathers items, live or from a file, as columns for the analysis; counts lost events."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _lives(table: Table) -> Records:
 
 
 class LossFinder:
-    """Looks at the records in the order in which they were read.
+    """Processes records in the order in which they were read.
 
     A record's number may be taken twice when an interrupt writes one between counting and reserving: then
     the next number is there twice, which is no loss.
@@ -156,7 +156,7 @@ class LossFinder:
         self.records = 0
 
     def add(self, records: Records) -> None:
-        """Takes a batch in."""
+        """Consumes a batch."""
         if self._skips:
             return
         cpus = records["cpu"]
@@ -264,7 +264,7 @@ def slices_of(records: Records) -> Columns:
 
 
 class Gatherer:
-    """Takes items in. ``ticks`` may be shortened from the left by whoever keeps a window only."""
+    """Consumes items. ``ticks`` may be shortened from the left by callers that keep a window only."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
@@ -294,7 +294,7 @@ class Gatherer:
         self._grouped = False
 
     def feed(self, item: Item) -> bool:
-        """Takes one item in; True when it closed a tick."""
+        """Consumes one item; True when it closed a tick."""
         if not isinstance(item, Sample):
             self._records(item)
             return False
@@ -484,7 +484,7 @@ class Ends:
         return self._last if not self._alive else None
 
     def consume(self, item: Item) -> None:
-        """Take one item."""
+        """Consumes one item."""
         if not isinstance(item, Sample):
             self._calls(item)
         elif (data := process_data(item)) is not None:
@@ -514,7 +514,7 @@ class Ends:
             if end is None or int(records["t_end"][calls & (pids == pid)].max()) > end.time_ns:
                 self._alive.add(pid)
                 self._users += 1
-            elif not end.users:  # it is told now that it used CUDA at all
+            elif not end.users:  # it is reported now that it used CUDA at all
                 self._users += 1
                 self._at_end(replace(end, users=self._users))
         self._only = int(calling[0]) if len(self._alive) == 1 and len(calling) else -1

@@ -60,7 +60,7 @@ class Effect(NamedTuple):
 
 
 class MemoryCalls:
-    """Takes records in, and at a mark gives what counts."""
+    """Consumes records; at a mark returns the calls that count."""
 
     def __init__(self) -> None:
         self._uses = _uses([row.name for row in api.BY_OP])
@@ -89,7 +89,7 @@ class MemoryCalls:
         self._named[pid] = self._named.get(pid, frozenset()) | frozenset(devices)
 
     def add(self, records: Records) -> None:
-        """Takes records of any kind in."""
+        """Consumes records of any kind."""
         kinds, code = records["kind"], records["ret"]
         use = self._uses.take(records["op"], mode="clip")
         wanted = (kinds == np.uint8(Kind.CALL)) & (use > 0) & ((code == 0) | (code == OUT_OF_MEMORY))

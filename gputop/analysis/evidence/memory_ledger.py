@@ -45,7 +45,7 @@ _ALLOCATES = OF_GPU | OF_HOST
 MOST_POINTS = 256  # of the history; then every second one goes
 MOST_SHORTAGES = 64
 MOST_ENDED = 4096  # processes that ended and had taken memory; then the oldest is forgotten
-MOST_ORIGINS = 16  # origins that are told with a shortage
+MOST_ORIGINS = 16  # origins that are listed with a shortage
 RETRY_NS = 1_000_000_000  # an allocator that tries again does so within this
 
 Origin = tuple[int, Memory, int]  # pid, use, stack
@@ -105,7 +105,7 @@ class Shortage:
 
 
 class Held:
-    """Takes records in; at a mark everything up to it is known."""
+    """Consumes records; at a mark everything up to it is known."""
 
     def __init__(self) -> None:
         self._calls = MemoryCalls()
@@ -180,7 +180,7 @@ class Held:
         return self._totals.get(pid, 0)
 
     def add(self, records: Records) -> None:
-        """Takes records of any kind in."""
+        """Consumes records of any kind."""
         self._calls.add(records)
 
     def mark(self, time_ns: int, gpus: Sample | None = None) -> None:
@@ -352,7 +352,7 @@ class Held:
             self._begun.discard(oldest)
 
     def _forget(self, pid: int) -> None:
-        """A process that ended is told of no more."""
+        """A process that ended is no longer reported."""
         self._sums = {origin: one for origin, one in self._sums.items() if origin[0] != pid}
         self._takers = {origin: one for origin, one in self._takers.items() if origin[0] != pid}
         self._known.discard(pid)

@@ -37,7 +37,7 @@ from gputop.format import format_ns, format_percent
 
 LEAST = 0.1  # of the time, for an idle GPU's class
 MOVES = 1.5  # times as long as all others kernels must run that go over each element once, to name the class
-LEAST_SHARE = 0.02  # of the kernels' time, for a kind to be told
+LEAST_SHARE = 0.02  # of the kernels' time, for a kind to be reported
 
 
 def class_of_traced(

@@ -38,7 +38,7 @@ EVENLY, RARE = (
     0.5,
     0.1,
 )  # of a loss that lies in gaps of fewer than so many a step: it is no loss of each step
-MOST = 0.95  # of a loss: the longest gaps that make up so much of it are told
+MOST = 0.95  # of a loss: the longest gaps that make up so much of it are reported
 
 
 def line_of(cause: Cause, claim: CauseMatch) -> Line | None:

@@ -94,7 +94,7 @@ def possible(scene: AttributionContext) -> Possible:
     return Possible(by_cause, slack)
 
 
-# From segments to findings and events: each cause in turn takes its pieces, and what repeats is told.
+# From segments to findings and events: each cause in turn takes its pieces, and what repeats is reported.
 
 LEAST_SHARE, LEAST_FINDING_NS = 0.02, 5_000_000  # a loss below both is not worth a change
 SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
@@ -426,7 +426,7 @@ def _widened(loss: Range, more_ns: int) -> Range:
 
 
 def _likely_ns(loss: Range) -> int:
-    """What a loss is told to be, per step: the estimate, else what is sure."""
+    """The reported loss per step: the estimate, else what is sure."""
     return loss.lower if loss.estimate is None else loss.estimate
 
 

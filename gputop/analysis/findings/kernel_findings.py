@@ -57,7 +57,7 @@ def kernels_of(
     """The launches that returned in the stretch, of these processes or of all.
 
     Only outermost launches that succeeded count, and only processes of which some kernel has a name. Steps
-    are those of the process whose steps are told, if nothing else is in them.
+    are those of the process whose steps are reported, if nothing else is in them.
 
     Args:
         scene: Everything.

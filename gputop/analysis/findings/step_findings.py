@@ -1,7 +1,7 @@
 """What each step took, as one array per measure: what ``gputop diff`` compares.
 
 Without steps it is from one batch to the next; without common batches by launches of what both launch. Where
-there are none the span is cut into windows of equal length, and everything is told per second.
+there are none the span is cut into windows of equal length, and everything is counted per second.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COLUMNS = ("begin", "until", "waited", *_COUNTED)
 
 
 class Unit(str, Enum):
-    """What everything is told per."""
+    """The unit of all figures."""
 
     STEP = "step"
     BATCH = "batch"
@@ -354,7 +354,7 @@ def _bounds(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
 UNEVEN = 2.0  # times the median, from which on a mean tells of no step
 FAR = 3.0  # times the median: a long step
 NAMED = 3  # of the long ones
-BINS, FEWEST = 12, 48  # parts of a loop that are compared; steps of which a trend can be told
+BINS, FEWEST = 12, 48  # parts of a loop that are compared; steps of which a trend can be seen
 GROWN = 1.3  # times as long in the last quarter as in the first
 STEADY = 0.85  # rank correlation of the parts' means with their order
 COUNTED = 1.1  # times as many launches, from which on they are said to grow
@@ -458,7 +458,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
 
 
 def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> StepFacts:
-    """What is told of some steps; ``gpus``: whether it is known when a GPU was at work."""
+    """Figures of some steps; ``gpus``: whether it is known when a GPU was at work."""
     count = max(loops.count, 1)
     return StepFacts(
         loops.count,

@@ -149,7 +149,7 @@ class GpuTime:
         self.gaps = join([self._device(device) for device in self._numbers()])
 
     def _numbers(self) -> list[int]:
-        """The GPUs whose time is told."""
+        """The GPUs whose time is reported."""
         numbers: list[int] = np.unique(self.streams.device).tolist()
         return numbers
 

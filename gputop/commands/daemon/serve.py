@@ -245,7 +245,7 @@ def otlp_destination(endpoint: str) -> Destination:
 
 
 def _address(options: argparse.Namespace) -> Address | None:
-    """Where metrics are told; raises CommandError where that cannot be."""
+    """Where metrics are served; raises CommandError where that cannot be."""
     if options.metrics is None:
         return None
     if find_spec("prometheus_client") is None:

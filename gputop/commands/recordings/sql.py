@@ -48,7 +48,7 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse.Namespace) -> int:
-    """Asks, within bounds, and prints the answer; returns the exit status."""
+    """Runs the query within bounds and prints the rows; returns the exit status."""
     if options.own_process:
         bound_memory()
     with closing(opened()) as database:

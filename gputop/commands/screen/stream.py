@@ -60,7 +60,7 @@ class LineWriter:
         return self._lines.full() or self._bytes > MOST_BYTES
 
     def put(self, line: bytes) -> None:
-        """Takes a line to be written; to be asked only while nobody is behind."""
+        """Queues a line to be written; only while no reader is behind."""
         with self._held:
             self._bytes += len(line)
         self._lines.put_nowait(line)

@@ -104,7 +104,7 @@ class _Recording:
         self._writer = writer
 
     def write(self, item: Item) -> None:
-        """Takes an item, until the file cannot take any more."""
+        """Writes an item, until the file is full."""
         if self._writer is not None and self.failure is None:
             try:
                 self._writer.write(item)
@@ -122,7 +122,7 @@ class _Recording:
 
 @contextmanager
 def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
-    """Takes the file of the command's output away if what is to be seen fails, unless it holds something."""
+    """Removes the file of the command's output if it is empty and the screen failed."""
     try:
         yield
     except BaseException:
@@ -227,7 +227,7 @@ def _screen(options: argparse.Namespace) -> int:
 
 
 def farewell(session: ObservedRun, log: OutputFile | None) -> None:
-    """Says where the command and its output are. A demo has nobody left to be shown to: it ends."""
+    """Prints where the command and its output are. A demo ends: it has no viewer left."""
     child = session.child
     if child is None:
         return

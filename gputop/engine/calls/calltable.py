@@ -68,7 +68,7 @@ class RowSums:
         self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
 
     def subtract(self, other: RowSums) -> None:
-        """Takes out what was added, but for the longest, which stay as they are."""
+        """Subtracts what was added, but for the longest, which stay as they are."""
         size = len(other.count)
         for name in ADDED:
             getattr(self, name)[:size] -= getattr(other, name)
@@ -192,7 +192,7 @@ class CallTable:
         self.counts = grown
 
     def release(self, rows: Ints) -> None:
-        """Gives rows back whose counts are all zero."""
+        """Frees rows whose counts are all zero."""
         for row in rows.tolist():
             key = self.keys[row]
             if key is None:

@@ -1,7 +1,7 @@
 """Which calls failed, how often, where; and what the GPU was given before an error that ends everything.
 
 Only outermost calls count: a driver call that fails inside a runtime call is the runtime's business, and
-where the runtime call fails as well, it is told by that one.
+where the runtime call fails as well, it is reported by that one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from probes.stacks.stack_samples import kernel_number
 
 MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
 BEFORE = 64  # calls that are kept from before a sticky error
-LAUNCHES = 8  # of them the newest launches are told
+LAUNCHES = 8  # of them the newest launches are reported
 _RECENT = 2048  # calls looked back at, of all processes
 
 Key = tuple[int, int, int, int]  # pid, function, code, stack

@@ -19,7 +19,7 @@ from probes.schema import ALIASED, NOT_REQUESTED, CallFlag, Records, select
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
 Samples = Counter[tuple[int, int]]  # (thread, stack) -> how often it was seen there
-MOST_STACKS = 128  # of a process; the time of the others is told in one sum a function
+MOST_STACKS = 128  # of a process; the time of the others is summed per function
 
 
 def sums_of(calls: Records) -> Sums:

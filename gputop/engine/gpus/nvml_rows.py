@@ -23,7 +23,7 @@ def fill_of(sample: Sample) -> int | None:
     """
     found: int | None = None
     for row in listed_gpus(sample):
-        if row.get("lost"):  # tells nothing any more, and was told of before
+        if row.get("lost"):  # has no more data, and was reported before
             continue
         count, each = row.get("multiprocessors"), row.get("multiprocessor_threads")
         known = UNKNOWN
@@ -34,7 +34,7 @@ def fill_of(sample: Sample) -> int | None:
 
 
 def smaller(one: int | None, other: int | None) -> int | None:
-    """The smaller of two; ``UNKNOWN`` where one of them is not known, None where neither was told."""
+    """The smaller of two; ``UNKNOWN`` where one of them is not known, None where neither was reported."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)

@@ -1,7 +1,7 @@
 """Waits for the disk by file: sums by descriptor, which samples of kind ``files`` give names.
 
 A sample names what a descriptor was at a mark. Sums that add up over stretches of a recording must not
-depend on where it is cut, and hold no name: they hold when the descriptor was told last.
+depend on where it is cut, and hold no name: they hold when the descriptor was last reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from probes.samples import FilesData, sample_data
 from probes.schema import ALIASED, NO_SYSCALL, OffFlag, Records
 from probes.source import FILES, Sample
 
-# integers of a row: process, system call, its first argument, when that was told; count, sum, worst
+# integers of a row: process, system call, its first argument, time of its record; count, sum, worst
 WIDTH = 7
 _MOST = 4096  # rows; whoever waits for more files has the later ones under no descriptor
 _MOST_CHANGES = 16_384  # descriptors; so many were told first or last
@@ -43,7 +43,7 @@ class DiskWait:
     """What a process waited for the disk, for one file in one system call; times in ns.
 
     Attributes:
-        file: Its path; "" where none was told, or the call takes no descriptor.
+        file: Its path; "" where none was reported, or the call takes no descriptor.
         call: The system call; "" for a page of memory that the disk has: of a mapped file, or swapped out.
         count: Stays off the CPU.
         sum_ns, worst_ns: Blocked, without the run queue after it.
@@ -57,14 +57,14 @@ class DiskWait:
 
 
 class FileNames:
-    """What descriptors were, and when that was told."""
+    """Files of descriptors, with the time of each record."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._count = 0
 
     def consume(self, time_ns: int, data: FilesData) -> None:
-        """Takes the data of a sample in; the samples come in order."""
+        """Consumes the data of a sample; the samples come in order."""
         rows = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
         for pid, descriptor, what in rows:
             if self._count < _MOST_NAMES:
@@ -72,7 +72,7 @@ class FileNames:
                 self._changes.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
 
     def at(self, pid: int, descriptor: int, since_ns: int) -> str:
-        """What one was said to be then; for 0, before it was told at all, what it was said to be first."""
+        """Its file at that time; for 0, before any record of it, its first file."""
         rows = self._changes.get((pid, descriptor), [])
         known = [what for time_ns, what in rows if time_ns == since_ns or not since_ns]
         return known[0] if known else ""
@@ -123,7 +123,7 @@ class DiskWaits(Part):
         self._changed[key] = time_ns
 
     def payload(self) -> dict[str, Any]:
-        """``disk`` (None: not known), and ``files``: process, descriptor, when it was told last."""
+        """``disk`` (None: not known), and ``files``: process, descriptor, time of its last record."""
         return {
             "disk": packed([(*key, *sums) for key, sums in self._sums.items()]) if self.known else None,
             "files": packed([(*key, time_ns) for key, time_ns in self._changed.items()]),

@@ -44,7 +44,7 @@ class OccupancyWindow:
         self._fresh_moves: list[Segments] = []
 
     def add(self, records: Records) -> None:
-        """Takes on-CPU slices, waits and moves out of a batch."""
+        """Consumes on-CPU slices, waits and moves of a batch."""
         kinds = records["kind"]
         for kind, taker in (
             (Kind.OCCUPANT, self._add_on_cpu),

@@ -71,7 +71,7 @@ class StaySums(Part):
             self._sums[tid] = stays if known is None else known.plus(stays)
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps why threads are off their CPU at a mark: ``OffFlag``, as far as it was told."""
+        """Keeps why threads are off their CPU at a mark: ``OffFlag``, as far as it was reported."""
         if (threads := sample_data(sample, OPEN)) is not None:
             tids, flags = threads.get("tid", ()), threads.get("flags", ())
             self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))

@@ -209,7 +209,7 @@ def _insert(
 
 
 def _only(connection: Any, tables: Sequence[str], part: LakeSelection) -> None:
-    """Takes away what is not of a part: old pieces have all, and a session may be of several jobs."""
+    """Removes what is not of a part: old pieces have all, and a session may be of several jobs."""
     ids = "SELECT session_id FROM sessions"
     job = escape_text(part.job) if part.job is not None else None  # as it is written
     low = _ns(part.since, 0) if part.since else None

@@ -44,7 +44,7 @@ class LakeSummary:
 
 
 def summed(database: LockedDatabase, rows: int, seconds: float) -> LakeSummary:
-    """Asks all of it.
+    """Runs all queries.
 
     Args:
         database: The lake's, with ``TABLES``.

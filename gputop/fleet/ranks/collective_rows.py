@@ -73,7 +73,7 @@ class Collectives:
         Args:
             session_id: Of the recording.
             clock: A name of the clock of its times: of two recordings of one boot it is the same.
-            processes: What was told of each process.
+            processes: Facts of each process.
         """
         found: dict[str, list[Row]] = {"communicators": [], "collectives": [], "before_collectives": []}
         rest = np.ones(len(self._rows), np.bool_)

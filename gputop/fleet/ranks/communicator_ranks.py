@@ -55,7 +55,7 @@ class Memberships:
         self.blind_ns = FOREVER
 
     def consume(self, item: Item) -> None:
-        """Take an item in; what is no record of a communicator is passed over."""
+        """Consumes an item; other records than those of a communicator are ignored."""
         if isinstance(item, np.ndarray):
             mine = item["kind"] == _COMMUNICATOR
             for row in select(item, mine) if mine.any() else ():

@@ -65,7 +65,7 @@ class Stragglers:
 
 
 def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: int) -> Stragglers:
-    """Looks at every communicator of a lake.
+    """Judges every communicator of a lake.
 
     Args:
         database: The lake's, with ``TABLES``.

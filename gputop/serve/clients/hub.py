@@ -30,7 +30,7 @@ MOST_OF_ONE: Final = 32  # of one user who is not root
 MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
 MOST_IN_ALL: Final = 64 << 20  # for all who are not root; of more, who has most waiting is let go
 SILENT_S: Final = 5.0  # until a client has said what it wants
-LAST_WORDS_S: Final = 0.5  # in which clients can take what they are told at the end
+LAST_WORDS_S: Final = 0.5  # in which clients can read what they are sent at the end
 STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
 COMERS: Final = (200.0, 64.0)  # clients that are taken in a second, and at once: each costs the daemon's CPU
 ANSWERING: Final = (0.2, 5.0)  # CPU seconds that answers to a user may cost in a second, and at once
@@ -41,13 +41,13 @@ Answer = Callable[[Answering, int, dict[str, Any]], None]  # has the connection 
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """Somebody at the other end.
+    """A client at the other end.
 
     Attributes:
         uid: The user.
         account: Who answers for that user, where bounds are for each.
         follows: Whether it is shown what is observed.
-        joining: Whether it has to be told first what is known.
+        joining: True until it has received what is known.
         left_out: Ticks that it was too slow for.
     """
 
@@ -80,7 +80,7 @@ class Hub:
 
         Args:
             listener: Bound; not blocking.
-            status: What a user is told of the daemon.
+            status: The daemon's status for a user.
             answers: What else may be asked; each answer is given in a thread of its own.
             sees_all: The user who is shown all that is observed, beside root.
         """
@@ -111,7 +111,7 @@ class Hub:
             return {one.uid: one.account for one in self.clients.values() if one.follows}
 
     def is_joined(self) -> bool:
-        """Whether somebody has to be told what is known, and can be."""
+        """True if a client must receive what is known, and can."""
         with self._lock:
             return any(client.joining and not client.waiting_bytes for client in self.clients.values())
 
@@ -136,7 +136,7 @@ class Hub:
         Args:
             uid: The user.
             messages: The tick.
-            first: What a client has to be told before its first tick; nobody can join without.
+            first: What a client must receive before its first tick; nobody can join without.
         """
         size = sum(map(len, messages))
         with self._lock:
@@ -150,14 +150,14 @@ class Hub:
                 elif client.joining:
                     client.left_out += client.left_out > 0
                 elif client.waiting_bytes + size > MOST_WAITING:
-                    client.joining, client.left_out = True, 1  # it is told anew when it has read what waits
+                    client.joining, client.left_out = True, 1  # it joins anew when it has read what waits
                 else:
                     self._put(client, *messages)
             self._make_room()
         self._wake()
 
     def leave_out(self, uid: int) -> None:
-        """A tick is not shown to a user: each client is told anew what is known, and how many it missed."""
+        """A tick is not shown to a user: each client receives what is known anew, and how many it missed."""
         with self._lock:
             for client in self.clients.values():
                 if client.follows and client.uid == uid:
@@ -191,7 +191,7 @@ class Hub:
             os.write(self._wake_out, b"x")
 
     def close(self, why: str) -> None:
-        """Tells everybody that it is over, for a moment only, and lets go of them."""
+        """Sends all clients the end, for a moment only, and closes their connections."""
         with self._lock:
             for client in self.clients.values():
                 self._put(client, wire.packed({"k": "end", "text": why}))
@@ -286,7 +286,7 @@ class Hub:
             self._drop(client)
 
     def _heard(self, client: Client) -> bool:
-        """Takes what it says; whether it is still a client here."""
+        """Handles its messages; True if it is still a client here."""
         data = client.connection.recv(_READ)
         if not data:
             self._drop(client)

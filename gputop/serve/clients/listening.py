@@ -64,7 +64,7 @@ def listen(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> Listening
 
 
 def _make_room(folder: int, name: str, path: str, kind: socket.SocketKind) -> None:
-    """Takes the socket of a daemon that was killed away; anything else stays."""
+    """Removes the socket of a daemon that was killed; anything else stays."""
     try:
         facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Whose each process is, as the daemon was told: what one user may be shown of it rests on this."""
+"""The owner of each process, as recorded: what one user may be shown of it rests on this."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Owners:
         self._mixed: set[int] = set()  # were somebody else's before, within this tick
 
     def consume(self, item: Sample | Records) -> None:
-        """Take one item in, before it is shown to anybody."""
+        """Consumes one item, before it is shown to any user."""
         if not isinstance(item, Sample):
             self._records(item)
             return

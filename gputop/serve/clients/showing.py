@@ -38,13 +38,13 @@ class Followers(Protocol):
         """The users who are shown what is observed or want to be, each with who answers for that user."""
 
     def joining(self, uid: int) -> bool:
-        """Whether a client of a user has to be told first what is known, and can be."""
+        """True if a client of a user must receive what is known first, and can."""
 
     def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
         """Hands a tick to a user's clients; to who joins, what is known (empty: nobody can join now)."""
 
     def leave_out(self, uid: int) -> None:
-        """A tick is not shown to a user: each client has to be told anew what is known."""
+        """A tick is not shown to a user: each client must receive anew what is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ShownTick:
     Attributes:
         items: The last one is the mark.
         sums: What each process did.
-        known: At the mark; None: nobody had to be told.
+        known: At the mark; None: no client needed it.
     """
 
     items: list[Item]
@@ -204,7 +204,7 @@ class Showing:
         self._hub.publish(uid, messages, self._first(uid, tick, known) if joins else [])
 
     def _others(self, uid: int, sums: Sample) -> list[Sample]:
-        """What is told of processes that are not the user's."""
+        """What is reported of processes that are not the user's."""
         pids = sums.data["pid"]
         rows = [row for row, pid in enumerate(pids) if uid != ROOT and self.owners.of(pid) != uid]
         if not rows:
@@ -213,7 +213,7 @@ class Showing:
         return [Sample(sums.kind, sums.time_ns, data)]
 
     def _first(self, uid: int, tick: ShownTick, known: list[Sample]) -> list[bytes]:
-        """What a client is told before its first tick: the header, and what is known."""
+        """What a client receives before its first tick: the header, and what is known."""
         assert tick.known is not None
         shown, now = Shown(uid, self.owners), tick.end_ns
         header = shown.view.header(cut_header(self._header, now, tick.known.lost))

@@ -72,7 +72,7 @@ class Past:
                 tick = []
 
     def _facts(self) -> tuple[FactBook, dict[str, int]]:
-        """What was told before the stretch."""
+        """What was recorded before the stretch."""
         facts = FactBook()
         lost: dict[str, int] = {}
         if self._first < 0:

@@ -75,7 +75,7 @@ class UserView:
         return {key: value for key, value in header.items() if key not in _HEADER}
 
     def items(self, tick: Iterable[Item]) -> Iterator[Item]:
-        """What the user sees of a tick; records come joined, before what was told after the first of them."""
+        """What the user sees of a tick; records come joined, before samples after the first of them."""
         if self.uid == ROOT:
             yield from tick
             return
@@ -91,7 +91,7 @@ class UserView:
                     yield shown
 
     def known_shapes(self, time_ns: int) -> Sample:
-        """The shapes of launches that were told until now, for who comes later."""
+        """The shapes of launches that were reported until now, for who comes later."""
         return shapes_sample(self._owners.shapes, sorted(self._shapes), time_ns)
 
     def _shapes_of(self, records: Records, time_ns: int) -> Iterator[Sample]:

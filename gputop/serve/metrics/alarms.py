@@ -109,7 +109,7 @@ class Alarms:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends; what waits is told no more."""
+        """Ends; pending items are dropped."""
         if self._thread.ident is not None:
             try:
                 self._waiting.put_nowait(None)
@@ -123,7 +123,7 @@ class Alarms:
         self._verdict = verdict
 
     def consume(self, item: Item) -> None:
-        """Takes an item; at a mark the rules are held against what is known."""
+        """Consumes an item; at a mark the rules are evaluated."""
         if not isinstance(item, Sample):
             return
         if item.kind == GPUS:

@@ -20,7 +20,7 @@ from probes.schema import COPY_SHIFT, CallFlag, Records, select
 from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
 GRACE_NS = 120_000_000_000  # an ended process stays so long: whoever asks seldom sees its last counts, too
-OTHER = 0  # in place of a process, where there are more than may be told
+OTHER = 0  # in place of a process, where there are more than may be reported
 # what a function does -> its class in metrics; what is not here is "other"
 CLASSES = {
     "launch": "launch", "sync": "sync", "copy": "copy", "set": "copy", "alloc": "alloc", "free": "alloc",
@@ -62,7 +62,7 @@ class Process:
 
 
 class DaemonTotals(Part):
-    """Takes items in, in one thread; ``held`` lets others look at them.
+    """Consumes items in one thread; ``held`` lets others read the sums.
 
     Calls are summed by function, class and direction, not by ``CallCounts``: without a histogram for each
     function a row takes a few hundred bytes, and rows are bounded for as long as the daemon runs.
@@ -88,7 +88,7 @@ class DaemonTotals(Part):
         self._tick = Accumulator(self, self._threads)
 
     def consume(self, item: Item) -> Sample | None:
-        """Takes one item in; at a mark, what each process did since the one before."""
+        """Consumes one item; at a mark, what each process did since the one before."""
         if not isinstance(item, Sample):
             with self.held:
                 self._tick.add(item)

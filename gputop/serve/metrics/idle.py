@@ -58,7 +58,7 @@ class StepHistogram:
 
 
 class Idle:
-    """Takes verdicts in, in the thread that makes them; ``held`` lets others look.
+    """Consumes verdicts in the thread that makes them; ``held`` lets others read.
 
     A window is ten seconds, and the next one begins before it ends: of each what is new counts, by the
     columns of time that its report sums up.
@@ -99,7 +99,7 @@ class Idle:
             row.sum_ns += ns
 
     def forget(self, living: set[int]) -> None:
-        """Drops processes that are told of nowhere any more."""
+        """Drops processes that are reported nowhere any more."""
         with self.held:
             self.steps = {pid: row for pid, row in self.steps.items() if pid in living}
             self.causes = {key: ns for key, ns in self.causes.items() if key[0] in living}

@@ -48,7 +48,7 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class CurrentFigures:
-    """What is told beside the counts.
+    """The figures beside the counts.
 
     Attributes:
         lost: Events by kind.

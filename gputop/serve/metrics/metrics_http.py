@@ -28,7 +28,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where metrics are told, and to whom.
+    """Where metrics are served, and to whom.
 
     Attributes:
         token: What has to stand behind ``Authorization: Bearer``; "": nobody has to say one.
@@ -69,7 +69,7 @@ class MetricsServer(ThreadingHTTPServer):
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._open: list[_OpenRequest] = []  # who is answered, the oldest first
         self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*MAKING)
-        self._made: dict[str, tuple[str, bytes]] = {}  # what was told last, by what was asked for
+        self._made: dict[str, tuple[str, bytes]] = {}  # what was last reported, by what was asked for
         self._accepting: threading.Thread | None = None
         self._answers_s = 0.0
         super().__init__((address.host, address.port), _Handler)
@@ -186,4 +186,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Says nothing: a scrape is no news."""
+        """Logs nothing: a scrape is no news."""

@@ -98,7 +98,7 @@ class Destination:
     """Where metrics are sent.
 
     Attributes:
-        name: As it is told, without a password.
+        name: As it is shown, without a password.
         exporter: The SDK's.
         session: Its connection.
         every_s: From one sending to the next.

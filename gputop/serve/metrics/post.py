@@ -180,7 +180,7 @@ def answer_of(came: bytes, *, ended: bool) -> HttpAnswer | None:
     """The answer that some bytes are; None where its head is not complete.
 
     Args:
-        came: All that came until now, with what is told before the answer (status 1xx).
+        came: All that came until now, with what is reported before the answer (status 1xx).
         ended: Whether no more will come.
 
     Raises:

@@ -10,7 +10,7 @@ from probes.source import GPUS, STALE_NS, Item, Sample
 
 
 class People:
-    """Takes items in; others read ``known`` and ``uuids``, which are replaced and never changed.
+    """Consumes items; others read ``known`` and ``uuids``, which are replaced and never changed.
 
     Attributes:
         known: Facts by process.
@@ -52,6 +52,6 @@ class People:
         return found
 
     def forget(self, counted: set[int]) -> None:
-        """At a mark: keeps who is counted; what it learnt is told from now on."""
+        """At a mark: keeps who is counted; what it learnt is reported from now on."""
         self._next = {pid: data for pid, data in self._next.items() if pid in counted}
         self.known = dict(self._next)

@@ -185,7 +185,7 @@ def _check_owner(path: Path, part: Path, facts: os.stat_result) -> None:
 
 
 class _Reading:
-    """Takes the settings one by one; each that makes no sense is a sentence."""
+    """Reads the settings one by one; each invalid one is a sentence."""
 
     def __init__(self, path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> None:
         self._path, self._known, self._panes = path, known, panes

@@ -174,7 +174,7 @@ def paragraph(
     """A text that others wrote in lines of at most ``width`` columns, the further ones below its beginning.
 
     Args:
-        text: What is told, not yet escaped.
+        text: What is reported, not yet escaped.
         token: Its meaning.
         indent: Columns before it.
         lead: What stands before its first line.

@@ -34,7 +34,7 @@ class OwnCost:
         self._went_up_s = float("-inf")
 
     def consume(self, now_s: float, cpu_s: float) -> bool:
-        """Takes the CPU time since the start; True when ``slower`` has changed.
+        """Updates the CPU time since the start; True when ``slower`` has changed.
 
         Args:
             now_s: A clock that only grows.

@@ -216,7 +216,7 @@ class Table(Generic[T]):
         self._chosen = False
 
     def update(self, rows: Sequence[T], time_ns: int) -> None:
-        """Take the rows of a new frame.
+        """Show the rows of a new frame.
 
         Args:
             rows: All rows, in any order.

@@ -107,7 +107,7 @@ class View:
     # -- what is shown ------------------------------------------------------------------------
 
     def show(self, frame: Frame) -> str:
-        """Take a frame.
+        """Show a frame.
 
         Returns:
             A sentence when the followed process has left the frame, else "".
@@ -121,7 +121,7 @@ class View:
         return self.list()
 
     def observe(self, present: Frame) -> None:
-        """Take the newest frame into the graphs, also while another moment is shown."""
+        """Append the newest frame to the graphs, also while another moment is shown."""
         self.gpu_history.append(present, present=True)
         self.machine_history.add(present, present=True)
         self.process_history.append(present, present=True)
@@ -172,7 +172,7 @@ class View:
         return farewell
 
     def explain(self, explained: Explained) -> None:
-        """Take an explanation: what the verdict and its chain say from now on."""
+        """Show an explanation: the verdict and its chain from now on."""
         if explained == self._explained_as:
             return
         self._explained_as = explained
@@ -182,7 +182,7 @@ class View:
         self.timeline.append(explained)
 
     def add_log(self, output: Sequence[str]) -> None:
-        """Take lines of output of the started command; the newest are kept."""
+        """Append output lines of the started command; the newest are kept."""
         self.log = [*self.log, *output][-LOG_LINES:]
 
     # -- what is selected ---------------------------------------------------------------------

@@ -40,7 +40,7 @@ class ColumnDialog(ModalScreen[None]):
     ]
 
     def __init__(self, name: str, table: Table[Any], path: str, glyphs: Glyphs) -> None:
-        """Ask for the columns of a table.
+        """Open the choice of a table's columns.
 
         Args:
             name: The table's name in the preferences.

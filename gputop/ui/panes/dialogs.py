@@ -38,7 +38,7 @@ _ENDS = "Enter, Esc"
 
 
 class Question(ModalScreen[None]):
-    """Asks for a line of text; a wrong answer leaves it open and says why."""
+    """Dialog for a line of text; a wrong answer leaves it open and shows why."""
 
     render_lines = lines_below
     BINDINGS: ClassVar[list[BindingType]] = [quiet_key("escape", "cancel", "Cancel")]
@@ -105,7 +105,7 @@ class Question(ModalScreen[None]):
 
 
 class Menu(ModalScreen[None]):
-    """Asks for one of several."""
+    """Dialog for one of several choices."""
 
     render_lines = lines_below
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -140,7 +140,7 @@ class Menu(ModalScreen[None]):
 
 
 class Confirm(Menu):
-    """Asks for yes or no; y and n answer at once, Escape is no answer."""
+    """Dialog for yes or no; y and n answer at once, Escape is no answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", show=False),
@@ -165,7 +165,7 @@ class FilterSuggester(Suggester):
     """Completes the last word of a filter: fields, states, and names that are there."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        """Take what may follow.
+        """Store the choices.
 
         Args:
             words: Fields with their colon, and whole words like ``user:alice``.

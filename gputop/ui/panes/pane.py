@@ -84,7 +84,7 @@ class Host(SureTimers):
         self.call_next(self.push_screen, question)
 
     def prompt_text(self, title: str, before: str, apply: Callable[[str], None], *, hint: str) -> None:
-        """Ask for a text that is tried with every key; Escape brings back the one before."""
+        """Prompt for a text that is applied with every key; Escape restores the former one."""
         from gputop.ui.panes.dialogs import Question
 
         def changed(text: str) -> str:
@@ -100,7 +100,7 @@ class Host(SureTimers):
         self.show_message(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
 
     def show_message(self, text: str) -> None:
-        """Tell what a key has done."""
+        """Show what a key has done."""
         self.clear_notifications()
         if text:
             self.notify(text, markup=False)
@@ -131,7 +131,7 @@ class Pane(ScrollView, can_focus=True):
         self._title_line: Line = ()
         self._headed: object = None
         self._kept: tuple[Region, list[Strip]] | None = None
-        self._measured = (0, 0)  # width that the layout asked for, lines that it was told
+        self._measured = (0, 0)  # width that the layout requested, lines that it got
 
     # -- what a pane says ---------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Pane(ScrollView, can_focus=True):
         return self._measured[1]
 
     def show(self) -> None:
-        """Look at the view again; what is as it was is not painted."""
+        """Compare with the view again; unchanged content is not painted."""
         if not self.is_attached:
             return
         wanted = self.wanted(self._measured[0] or self.app.size.width)
@@ -328,7 +328,7 @@ class Tabbed(Pane):
         self._searched = text
 
     def action_search(self) -> None:
-        """Ask for a text: the rows that hold it stay, from the first key on; Escape drops it."""
+        """Prompt for a text: the rows that hold it stay, from the first key on; Escape drops it."""
 
         def apply(text: str) -> None:
             self.searched = text

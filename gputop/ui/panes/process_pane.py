@@ -83,7 +83,7 @@ class Processes(TablePane):
         self.app.show()
 
     def action_filter(self) -> None:
-        """Ask for a filter; it is tried with every key and dropped by Escape."""
+        """Prompt for a filter; it is applied with every key and dropped by Escape."""
         listing = self.view.listing
         before = listing.filter
 

@@ -53,7 +53,7 @@ class TimeScreen(PaneScreen):
         return self.app.view.mode == "live" and not in_browser() if action == "record" else True
 
     def key_upper_r(self) -> None:
-        """Say why nothing is recorded."""
+        """Show why nothing is recorded."""
         if self.app.view.mode != "live" or in_browser():
             self.action_record()
 

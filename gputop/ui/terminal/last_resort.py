@@ -1,4 +1,4 @@
-"""Gives the terminal back when gputop could not: a small process of its own, that outlives a crash.
+"""Restores the terminal when gputop could not: a small process of its own that outlives a crash.
 
 Run as a script by ``terminal_guard.py``. A library that crashes, a signal that cannot be caught and a
 machine without memory leave no time for anything; a terminal that was left raw shows nothing of what is

@@ -20,7 +20,7 @@ _MOST_WAITING = 1 << 16  # bytes
 
 
 class QuickDriver(LinuxDriver):
-    """Gives the terminal back at once when the program ends, and ends the program when the terminal has gone.
+    """Restores the terminal as the program ends, and ends the program when the terminal has gone.
 
     Textual joins its input thread, which looks for the end every 0.1 s and then waits 0.1 s more. At the
     end of the program nobody needs to wait for that: the thread ends by itself while probes are detached.
@@ -44,7 +44,7 @@ class QuickDriver(LinuxDriver):
         self._owned = False  # the terminal, by application mode
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and look after it from then on."""
+        """Enter application mode."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._owned = True
         if not self._watched:
@@ -60,7 +60,7 @@ class QuickDriver(LinuxDriver):
 
     def _until_gone(self) -> None:
         terminal = select.poll()
-        terminal.register(self.fileno, 0)  # its end is told unasked
+        terminal.register(self.fileno, 0)  # its end is reported in any case
         terminal.poll()
         self.exit_event.set()  # nobody will press a key
         self._soon(partial(self._app.exit, _GONE, return_code=_GONE))
@@ -89,7 +89,7 @@ class QuickDriver(LinuxDriver):
         super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
-        """Give the terminal back and stop; at once where another program has the terminal."""
+        """Restore the terminal and stop; at once where another program has the terminal."""
         if self._owned and self._auto_restart:
             self._soon(super()._sigtstp_application)
         else:
@@ -108,7 +108,7 @@ class QuickDriver(LinuxDriver):
 
 
 class TerminalOutput:
-    """Takes what is written to a terminal, also when that has gone, or another program's mode is in force.
+    """Accepts what is written to a terminal, also when that has gone, or another program's mode is in force.
 
     A program that shares the terminal may have made it non-blocking for all of them. What has no room then is
     written once there is some: Python's files would drop it.

@@ -1,4 +1,4 @@
-"""Where this kernel's structures hold what the BPF programs read: what their text is told of it."""
+"""Offsets in this kernel's structures that the text of the BPF programs needs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def subject_of(explained: Explained, frame: Frame, started: int | None) -> int |
     Args:
         explained: The verdict: what it is about comes first.
         frame: The processes that are there.
-        started: The process that gputop was told to watch, which may be a shell around the one that counts.
+        started: The process that gputop was started for, which may be a shell around the one that counts.
     """
     there = {row.pid: row for row in frame.processes}
     reported = _of_report(explained.report) if explained.report is not None else None

@@ -63,7 +63,7 @@ class Runs:
         self._end_ns = 0
 
     def consume(self, frame: Frame, explained: Explained) -> None:
-        """Take a frame and the newest explanation; what was taken before counts no second time."""
+        """Consume a frame and the newest explanation; the same ones count once."""
         if frame.time_ns > self._time_ns:
             self._frame(frame)
         # it may come after its frame, while time stands still

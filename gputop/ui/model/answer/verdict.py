@@ -12,7 +12,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread
 
 LEAST_TITLE = 10  # letters of a title that is cut
 LEAST_BESIDE_PLACE = 5  # where else the line of the program would go: the cause has its number, too
-USUAL_WIDTH = 80  # columns, from which on the line of the program is told rather than the cost
+USUAL_WIDTH = 80  # columns, from which on the line of the program is reported rather than the cost
 _WHOLE = 10_000  # longer than any title
 # parts of the line that may go where it is narrow; what is none of them stays
 _OTHERS, _DOUBTS, _PLACE, _COST, _CLASS = "others", "doubts", "place", "cost", "class"
@@ -58,7 +58,7 @@ def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line
 
 
 def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, list[Span]]]:
-    """(parts that are told, least length of a title that is cut, right end), the fullest first."""
+    """(parts that are reported, least length of a title that is cut, right end), the fullest first."""
     yield _EVERY, _WHOLE, right
     yield _EVERY, _WHOLE, right[-1:]
     # then what tells least goes, and the title is cut before the line of the program goes
@@ -77,7 +77,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
 
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
-    """What is told: a cause with its class, else the class, else why nothing can be told."""
+    """What is reported: a cause with its class, else the class, else why nothing can be reported."""
     text = glyphs.shown(why.text)
     if not why.gpus:
         return _Sentence([("", ("? ", "unknown"))], text, [], "unknown")

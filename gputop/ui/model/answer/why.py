@@ -27,7 +27,7 @@ _ENOUGH_STEPS = 3
 _EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
 _MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
-_MINUTES_FROM_S = 100  # of a time that is told in seconds before
+_MINUTES_FROM_S = 100  # of a time that is reported in seconds before
 _UNTRACED = "unknown without eBPF, which sees the CUDA calls: gputop check says what is missing"
 _NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
 _EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
@@ -135,7 +135,7 @@ class Why:
 
 
 def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
-    """What is to be told at a frame.
+    """What is to be reported at a frame.
 
     Args:
         frame: The frame that is shown: how old that is, and whether there are calls at all.
@@ -279,7 +279,7 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
 
 
 def _without_causes(report: Report, lanes: Lanes | None) -> str:
-    """What is told where no loss repeats."""
+    """What is reported where no loss repeats."""
     diagnosis = report.diagnosis
     if diagnosis is not None and diagnosis.kind is not None and diagnosis.evidence:
         return diagnosis.evidence[0]

@@ -119,7 +119,7 @@ def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 
 def _sentence(text: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
-    """What is told where there is no GPU to tell of."""
+    """The panel without a GPU."""
     lead = " WHY  " if titled else " "
     lines = paragraph(text, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
     return [glyphs.line(line, width) for line in lines[:height]]
@@ -134,7 +134,7 @@ def aged(line: Line) -> Line:
 
 
 def range_text(low: float, high: float, glyphs: Glyphs) -> str:
-    """``47–72 %``, or ``47 %`` where both ends are told by the same number."""
+    """``47–72 %``, or ``47 %`` where both ends are the same number."""
     return f"{percent_text(low, high, glyphs.dash)} %"
 
 
@@ -305,7 +305,7 @@ def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
 
 
 def unit_of(ns: float) -> tuple[int, str]:
-    """The unit in which so many ns are told."""
+    """The unit in which so many ns are reported."""
     return next(
         ((unit, name) for unit, name in ((NS_PER_S, "s"), (1_000_000, "ms")) if ns >= unit), (1_000, "us")
     )

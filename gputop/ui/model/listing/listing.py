@@ -38,7 +38,7 @@ class Listing:
         self._shown = self._all = 0
 
     def show(self, table: Table[ProcessRow], frame: Frame, *, ascii_only: bool) -> str:
-        """Give a table its rows.
+        """Fill a table with its rows.
 
         Returns:
             A sentence when the followed process has left the frame, else "".

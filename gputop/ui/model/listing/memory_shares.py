@@ -18,7 +18,7 @@ class MemorySizes:
         self._host: int | None = None
 
     def show(self, frame: Frame) -> None:
-        """Take the sizes of a frame's machine."""
+        """Store the sizes of a frame's machine."""
         self._gpus = {gpu.index: gpu.memory_total_bytes for gpu in frame.gpus if gpu.memory_total_bytes}
         self._host = frame.host.memory_total_bytes if frame.host else None
 

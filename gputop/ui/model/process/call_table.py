@@ -186,7 +186,7 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
 
 
 def faults_text(row: ProcessRow, frame: Frame) -> str:
-    """Page faults of a process in a second, ``2.1k minor, 3 major faults/s``; "" where none were told."""
+    """Page faults of a process in a second, ``2.1k minor, 3 major faults/s``; "" where none were reported."""
     if row.faults is None or not row.faults.minor + row.faults.major:
         return ""
     window_s = max(frame.window_ns, 1) / 1e9

@@ -42,7 +42,7 @@ LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the
 _BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
-_UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are told
+_UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are reported
 _SHORT = {  # what the legend says where it has little room
     "own code": "code",
     "on CPU": "CPU",

@@ -186,7 +186,7 @@ class TimeBlocks:
 
     def _view(self, width: int, now_ns: int) -> VisibleColumns:
         cells = max(width - _label(width) - _FIGURE, 8)
-        now = now_ns // COLUMN_NS  # the column under way is told when it is whole
+        now = now_ns // COLUMN_NS  # the column under way is reported when it is whole
         wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
         if not self._span:
             wanted = min(wanted, max(now - self._begin, 1))  # of a short session all of the width
