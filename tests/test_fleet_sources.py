@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputop.api.functions import stats
+from gputop.api.reading import SILENT
 from gputop.engine.tally import Tally
 from gputop.fleet.explain_task import content_hash, look_at
 from gputop.fleet.ingest import ingest
@@ -84,7 +85,7 @@ def test_a_segment_is_a_session_where_it_is_named_or_lies_among_others(
     one, two = segmented(ranks[0], tmp_path / "one"), segmented(ranks[1], tmp_path / "two")
 
     def found(*paths: Path) -> list[str]:
-        return [task.path for task in sources(map(str, paths), frozenset(), frozenset(), None).tasks]
+        return [task.path for task in sources(map(str, paths), frozenset(), frozenset(), SILENT).tasks]
 
     (first, second, *_) = sorted(one.iterdir())
     assert found(first) == [str(first)]
@@ -103,7 +104,7 @@ def test_segments_in_a_storage_are_one_session(ranks: list[Path], tmp_path: Path
     folder = segmented(ranks[0], tmp_path / "session")
     memory = fsspec.filesystem("memory")
     memory.put(str(folder), "/segments", recursive=True)
-    (task,) = sources(["memory://segments"], frozenset(), frozenset(), None).tasks
+    (task,) = sources(["memory://segments"], frozenset(), frozenset(), SILENT).tasks
     assert len(task.segments) == len(list(folder.iterdir()))
     outcome = look_at(task)  # by this process, whose memory it is
     assert outcome.session_id == content_hash(str(folder))

@@ -37,8 +37,8 @@ SHELL = frozenset(
     re.findall(
         r"\w+",
         "alias bg break case cd command continue do done echo elif else esac eval exec exit export false fi "
-        "for function if in jobs local mapfile printf read readonly return set shift source test then trap "
-        "true type umask unset until wait while",
+        "compgen for function if in jobs local mapfile printf read readonly return set shift source test "
+        "then trap true type umask unset until wait while",
     )
 )
 

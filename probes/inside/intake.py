@@ -397,7 +397,7 @@ class Inside:
         moments = moments[np.argsort(moments["cupti"], kind="stable")]
         process.error_ns = max(process.error_ns, _error_of(moments))
         shift = moments["cupti"].astype(np.int64) - moments["monotonic"].astype(np.int64)
-        first = int(moments["cupti"][0])
+        first = moments["cupti"].astype(np.int64)[:1]  # a forged one may be beyond them
         here = at.astype(np.int64) - first
         there = moments["cupti"].astype(np.int64) - first
         off = np.interp(

@@ -476,7 +476,7 @@ class Ends:
 
     def copy(self) -> Ends:
         """One that goes on by itself."""
-        return apart(self)
+        return apart(self, ("_last",))
 
     @property
     def last(self) -> End | None:
