@@ -76,6 +76,25 @@ def looked(
             begun = True
 
 
+@pytest.mark.parametrize(("rarer", "holes"), [(1, True), (4, False)])
+def test_looks_that_come_less_often_go_as_much_farther_back(rarer: int, holes: bool) -> None:
+    """Three seconds after an explanation: what no look has seen is not known on the timeline."""
+    window, fresh, looked_at, verdict = Window(items.HEADER), Fresh(), 0.0, None
+    for item in session(busy_then_idle(0, 16)):
+        if not window.feed(item):
+            continue
+        seconds = (window.end_ns - window.start_ns) / 1e9
+        if seconds >= 12 and not looked_at:
+            fresh.consume(explained(window))
+            looked_at = seconds
+        elif looked_at and seconds >= looked_at + 3:
+            verdict = fresh.look(window, rarer)
+            break
+    assert verdict is not None
+    (lane,) = verdict.lanes.gpus
+    assert bool((lane.shares.sum(axis=0) == 0).any()) == holes
+
+
 def idle_share(report: Report) -> float:
     return report.idle.lower / report.span_ns
 

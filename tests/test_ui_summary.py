@@ -102,6 +102,16 @@ def test_the_page_says_what_it_was(width: int, glyphs: object) -> None:
         assert "C02 proved" in text
 
 
+def test_a_program_that_ran_before_gputop_came_has_its_own_run_time() -> None:
+    runs = whole_run()
+    run = runs.of(PID)
+    assert run is not None
+    run.row = replace(run.row, run_ns=4_202 * S, exited_ns=None)
+    lines = summary_lines(run, at(230, process()), "", "", 120, UNICODE)
+    text = " ".join(" ".join(map(plain, lines)).split())
+    assert "run time 1:10:02, observed for 130s, it is running" in text
+
+
 def test_a_day_of_programs_keeps_room_for_the_next_one() -> None:
     runs = Runs()
     for number in range(MOST_RUNS + 50):

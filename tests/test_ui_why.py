@@ -118,6 +118,15 @@ def test_another_processs_step_is_not_what_a_loss_is_told_of() -> None:
     assert not why.fix.per_step
 
 
+def test_findings_that_read_alike_are_told_apart_by_their_processes() -> None:
+    one = made.finding(line=SourceLine("/home/user/train.py", 7, "main"))
+    two, other = replace(one, pid=one.pid + 1), made.finding("C13", 100)
+    lines = [cause.line for cause in told(made.explained(one, two, other)).causes]
+    assert lines == [f"train.py:7 ({one.pid})", f"train.py:7 ({one.pid + 1})"]
+    alone = told(made.explained(one, other)).causes[0]
+    assert alone.line == "train.py:7"
+
+
 def test_the_cause_of_the_class_comes_first_and_the_fix_is_its() -> None:
     other, lead = made.finding("C04", 3_000), made.finding("C12", 900, advice=("it is slow: make it fast",))
     why = told(made.explained(other, lead, made.finding("C13"), diagnosis=made.diagnosis(lead=1)))

@@ -84,14 +84,20 @@ class Fresh:
         )
         return verdict
 
-    def look(self, window: Window) -> Verdict | None:
-        """The verdict at the window's newest mark; None before the first whole explanation."""
+    def look(self, window: Window, rarer: int = 1) -> Verdict | None:
+        """The verdict at the window's newest mark; None before the first whole explanation.
+
+        Args:
+            window: The newest records.
+            rarer: How many times less often than usual it looks: it goes as much farther back, so that as
+                little as usual is never looked at.
+        """
         whole, before = self._whole, self._before
         if whole is None or before is None:
             return None
         began = time.thread_time()
         end = window.end_ns
-        low = self._low(end, window.begin_ns)
+        low = self._low(end, window.begin_ns, rarer)
         scene, owner = seen(window, (low, end))
         counted = count(scene, owner, light=True)
         self._sums.put(counted)
@@ -105,14 +111,14 @@ class Fresh:
         lanes = before.presumed(counted, lanes_of(scene, outcome, report, window.start_ns))
         first = (end - WINDOW_NS) // COLUMN_NS
         self._lanes = lanes if self._lanes is None else joined(self._lanes, lanes, first)
-        self._pay(time.thread_time() - began)
+        self._pay((time.thread_time() - began) / rarer)
         age = end - whole.verdict.end_ns
         steps, called_ns = whole.verdict.steps, window.called_ns
         return Verdict(report, end, window.start_ns, self._lanes, age, steps, called_ns=called_ns)
 
-    def _low(self, end_ns: int, begin_ns: int) -> int:
+    def _low(self, end_ns: int, begin_ns: int, rarer: int) -> int:
         """From where to look: what is not settled, as far as there is time for it; where a column begins."""
-        low = max(self._settled_ns, end_ns - self._reach_ns, begin_ns)
+        low = max(self._settled_ns, end_ns - rarer * self._reach_ns, begin_ns)
         return low // COLUMN_NS * COLUMN_NS
 
     def _pay(self, cpu_s: float) -> None:
@@ -226,6 +232,6 @@ class Looks:
     def look(self, fresh: Fresh, window: Window) -> Verdict | None:
         """Looks; the next is due the later, the more this one costs."""
         began, cpu = time.monotonic(), time.thread_time()
-        verdict = fresh.look(window)
+        verdict = fresh.look(window, self.slower)
         self._due = began + self.slower * min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)
         return verdict

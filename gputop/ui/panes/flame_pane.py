@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from gputop.format import format_counted
+from gputop.ui.model.listing import process_table
 from gputop.ui.model.look import Line, Span
 from gputop.ui.model.process.flame import Flame, Way, flame, move, node_text
 from gputop.ui.model.process.flametree import Node, Path, start, tree_of
@@ -50,7 +51,13 @@ class FlamePane(Tabbed, inherit_bindings=False):
             return super().about()
         name, figures = node_text(tree, self._cursor, frame.window_ns)
         name = self.view.glyphs.clip(name, NAME)
-        return [*super().about(), (f"  {name}: ", "value"), (figures, "value")]
+        first, *more = figures.split(", ")  # what has no room is left out, the name first: the frame shows it
+        return [
+            *super().about(),
+            (f"  {first}", "value"),
+            *((f", {one}", "value") for one in more),
+            (f"  {name}", "value"),
+        ]
 
     def more(self) -> str:
         return f"+{format_counted(self._drawn.deeper, 'level')}" if self._drawn and self._drawn.deeper else ""
@@ -59,8 +66,11 @@ class FlamePane(Tabbed, inherit_bindings=False):
         tree = self._tree()
         self._drawn = None
         if tree is None:
-            text = " No stacks were recorded (see --stacks)."
-            return [self.view.glyphs.line([(text, "dim")], width)]
+            frame = self.view.frame
+            text: tuple[str, ...] = ("No stacks were recorded (see --stacks).",)
+            if self.view.selected is None and frame is not None:
+                text = process_table.unselected(frame, "stacks")
+            return [self.view.glyphs.line([(f" {text[0]}", "dim")], width)]
         zoom = start(tree) if self._zoom is None else self._zoom
         cursor = self._cursor if self.has_focus else None
         self._drawn = flame(tree, zoom, width, height, self.view.glyphs, selected=cursor)

@@ -20,6 +20,7 @@ from gputop.format import (
 )
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS
+from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, paragraph
 
 if TYPE_CHECKING:
@@ -155,7 +156,10 @@ def summary_lines(
     command = glyphs.shown(row.command or row.name)
     rows: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
     lasted_ns = (row.exited_ns if row.exited_ns is not None else frame.time_ns) - row.start_ns
-    rows.append(("run time", f"{format_ns(lasted_ns)}{f', {ended}' if ended else ', it is running'}", ""))
+    ran_ns = max(row.run_ns or 0, lasted_ns)
+    before = f", observed for {format_ns(lasted_ns)}" if ran_ns - lasted_ns > NS_PER_S else ""
+    ran = format_run(ran_ns) if ran_ns >= 600 * NS_PER_S else format_ns(ran_ns)
+    rows.append(("run time", f"{ran}{before}{f', {ended}' if ended else ', it is running'}", ""))
     steps = "no repeated step was found"
     if run.steps:
         steps = f"{format_count(run.steps)} of {format_ns(run.step_ns / run.steps)} each"

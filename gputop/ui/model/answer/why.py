@@ -259,9 +259,19 @@ def panel_cause(finding: Finding, report: Report) -> PanelCause:
         high=high / span,
         per_step_ns=per_step,
         step_ns=steps.usual_ns if steps is not None and steps.pid == finding.pid else None,
-        line=finding.line.brief if finding.line is not None else "",
+        line=_place(finding, report),
         overhead=finding.kind != "idle",
     )
+
+
+def _place(finding: Finding, report: Report) -> str:
+    """The line; with its process where another one's finding reads alike."""
+    line = finding.line.brief if finding.line is not None else ""
+    alike = any(
+        other.title == finding.title and other.line == finding.line and other.pid != finding.pid
+        for other in report.findings
+    )
+    return f"{line} ({finding.pid})".lstrip() if alike else line
 
 
 def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:

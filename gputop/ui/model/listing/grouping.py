@@ -15,7 +15,7 @@ GROUPS: Final[dict[str, Callable[[ProcessRow], str]]] = {
     "pod": lambda row: belongs(row, "pod"),
     "job": job,
     "rank": lambda row: " ".join(filter(None, (job(row), rank(row)))) if rank(row) else "",
-    "gpu": lambda row: ",".join(map(str, row.gpus or ())),
+    "gpu": lambda row: f"GPU {','.join(map(str, row.gpus))}" if row.gpus else "",
 }
 
 
