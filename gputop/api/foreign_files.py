@@ -64,7 +64,6 @@ class Foreign:
     command: str = ""
 
     def sentence(self, path: str) -> str:
-        """What is wrong, and the way out."""
         return f"{path} is {self.what}, not a gputop recording" + (
             f": {self.command}" if self.command else ""
         )

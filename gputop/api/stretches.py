@@ -62,13 +62,11 @@ class PartByPart(Generic[Found]):
         return filled(segment, before, self.look)
 
     def merge(self, earlier: Found | None, later: Found | None) -> Found | None:
-        """Of two parts."""
         if earlier is None or later is None:
             return later if earlier is None else earlier
         return self.join(earlier, later)
 
     def finish(self, whole: Found | None) -> Found | None:
-        """What was found in all of them."""
         return whole
 
 
@@ -89,7 +87,6 @@ class Explaining:
     unkept: tuple[tuple[int, int], ...] = ()
 
     def report(self, whole: Ledger | None) -> Report:
-        """The report of all parts."""
         if whole is None:
             raise OutsideSessionError(
                 "no call of this time was kept (record --detail), so there is nothing to explain: gputop "

@@ -142,7 +142,6 @@ def _linked_in(pids: Iterable[int]) -> list[LibraryCheck]:
 
 
 def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> LibraryCheck:
-    """Reads one library file."""
     called = selfhit.SYMBOLS[target.layer]
     try:
         with untrusted_files.opened(target.path, target.identity) as file:

@@ -218,7 +218,6 @@ def with_self_hit(library: LibraryCheck, without: _Without | None, *, call_all: 
 
 
 def with_hits(library: LibraryCheck, counted: CountedFile, counts: Sequence[int]) -> LibraryCheck:
-    """A library with what was counted in it."""
     if library.self_hit is not None and (library.self_hit.refused or library.self_hit.gone):
         return library
     by_offset = {

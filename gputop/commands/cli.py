@@ -163,7 +163,6 @@ def command_named(name: str) -> Command:
 
 
 def parser_of(name: str, command: Command) -> _Parser:
-    """The parser of one command."""
     top = name == LIVE
     parser = _Parser(
         prog=f"gputop {name}".rstrip(),

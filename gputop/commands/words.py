@@ -33,8 +33,6 @@ def gpus(text: str) -> tuple[int, ...]:
 
 
 def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
-    """A number within bounds."""
-
     def parse(text: str) -> float:
         try:
             value = float(text)

@@ -118,7 +118,6 @@ class Ordered:
             self._parts.append((packets, np.asarray(time, np.int64), np.broadcast_to(rank, len(packets))))
 
     def bytes(self) -> bytes:
-        """All of them, one after the other."""
         if not self._parts:
             return b""
         time = np.concatenate([part[1] for part in self._parts])

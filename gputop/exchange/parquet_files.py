@@ -64,7 +64,6 @@ class ParquetFile:
             self._flush()
 
     def close(self) -> None:
-        """Write what is held and the footer."""
         self._flush()
         self._writer.close()
 

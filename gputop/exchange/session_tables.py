@@ -242,7 +242,6 @@ class _Items:
         return {"start_ns": end - duration - self._start, "duration_ns": duration}
 
     def _range(self, records: Any) -> list[str | None]:
-        """The ranges in which each began."""
         began = self._times(records)["start_ns"] + self._start
         return self._ranges.paths(records["pid"], records["tid"], began)
 

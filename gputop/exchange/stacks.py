@@ -101,7 +101,6 @@ def stack_times(session: Session, progress: Progress = SILENT) -> StackTimes:
 
 
 def _by_range(records: Records, ranges: RecordedRanges) -> Iterator[tuple[str, Records]]:
-    """Records by the range in which they began."""
     if not ranges.any:
         yield "", records
         return

@@ -195,7 +195,6 @@ def _sizes(sizes: Census) -> Any:
 
 
 def inspection_to_text(found: InspectDocument) -> str:
-    """The same for a person."""
     machine, probes, cost, sizes = found["machine"], found["probes"], found["cost"], found["sizes"]
     lines = [
         f"format      {found['format']}, by {_or(found['recorder'])}, source {found['source']}"
@@ -257,7 +256,6 @@ def inspection_to_text(found: InspectDocument) -> str:
 
 
 def _part(number: int, part: PartJson) -> str:
-    """One of the parts of a merged recording."""
     error = "not known" if part["error_ns"] is None else f"at most {format_ns(part['error_ns'])}"
     how = "exact" if part["clock"] == "same" else f"moved by {part['later_ns'] / 1e9:+.6f} s"
     how += f", drift {part['drift_ppm']:+.2f} ppm" if part["drift_ppm"] else ""

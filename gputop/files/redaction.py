@@ -325,7 +325,6 @@ def _assert_gone(path: str, redactor: Redactor) -> None:
 
 
 def _holds(value: Any, wanted: re.Pattern[str]) -> bool:
-    """Whether a text in it holds one."""
     if isinstance(value, str):
         return wanted.search(value) is not None
     if isinstance(value, dict):

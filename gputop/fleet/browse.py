@@ -77,7 +77,6 @@ class SessionGroup:
 
     @property
     def loss_ns(self) -> float:
-        """GPU time lost in all."""
         return sum(self.lost_ns.values())
 
     @property

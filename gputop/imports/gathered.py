@@ -184,7 +184,6 @@ class GatheredTrace:
     # -- numbers --------------------------------------------------------------------------------------
 
     def text(self, text: str) -> int:
-        """The number of a text."""
         number = self.texts.get(text)
         if number is None:
             if len(self.texts) >= _MOST_TEXTS:
@@ -201,7 +200,6 @@ class GatheredTrace:
         return number
 
     def function(self, name: str) -> int:
-        """The number of a function that is called."""
         number = self.functions.get(name)
         if number is None:
             name = name if len(self.functions) < _MOST_FUNCTIONS else _OTHERS

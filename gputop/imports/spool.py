@@ -77,7 +77,6 @@ class Spool:
         self._written += len(rows)
 
     def chunks(self) -> Iterator[Rows]:
-        """All rows as they were added."""
         self._write()
         for first in range(0, self._written, MOST_HELD):
             yield self._read(self._file, first, min(MOST_HELD, self._written - first))

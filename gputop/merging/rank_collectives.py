@@ -65,7 +65,6 @@ class _Meeting:
         return filled(segment, before, lambda window, until_ns: _part_of(window.evidence(), since, until_ns))
 
     def merge(self, earlier: _Part, later: _Part) -> _Part:
-        """Of two parts."""
         ranks = dict(earlier.ranks)
         for key, more in later.ranks.items():
             known = ranks.get(key)

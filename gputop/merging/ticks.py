@@ -202,7 +202,6 @@ class Weaver:
         self._wall_later: int | None = None
 
     def items(self) -> Iterator[Item]:
-        """All of them, in order."""
         before = self._start_ns
         for number, moment in enumerate(self._moments, 1):
             for source in self._sources:

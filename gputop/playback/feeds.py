@@ -159,7 +159,6 @@ class LiveFeed:
         return (frame, explained_by(self.explainer)) if frame is not None else None
 
     def explained(self) -> Explained:
-        """The explanation of that frame."""
         return self.transport.explained()
 
     def failure(self) -> str | None:

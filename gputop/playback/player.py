@@ -178,7 +178,6 @@ class ReplayFeed:
         return ""
 
     def present(self) -> tuple[Frame, Explained] | None:
-        """Nothing is observed."""
         return None
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
@@ -323,7 +322,6 @@ class ReplayFeed:
         self._frame = frame
 
     def close(self) -> None:
-        """Ends the player."""
         self._closed = True
         self._wake.set()
         if self._loader.ident is not None:

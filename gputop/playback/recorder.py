@@ -98,7 +98,6 @@ class Recorder:
         return time.strftime("gputop-%Y%m%d-%H%M%S.msgpack")
 
     def state(self) -> RecordingState | None:
-        """The file that is being written."""
         writer = self._writer
         if writer is None:
             return None

@@ -74,7 +74,6 @@ class Rewind:
         return self._held
 
     def explained(self) -> Explained:
-        """The explanation at the position."""
         if self._held is None:
             return self._why()
         if self._player is None:
@@ -151,7 +150,6 @@ class Rewind:
         self._held, self._held_why, self._speed = None, Explained(), 1.0
 
     def landmarks(self) -> tuple[Landmark, ...]:
-        """The moments worth going to."""
         return self._landmarks.since(self.start_ns)
 
     def mark(self, text: str, at_ns: int | None = None) -> None:
@@ -161,7 +159,6 @@ class Rewind:
         self._marked(marker(at_ns, text))
 
     def close(self) -> None:
-        """End the player."""
         self._close_player()
 
     def _hold(self) -> None:

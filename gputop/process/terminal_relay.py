@@ -110,7 +110,6 @@ class _Relay:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """The job goes on."""
         self._stopped = False
         self._signal(signal.SIGCONT)
 

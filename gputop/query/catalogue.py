@@ -53,11 +53,9 @@ class Recording:
         return self._once("missing", lambda: self._open(about_holes))
 
     def stacks(self) -> StackTimes:
-        """Time by stack."""
         return self._once("stacks", lambda: self._open(stack_times))
 
     def database(self) -> Database:
-        """Its tables."""
         return self._once("database", lambda: self._open(Database))
 
     def report(

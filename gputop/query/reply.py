@@ -148,7 +148,6 @@ def offset_of(cursor: str | None) -> int:
 
 
 def dumped(reply: Any) -> str:
-    """As it goes over the wire."""
     return json.dumps(reply, ensure_ascii=True, separators=(",", ":"))
 
 

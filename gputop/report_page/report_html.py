@@ -79,7 +79,6 @@ def _listed(report: Report) -> Iterable[tuple[str, str]]:
 
 
 def _about(session: Session, totals: Stats) -> Iterable[tuple[str, str]]:
-    """When, what, where and by what it was recorded."""
     header = session.header
     begun = datetime.fromtimestamp(totals.start_wall_ns / NS_PER_S, tz=timezone.utc)
     yield "recorded", f"{begun:%Y-%m-%d %H:%M:%S} UTC, {format_ns(totals.duration_ns)}"

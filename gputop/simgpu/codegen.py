@@ -295,7 +295,6 @@ def version_table(lines: list[str], symbols: list[str]) -> str:
 
 
 def text_constant(name: str, text: str) -> str:
-    """A C file with a text in it."""
     lines = text.replace("\\", "\\\\").replace('"', '\\"').splitlines()
     return (
         f"extern const char {name}[];\nconst char {name}[] =\n"

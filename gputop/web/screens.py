@@ -138,7 +138,6 @@ class Observation:
                 await self._end()
 
     async def stop(self) -> None:
-        """End it for all browsers."""
         async with self._turn:
             await self._end()
 

@@ -61,7 +61,6 @@ class WebServer:
         self._browsers = 0
 
     def serve_on(self, listening: socket.socket) -> None:
-        """Serves until an interrupt."""
         web.run_app(self._make_app(), sock=listening, print=None, access_log=None, shutdown_timeout=2.0)
 
     async def _make_app(self) -> web.Application:

@@ -19,7 +19,6 @@ RATE_HZ = 4.0
 
 
 def preferences() -> Preferences:
-    """The preferences of whoever runs this."""
     path = config_path()
     return load(path, known_columns(), TOGGLED) if path else Preferences()
 

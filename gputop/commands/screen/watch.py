@@ -112,7 +112,6 @@ class _Recording:
                 self.failure = error
 
     def close(self) -> None:
-        """Completes the file."""
         if self._writer is not None:
             try:
                 self._writer.close()

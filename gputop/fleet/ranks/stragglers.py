@@ -192,7 +192,6 @@ class _Lake:
             one.judge(_mine(rows, one))
 
     def causes(self, some: Sequence[_Communicator]) -> Ints:
-        """Rows as of ``_CAUSES``."""
         return self._of(_CAUSES, some)
 
     def blame(self, one: _Communicator, causes: Ints) -> dict[str, Any]:
@@ -216,7 +215,6 @@ class _Lake:
         return blame | self._line(one.ranks[one.verdict.late], number)
 
     def rows(self, text: str) -> Iterator[dict[str, Any]]:
-        """Rows of a query."""
         answer = self._database.query(text, _ALL_ROWS, self._seconds)
         return (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
 

@@ -89,7 +89,6 @@ class ColumnDialog(ModalScreen[None]):
         (chosen.action_cursor_down if by > 0 else chosen.action_cursor_up)()
 
     def action_show_or_hide(self) -> None:
-        """Show a column or hide it; the last one stays."""
         place = self._place()
         key = self._order[place].key
         if key in self._shown and len(self._shown) > 1:

@@ -43,11 +43,9 @@ class Gpus(Pane):
         return gpu_list.lines_needed(frame, width, room)
 
     def _titled(self) -> bool:
-        """Whether there is a line for a title."""
         return self.app.size.height >= TALL
 
     def _graphed(self) -> bool:
-        """Whether one GPU has the pane for its graphs."""
         frame = self.view.frame
         return frame is not None and len(frame.gpus) == 1 and self._titled()
 

@@ -105,7 +105,6 @@ class Chart(Plain):
     room: int | None = None  # lines that the calls leave it, with its heading; None: as many as it wants
 
     def full(self) -> int:
-        """The chart with its axis."""
         return 6 if self.app.size.height >= GIANT else 0
 
     def wanted(self, width: int) -> int:

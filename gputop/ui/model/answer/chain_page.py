@@ -60,7 +60,6 @@ class ChainPage:
 
     @property
     def selected(self) -> Finding | None:
-        """The finding whose chain is shown."""
         return self._findings[self.index] if self._findings else None
 
     def move(self, by: int) -> None:

@@ -244,7 +244,6 @@ def idle_of(gpu: GpuSpan, *, explained: bool = True) -> GpuIdle:
 
 
 def panel_cause(finding: Finding, report: Report) -> PanelCause:
-    """A finding as a line of the panel."""
     low, high = ends_of(finding.loss)
     span, steps = max(report.span_ns, 1), report.steps
     per_step = None

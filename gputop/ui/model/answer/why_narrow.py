@@ -17,7 +17,6 @@ _LEAD = " FIX "
 
 
 def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: bool) -> list[Line]:
-    """At most ``height`` lines of exactly ``width`` columns."""
     head = _head(why, width, glyphs, focused=focused)
     lines = [head]
     if not why.gpus:

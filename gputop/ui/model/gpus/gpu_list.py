@@ -136,7 +136,6 @@ def no_gpu_sentence(frame: Frame) -> str:
 
 
 def is_no_gpu_reason(problem: str) -> bool:
-    """Whether a problem is the reason for which no GPU is shown."""
     return problem.partition(": ")[0] in ("no GPU figures", "NVML") or problem.startswith(CHOSEN)
 
 

@@ -17,7 +17,6 @@ _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TEN
 
 
 def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
-    """All that is known of a GPU."""
     lines = [_who(gpu, width, glyphs), _graph(gpu, frame, width, glyphs)]
     if not gpu.lost:
         for title, figures in gpu_text.SECTIONS:

@@ -45,7 +45,6 @@ class MachineHistory:
             self._ring.put(frame.time_ns, _shares(frame.host), _HOLD_NS, before_ns)
 
     def lines(self, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
-        """A graph of each figure that is known."""
         columns = max(width - _LABEL - _FIGURE - 2, 8)
         cell_ns = max(NS_PER_S, -(-120 * NS_PER_S // (columns * PER_COLUMN) // BIN_NS) * BIN_NS)
         values = self._ring.cells(frame.time_ns, columns * PER_COLUMN, cell_ns)
@@ -82,7 +81,6 @@ def _part(value: float | None, whole: float | None) -> float | None:
 
 
 def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, live: bool) -> list[Line]:
-    """All that is known of the machine."""
     host = frame.host
     if host is None:
         return [*paragraph(_NONE_YET if live else _NONE, "unknown", width, glyphs)]
@@ -102,7 +100,6 @@ def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, l
 
 
 def _cores(host: HostRow, width: int, glyphs: Glyphs) -> list[Line]:
-    """Each CPU with a bar."""
     across = max((width - 1) // _CORE, 1)
     cells: list[list[Span]] = []
     for index, percent in enumerate(host.cores_percent):

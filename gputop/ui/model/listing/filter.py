@@ -145,7 +145,6 @@ def _uses(row: ProcessRow, gpus: Collection[int]) -> bool:
 
 
 def words_of(row: ProcessRow) -> str:
-    """What of a process can be searched."""
     whose = " ".join(filter(None, (row.container, belongs(row, "pod"), job(row))))
     return f"{row.pid} {row.name} {row.user} {row.command} {whose}".rstrip()
 

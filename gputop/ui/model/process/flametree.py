@@ -44,7 +44,6 @@ class Node:
     children: dict[str, Node] = field(default_factory=dict)
 
     def ordered(self) -> list[Node]:
-        """Its children in the order in which they are drawn."""
         return sorted(self.children.values(), key=lambda node: (node.kind != "own", node.name))
 
     def at(self, path: Path) -> tuple[Path, Node]:

@@ -91,7 +91,6 @@ def line_table() -> Table[LineUse]:
 
 
 def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]:
-    """Why the table is empty."""
     if row is None:
         return unselected(frame, "lines")
     if not frame.calls_observed:

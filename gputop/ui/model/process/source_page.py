@@ -38,7 +38,6 @@ class SourceText:
 
     @property
     def title(self) -> str:
-        """The line in words."""
         return escape_text(f"Source of {self.line.text()}") if self.line else "Source"
 
     @property
@@ -102,7 +101,6 @@ class SourceText:
 
     @staticmethod
     def _code(code: Line, here: bool, width: int, glyphs: Glyphs) -> Line:
-        """The text of a line: in its colours, or as the one that is shown."""
         chosen = "value+select" if here else ""
         shown = [(glyphs.shown(text), chosen or token) for text, token in code]
         return glyphs.line(shown, max(width - 34, 1), token=chosen)
