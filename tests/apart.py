@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.simgpu import SimGpuError, ensure_built
+from gputop.process.c_build import BuildError
+from gputop.simgpu import ensure_built
 
 NAMESPACES = "GPUTOP_TEST_NAMESPACES"  # a folder with a file for each worker, by the number of its process
 _NEW_NAMESPACE, _BIND, _ALL_BELOW, _PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  # linux/sched.h, linux/mount.h
@@ -26,7 +27,7 @@ _NEW_NAMESPACE, _BIND, _ALL_BELOW, _PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  
 def configure(config: pytest.Config) -> None:
     """Sets this process apart if it runs tests; where there are no libraries, tests that need them say so."""
     worker: dict[str, str] | None = getattr(config, "workerinput", None)
-    with suppress(SimGpuError):
+    with suppress(BuildError):
         libraries = ensure_built()  # once, where there are workers to come
         if worker is not None:
             _set_apart(worker["workerid"], Path(config.getoption("basetemp")).parent, libraries)

@@ -210,8 +210,8 @@ def test_the_simulated_gpu_without_a_compiler_names_the_package(tmp_path: Path) 
     # what was built before works without a compiler, for everybody if root built it: look elsewhere
     script = (
         "import sys; from pathlib import Path; from gputop.commands import cli; "
-        "from gputop.simgpu import library_build; "
-        f"library_build.ROOT_CACHE = Path({str(tmp_path / 'cache')!r}); sys.exit(cli.run(['simgpu']))"
+        "from gputop.process import c_build; "
+        f"c_build.ROOT_CACHE = Path({str(tmp_path / 'cache')!r}); sys.exit(cli.run(['simgpu']))"
     )
     env = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = run(program=(sys.executable, "-c", script), env=env)

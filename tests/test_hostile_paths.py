@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gputop.process import isolation
+from gputop.process import c_build, isolation
+from gputop.process.c_build import BuildError, compile_c
 from gputop.process.path_trust import trusted_path, weak_part
-from gputop.simgpu import SimGpuError, library_build
+from gputop.simgpu import library_build
 from tests.cli_support import write_recording
 from tests.rootless_support import NOBODY
 
@@ -202,13 +203,11 @@ def test_root_s_compiler_is_not_one_that_a_user_has_put_into_the_search_path(
     monkeypatch.setenv("PATH", f"{trap.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("COMPILER_PATH", str(trap.folder))
     (tmp_path / "a.c").write_text("int a;\n")
-    library_build.run_compiler(
-        [library_build.compiler_path(), "-shared", "-o", str(tmp_path / "a.so"), str(tmp_path / "a.c")]
-    )
+    compile_c("it", tmp_path / "a.so", str(tmp_path / "a.c"))
     assert not trap.mark.exists()
     monkeypatch.setenv("PATH", str(trap.folder))
-    with pytest.raises(SimGpuError, match="apt-get install gcc"):
-        library_build.compiler_path()
+    with pytest.raises(BuildError, match="apt-get install gcc"):
+        compile_c("it", tmp_path / "a.so", str(tmp_path / "a.c"))
 
 
 def test_a_cache_in_which_others_can_put_files_is_refused(
@@ -219,6 +218,6 @@ def test_a_cache_in_which_others_can_put_files_is_refused(
     copy = tmp_path / built.name
     subprocess.run(["cp", "-a", built, copy], check=True)
     copy.chmod(stat.S_ISVTX | 0o777)
-    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
-    with pytest.raises(SimGpuError, match="not safe"):
+    monkeypatch.setattr(c_build, "cache_root", lambda: tmp_path)
+    with pytest.raises(BuildError, match="not safe"):
         library_build.ensure_built()

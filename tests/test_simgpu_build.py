@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.simgpu import SimGpuError, environment, library_build, nvml_path
+from gputop.process import c_build
+from gputop.process.c_build import BuildError
+from gputop.simgpu import environment, library_build, nvml_path
 
 
 @pytest.fixture(autouse=True)
 def no_build_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user has no use for what root may have built on this machine."""
     if os.geteuid() != 0:
-        monkeypatch.setattr(library_build, "ROOT_CACHE", Path("/nonexistent"))
+        monkeypatch.setattr(c_build, "ROOT_CACHE", Path("/nonexistent"))
 
 
 @pytest.fixture
@@ -25,14 +27,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that already holds the libraries."""
     built = library_build.ensure_built()
     shutil.copytree(built, tmp_path / built.name)
-    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(c_build, "cache_root", lambda: tmp_path)
     return tmp_path
 
 
 def test_no_compiler_names_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(c_build, "cache_root", lambda: tmp_path)
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SimGpuError, match="apt-get install gcc libc6-dev"):
+    with pytest.raises(BuildError, match="apt-get install gcc libc6-dev"):
         library_build.ensure_built()
 
 
@@ -45,7 +47,7 @@ def test_a_place_that_others_can_write_to_is_refused(cache: Path) -> None:
     (cache / library_build.ensure_built().name / "libcuda.so.1").chmod(0o666)
     if os.geteuid() != 0:
         pytest.skip("only root insists on modes")
-    with pytest.raises(SimGpuError, match="not safe"):
+    with pytest.raises(BuildError, match="not safe"):
         library_build.ensure_built()
 
 
@@ -53,7 +55,7 @@ def test_a_library_of_somebody_else_is_refused(cache: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     os.chown(library_build.ensure_built() / "libcuda.so.1", 65534, 65534)
-    with pytest.raises(SimGpuError, match="not safe"):
+    with pytest.raises(BuildError, match="not safe"):
         library_build.ensure_built()
 
 
@@ -62,7 +64,7 @@ def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         library_build, "COMPILER_FLAGS", (*library_build.COMPILER_FLAGS, "-O0")
     )  # as good here, and much sooner
-    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(c_build, "cache_root", lambda: tmp_path)
     first = library_build.ensure_built()
     stamp = (first / "libcuda.so.1").stat().st_mtime_ns
     assert library_build.ensure_built() == first
@@ -77,7 +79,7 @@ def test_with_endbr64_it_is_another_build() -> None:
 def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = library_build.ensure_built()  # as whoever runs the tests
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 12345)
-    monkeypatch.setattr(library_build, "ROOT_CACHE", tmp_path / "nothing")
+    monkeypatch.setattr(c_build, "ROOT_CACHE", tmp_path / "nothing")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shutil.copytree(built, tmp_path / "gputop" / built.name)
     assert library_build.ensure_built() == tmp_path / "gputop" / built.name
@@ -89,8 +91,8 @@ def test_a_user_builds_in_the_users_own_cache(tmp_path: Path, monkeypatch: pytes
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(library_build, "cache_root", lambda: tmp_path / "file")
-    with pytest.raises(SimGpuError, match=str(tmp_path)):
+    monkeypatch.setattr(c_build, "cache_root", lambda: tmp_path / "file")
+    with pytest.raises(BuildError, match=str(tmp_path)):
         library_build.ensure_built()
 
 

@@ -237,7 +237,7 @@ static int is_taken(void) {
 /* CUPTI's rows of a context that several processes share have not been verified. */
 static void give_up_shared(void) {
   disable();
-  hand_state(STATE_TAKEN, "its GPU is shared by MPS, under which CUPTI's times have not been tried");
+  hand_state(STATE_DISPLACED, "its GPU is shared by MPS, under which CUPTI's times have not been tried");
 }
 
 /* Records until nobody listens: a probe that has gone says that gputop has. */
@@ -259,7 +259,7 @@ static void *work(void *unused) {
       break;
     }
     if (turn % LOOKS == 0 && is_taken()) {
-      hand_state(STATE_TAKEN, "another CUPTI client, such as torch.profiler, has taken over");
+      hand_state(STATE_DISPLACED, "another CUPTI client, such as torch.profiler, has taken over");
       break;
     }
     flush();

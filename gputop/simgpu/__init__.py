@@ -4,13 +4,12 @@ Programs that find them through ``LD_LIBRARY_PATH`` run unchanged on a machine w
 called, and how long the pretended device was busy, stands in a log that no observer has to be trusted for.
 """
 
-from gputop.simgpu.library_build import SimGpuError, ensure_built, environment, nvml_path
+from gputop.simgpu.library_build import ensure_built, environment, nvml_path
 from gputop.simgpu.log import ProcessLog, read_log
 from gputop.simgpu.trace import Trace, read_trace
 
 __all__ = [
     "ProcessLog",
-    "SimGpuError",
     "Trace",
     "ensure_built",
     "environment",

@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
-import stat
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gputop.errors import GputopError
-from gputop.process.path_trust import trusted_path, weak_part
+from gputop.process import c_build
+from gputop.process.c_build import BuildError, compile_c
 from gputop.simgpu import codegen, codegen_math
 
 _HERE = Path(__file__).resolve().parent
-ROOT_CACHE = Path("/var/cache/gputop")
+_WHAT = "The simulated GPU"
 COMPILER_FLAGS = (
     "-std=gnu11",
     "-O2",
@@ -38,10 +34,6 @@ _BLAS_SOURCES = ("math_*.c", "blas_*.c")
 _LT_SOURCES = ("math_*.c", "blas_*.c", "lt_*.c")
 _DNN_SOURCES = ("math_*.c", "dnn_*.c")
 _CUPTI_SOURCES = ("cupti_*.c", "sg_process.c", "math_refuse.c")
-
-
-class SimGpuError(GputopError):
-    """The simulated GPU cannot be built or used; the message names the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +73,6 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
     return sorted(path for pattern in patterns for path in _HERE.glob(pattern))
 
 
-def compiler_path() -> str:
-    """The C compiler. Raises SimGpuError."""
-    if platform.machine() != "x86_64":
-        raise SimGpuError("The simulated GPU is written for x86-64 only; run it on such a machine.")
-    path = shutil.which("cc", path=search_path())
-    if path is None or (os.geteuid() == 0 and weak_part(path)):
-        raise SimGpuError("The simulated GPU needs a C compiler: apt-get install gcc libc6-dev")
-    return path
-
-
-def search_path() -> str:
-    """Where the compiler and what it starts are looked for: root's not where others could have put them."""
-    folders = os.environ.get("PATH", os.defpath)
-    return trusted_path(folders) if os.geteuid() == 0 else folders
-
-
 @lru_cache(maxsize=2)
 def _key(*, endbr: bool) -> str:
     """Names a build. The compiler is not part of it: what was built goes on working without one."""
@@ -105,44 +81,6 @@ def _key(*, endbr: bool) -> str:
     for path in sorted([*files, _HERE / "kernel_rules.txt", Path(__file__), *_HERE.glob("codegen*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
-
-
-def cache_root() -> Path:
-    """Where what is built is kept: root's in one place for everybody, each user's own elsewhere."""
-    if os.geteuid() == 0:
-        return ROOT_CACHE
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
-
-
-def check_owner(directory: Path) -> None:
-    """Refuses a place where somebody else could put code that this user then loads."""
-    trusted = {0, os.geteuid()}
-    directory = directory.resolve()
-    insists = os.geteuid() == 0  # a user's own groups, and where home lies, are that user's business
-    parents = directory.parents if insists else ()
-    for path in (directory, *parents, *directory.iterdir()):
-        info = path.lstat()
-        # in a sticky folder above nobody can replace what is ours; one of libraries must not grow either
-        sticky = path in parents and info.st_mode & stat.S_ISVTX
-        others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
-        if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):
-            raise SimGpuError(
-                f"{path} is not safe to load code from: it or its place can be changed by others. "
-                f"Remove {directory}, and let its parents belong to root."
-            )
-
-
-def run_compiler(command: list[str]) -> None:
-    """Runs a compiler without root's environment. Raises SimGpuError."""
-    # of root's environment a compiler would take further programs and headers
-    environment = {"PATH": search_path()} if os.geteuid() == 0 else None
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        error = " | ".join(result.stderr.strip()[-2000:].splitlines())
-        raise SimGpuError(
-            f"The simulated GPU does not build; is the C library's development part there "
-            f"(apt-get install gcc libc6-dev)? It said: {error}"
-        )
 
 
 def _layout(library: _Library) -> codegen.LogLayout:
@@ -154,7 +92,7 @@ def _layout(library: _Library) -> codegen.LogLayout:
     return codegen.log_layout("cuda", sorted(names), codegen.CUDA_TOTALS)
 
 
-def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool) -> None:
+def _build_library(library: _Library, work: Path, out: Path, *, endbr: bool) -> None:
     sources = _sources(library.sources)
     definitions = codegen.read_definitions(sources)
     generated = work / f"gen-{library.soname}"
@@ -162,16 +100,14 @@ def _build_library(compiler: str, library: _Library, work: Path, *, endbr: bool)
     write = _write_math if library.refusal else _write_counted
     units = [*sources, generated / "exports.S", *write(library, generated, definitions, endbr=endbr)]
     protection = "branch" if endbr else "none"
-    command = [compiler, *COMPILER_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
-    command += [f"-DSG_REFUSAL={library.refusal}"]
+    flags = [*COMPILER_FLAGS, f"-fcf-protection={protection}", f"-DSG_MAJOR={library.major}"]
+    flags += [f"-DSG_REFUSAL={library.refusal}"]
     if library.versioned:
         script = generated / "exports.map"
         script.write_text(codegen.version_map(library.soname, symbols(library.symbols)), encoding="utf-8")
-        command.append(f"-Wl,--version-script={script}")
-    output = work / "out" / library.soname
-    command += [f"-I{generated}", f"-I{_HERE}", "-shared", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
-    run_compiler([*command, "-o", str(output), *map(str, units), "-ldl"])
-    output.chmod(0o755)
+        flags.append(f"-Wl,--version-script={script}")
+    flags += [f"-I{generated}", f"-I{_HERE}", f"-Wl,-soname,{library.soname}", "-Wl,-z,now"]
+    compile_c(_WHAT, out / library.soname, *flags, *map(str, units), "-ldl")
 
 
 def _write_math(
@@ -203,24 +139,11 @@ def _write_counted(
     return []
 
 
-def _build_audit(compiler: str, work: Path) -> None:
+def _build_audit(out: Path) -> None:
     """Builds what makes the simulated libraries win over those that a wheel finds by its RPATH."""
     names = ",".join(f'"{library.soname}"' for library in _LIBRARIES)
-    output = work / "out" / AUDIT
-    flags = [
-        "-std=gnu11",
-        "-D_GNU_SOURCE",
-        "-O2",
-        "-fPIC",
-        "-Wall",
-        "-fno-builtin",
-        "-fno-stack-protector",
-        "-nostdlib",
-    ]
-    run_compiler(
-        [compiler, *flags, "-shared", f"-DSG_SONAMES={names}", "-o", str(output), str(_HERE / "audit.c")]
-    )
-    output.chmod(0o755)
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-Wall", "-fno-builtin", "-fno-stack-protector")
+    compile_c(_WHAT, out / AUDIT, *flags, "-nostdlib", f"-DSG_SONAMES={names}", str(_HERE / "audit.c"))
 
 
 def _export_table(
@@ -240,26 +163,6 @@ def _export_table(
     return [generated / "exports.c"]
 
 
-def _build(compiler: str, root: Path, target: Path, *, endbr: bool) -> None:
-    """Builds beside the target and renames, so that nobody ever sees half of it."""
-    if not root.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        root.chmod(0o755)
-    check_owner(root)
-    with tempfile.TemporaryDirectory(dir=root, prefix="build-") as name:
-        work = Path(name)
-        (work / "out").mkdir()
-        (work / "out").chmod(0o755)
-        for library in _LIBRARIES:
-            _build_library(compiler, library, work, endbr=endbr)
-        _build_audit(compiler, work)
-        try:
-            (work / "out").rename(target)
-        except OSError:
-            if not target.is_dir():  # otherwise another process was faster
-                raise
-
-
 def ensure_built(*, endbr: bool = False) -> Path:
     """Builds the libraries unless they are there, and returns their directory.
 
@@ -267,22 +170,17 @@ def ensure_built(*, endbr: bool = False) -> Path:
         endbr: Build the variant whose functions start with ``endbr64``.
 
     Raises:
-        SimGpuError: No compiler, or no safe place.
+        BuildError: No compiler, or no safe place.
     """
-    root = cache_root()
-    name = f"simgpu-{_key(endbr=endbr)}"
-    if os.geteuid() != 0 and (ROOT_CACHE / name).is_dir():
-        root = ROOT_CACHE  # root's build serves everybody
-    target = root / name
-    try:
-        if not target.is_dir():
-            _build(compiler_path(), root, target, endbr=endbr)
-        check_owner(target)
-    except OSError as error:
-        raise SimGpuError(
-            f"The simulated GPU cannot be kept in {root}: {error}. Make it writable."
-        ) from error
-    return target
+
+    def make(work: Path, out: Path) -> None:
+        if platform.machine() != "x86_64":
+            raise BuildError("The simulated GPU is written for x86-64 only; run it on such a machine.")
+        for library in _LIBRARIES:
+            _build_library(library, work, out, endbr=endbr)
+        _build_audit(out)
+
+    return c_build.ensure_built(f"simgpu-{_key(endbr=endbr)}", _WHAT, make)
 
 
 def nvml_path() -> Path:

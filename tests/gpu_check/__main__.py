@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.errors import GputopError
-from gputop.simgpu import library_build
+from gputop.process import c_build
 from tests.gpu_check import calls, nvml, stories
 from tests.gpu_check.machine import Machine, PartError
 from tests.gpu_check.page import into, page, summary, write
@@ -44,9 +44,9 @@ def use_simulated(folder: Path) -> None:
     """Puts the kit's simulated GPU where gputop keeps it, without a compiler; NVML's state in the folder."""
     os.environ["SIMGPU_STATE"] = str(folder / "state")
     for packed in Path(sys.prefix).glob("simgpu/simgpu-*"):
-        target = library_build.ROOT_CACHE / packed.name
+        target = c_build.ROOT_CACHE / packed.name
         if not target.exists():
-            library_build.ROOT_CACHE.mkdir(parents=True, exist_ok=True, mode=0o755)
+            c_build.ROOT_CACHE.mkdir(parents=True, exist_ok=True, mode=0o755)
             shutil.copytree(packed, target)
 
 
