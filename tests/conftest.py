@@ -31,6 +31,7 @@ _OTHERS = (path.stem for path in Path(__file__).parent.iterdir() if path.stem !=
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _OTHERS))
 
 from tests import apart, quick, rootless_support, sharing, variants  # noqa: E402
+from tests.simgpu_programs.harness import Bench  # noqa: E402
 
 # the same examples each time, however slow the machine is, and more of them with -m long (scripts/test.sh);
 # others: pytest --hypothesis-profile=random
@@ -183,6 +184,19 @@ def home() -> Iterator[Path]:
         os.chmod(name, 0o755)
         os.chown(name, rootless_support.NOBODY, rootless_support.NOBODY)
         yield Path(name)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A simulated machine, for programs that a test starts there."""
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def workload(bench: Bench) -> Iterator[int]:
+    """The process of a program that keeps its GPU half busy."""
+    with bench.half_busy() as process:
+        yield process.pid
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gputop.analysis.answer.report import StepFacts
+from gputop.analysis.compare import Diff
+from gputop.analysis.compare_parts import compare
 from tests import programs as p
 from tests.programs import D2H, H2D, LAUNCH, MAIN, SYNC, Program, started
 
@@ -75,3 +77,8 @@ class Loop:
         """How many steps are told."""
         facts = self.facts()
         return 0 if facts is None else facts.count
+
+
+def diff(before: Loop, after: Loop) -> Diff:
+    """The two compared."""
+    return compare(before.program.evidence(), after.program.evidence())

@@ -9,6 +9,12 @@ from probes.code.symbols import Functions
 from probes.files import untrusted_files
 
 
+def identity_of(path: Path) -> untrusted_files.Identity:
+    """Device and inode of a file."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 def elf_of(path: Path) -> elf.Library:
     """The exported functions of a library."""
     with untrusted_files.opened(path) as file:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+import gputop
 from probes.schema import ALIASED, RECORD, Kind, Records, empty
 from probes.source import Item, Sample
 from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
+RECORDINGS = Path(__file__).parent.parent / "recordings"
 HEADER: dict[str, Any] = {
     "tool": "gputop 0.1.0",
     "clock": {"monotonic_ns": 5, "realtime_ns": 1_700_000_000_000_000_005, "utc_offset_s": 3600},
@@ -117,3 +119,18 @@ def flat(items: Sequence[Item]) -> list[bytes | Sample]:
         elif len(item):
             result.append(item.tobytes())
     return result
+
+
+def loaded(name: str) -> tuple[dict[str, object], list[Item]]:
+    """Header and items of a recording of the repository."""
+    reader = SessionReader(RECORDINGS / f"{name}.msgpack")
+    try:
+        return dict(reader.header), list(reader.items())
+    finally:
+        reader.close()
+
+
+def totals(path: Path) -> dict[str, Any]:
+    """``gputop stats --json``."""
+    found: dict[str, Any] = gputop.to_json(gputop.stats(path))  # type: ignore[assignment]
+    return found

@@ -27,6 +27,7 @@ from tests.inside import run
 from tests.items import MS, SECOND
 from tests.json_page import assert_documented
 from tests.long_session import Rounds
+from tests.session_data import totals
 from tests.split_recording import read
 
 pytestmark = pytest.mark.slow
@@ -62,12 +63,6 @@ def write(path: Path, header: dict[str, Any], told: Iterable[Item], *, sums: boo
         writer.write(item)
     writer.close()
     return path
-
-
-def totals(path: Path) -> dict[str, Any]:
-    """``gputop stats --json``."""
-    found: dict[str, Any] = gputop.to_json(gputop.stats(path))  # type: ignore[assignment]
-    return found
 
 
 def slow(told: list[Item], at: int) -> list[Item]:

@@ -10,15 +10,13 @@ import pytest
 
 from gputop.analysis import compare_parts
 from gputop.analysis.build import ledger_of
-from gputop.analysis.compare import Diff
-from gputop.analysis.compare_parts import compare
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.findings.step_findings import Unit
 from probes.source import FRAMES, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
 from tests import programs as p
 from tests.items import START
-from tests.loops import MIB, Loop
+from tests.loops import MIB, Loop, diff
 from tests.programs import D2H, MAIN, SYNC
 
 FIRST, KINDS = 1000, 12  # handles; each is a kernel of its own name
@@ -65,10 +63,6 @@ def sampled(images: int, steps: int, *, each: bool, shift: int) -> Loop:
         if not each:
             image(loop, 900)
     return loop
-
-
-def diff(before: Loop, after: Loop) -> Diff:
-    return compare(before.program.evidence(), after.program.evidence())
 
 
 @pytest.mark.slow

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from gputop.analysis.compare import Diff
-from gputop.analysis.compare_parts import compare
 from gputop.analysis.findings.step_findings import Unit
 from tests import programs as p
-from tests.loops import KIB, MIB, Loop
+from tests.loops import KIB, MIB, Loop, diff
 from tests.programs import D2H, H2D, SYNC, US
 
 Step = Callable[[Loop, int], None]
@@ -23,10 +22,6 @@ def ran(step: Step, times: int, shift: int = 0) -> Loop:
     for number in range(times):
         step(loop, number)
     return loop
-
-
-def diff(before: Loop, after: Loop) -> Diff:
-    return compare(before.program.evidence(), after.program.evidence())
 
 
 def times_as_fast(found: Diff) -> float:

@@ -23,16 +23,11 @@ from probes.stacks.demangle import demangled
 from tests import hostile_elf
 from tests.fuzz import children
 from tests.hostile_elf import RELA, SYMTAB
-from tests.opened_files import functions_of, interpreter_of
+from tests.opened_files import functions_of, identity_of, interpreter_of
 
 MEMORY_BYTES = 300 << 20  # what a reader may take, numpy and all
 PATIENCE_S = 60  # a machine is slow now and then; what these files took before was minutes
 CUDA = "libcudart.so.12"
-
-
-def identity_of(path: Path) -> untrusted_files.Identity:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 # -- which file it is -----------------------------------------------------------------------------

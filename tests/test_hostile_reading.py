@@ -34,15 +34,11 @@ from probes.stacks.symbol_lookup import Answer, Lookups, NotYet
 from tests import hostile_elf
 from tests.hanging_files import ANSWERS, WHEN_CLOSED, WHEN_READ, stalled
 from tests.hostile_files import PATIENCE_S, RUNTIME, device, in_time, pipe
+from tests.opened_files import identity_of
 
 pytestmark = pytest.mark.usefixtures("child")
 ME = os.getpid()
 MEMORY_BYTES = 100 << 20  # this process may grow by: what reads is another one
-
-
-def identity_of(path: Path) -> untrusted_files.Identity:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 # -- who asks ---------------------------------------------------------------------------------------

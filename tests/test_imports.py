@@ -19,7 +19,7 @@ from gputop.api.recording_evidence import evidence_of
 from tests import made_traces
 from tests.conftest import needed, skip_or_fail
 from tests.trace_processor import loaded
-from tests.typed import typed
+from tests.typed import imported, typed
 
 ROOT = Path(__file__).resolve().parents[1]
 INGERO = ROOT.parent / "shared" / "data" / "ingero"
@@ -31,13 +31,6 @@ def made(kind: str, folder: Path) -> Path:
     return {"kineto": made_traces.kineto, "nsys": made_traces.nsys, "ingero": made_traces.ingero}[
         kind.partition(".")[0]
     ](folder / MADE[kind])
-
-
-def imported(trace: Path, folder: Path) -> Path:
-    """The session file of a trace."""
-    path = folder / f"{trace.name}.msgpack"
-    assert typed("import", str(trace), "-o", str(path)) == 0
-    return path
 
 
 def public(name: str) -> Path:

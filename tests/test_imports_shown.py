@@ -16,14 +16,7 @@ from gputop.ui.model.look import UNICODE
 from gputop.ui.model.table import Context
 from tests import made_traces
 from tests.inside import run
-from tests.typed import typed
-
-
-def imported(trace: Path, folder: Path) -> Path:
-    """The session file of a trace."""
-    path = folder / f"{trace.name}.msgpack"
-    assert typed("import", str(trace), "-o", str(path)) == 0
-    return path
+from tests.typed import imported
 
 
 def test_a_process_lives_until_its_trace_says_that_it_ended(tmp_path: Path) -> None:

@@ -24,18 +24,13 @@ from probes.files.mmap_events import Mapped
 from probes.files.untrusted_files import File
 from probes.observe import scanner
 from probes.source import NOTE, PROBLEM, Sample
-from tests.opened_files import probes_of
+from tests.opened_files import identity_of, probes_of
 from tests.simgpu_programs import cuda_toolkit
 from tests.waiting import wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "ebpf" / "programs"
 RUNTIME = "libcudart.so.12"
 ME = os.getpid()
-
-
-def identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def file(path: Path) -> Path:
@@ -56,12 +51,12 @@ def mapping(path: Path) -> Iterator[Mapped]:
 def test_a_mapped_library_is_reached_by_its_own_path(tmp_path: Path) -> None:
     path = file(tmp_path / RUNTIME)
     with mapping(path) as entry:
-        assert libraries.reach(entry) == Target(path, str(path), identity(path), "runtime", 12)
+        assert libraries.reach(entry) == Target(path, str(path), identity_of(path), "runtime", 12)
 
 
 def test_a_replaced_library_is_never_taken_for_the_new_one(tmp_path: Path) -> None:
     path = file(tmp_path / RUNTIME)
-    old = identity(path)
+    old = identity_of(path)
     with mapping(path):
         file(tmp_path / "new" / "library").rename(path)
         (entry,) = [found for found in libraries.mappings([ME]) if found.path.startswith(str(path))]
@@ -76,7 +71,7 @@ def test_a_replaced_library_is_never_taken_for_the_new_one(tmp_path: Path) -> No
 
 def test_another_file_under_the_path_of_a_mapping_is_refused(tmp_path: Path) -> None:
     path = file(tmp_path / RUNTIME)
-    elsewhere = Mapped(ME, (4096, 8192), (identity(path)[0], identity(path)[1] + 1), str(path))
+    elsewhere = Mapped(ME, (4096, 8192), (identity_of(path)[0], identity_of(path)[1] + 1), str(path))
     assert libraries.reach(elsewhere) is None
 
 
@@ -87,7 +82,7 @@ def test_a_file_whose_device_stat_tells_otherwise_is_reached_all_the_same(tmp_pa
         other = Mapped(ME, entry.span, (entry.file[0] + 1, entry.file[1]), entry.path)
         target = libraries.reach(other)
     assert target is not None
-    assert target.identity == identity(path)
+    assert target.identity == identity_of(path)
     if os.geteuid() == 0:
         assert target.path.match(f"/proc/{ME}/map_files/*"), "the mapping itself"
 
@@ -221,7 +216,7 @@ def attached(attaching: Attaching, path: Path, seconds: float = 60) -> bool:
     """Whether a file is attached to within that time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if identity(path) in [target.identity for target in attaching.targets]:
+        if identity_of(path) in [target.identity for target in attaching.targets]:
             return True
         time.sleep(0.01)
     return False
@@ -258,7 +253,7 @@ def test_a_file_that_is_taken_away_between_two_looks_is_reached_by_its_mapping(
     if by_a_child:  # which remembers where files lie
         request.getfixturevalue("child")
     path = file(tmp_path / RUNTIME)
-    it, events, opened = identity(path), Events(), untrusted_files.opened
+    it, events, opened = identity_of(path), Events(), untrusted_files.opened
 
     def late(place: Path | str, wanted: tuple[int, int] | None = None) -> File:
         if wanted == it:
@@ -290,7 +285,9 @@ def test_a_file_mapped_by_many_is_attached_to_once(tmp_path: Path, monkeypatch: 
     with scanning(monkeypatch, events) as (attaching, _), mapping(path) as first, mapping(link) as second:
         events.answers += [([first], False), ([first, first], False), ([second], False)]
         assert attached(attaching, link)
-    mine = [target for target in attaching.targets if target.identity in (identity(path), identity(link))]
+    mine = [
+        target for target in attaching.targets if target.identity in (identity_of(path), identity_of(link))
+    ]
     assert [target.shown for target in mine] == [str(path), str(link)]
 
 
@@ -300,10 +297,10 @@ def test_a_file_that_went_away_with_its_process_is_attached_to_when_another_maps
     path = file(tmp_path / RUNTIME)
     ended = subprocess.Popen(["true"])
     ended.wait()
-    gone = Target(Path(f"/proc/{ended.pid}/root{path}"), str(path), identity(path), "runtime", 12)
-    there = Target(Path(f"/proc/{ME}/root{path}"), str(path), identity(path), "runtime", 12)
+    gone = Target(Path(f"/proc/{ended.pid}/root{path}"), str(path), identity_of(path), "runtime", 12)
+    there = Target(Path(f"/proc/{ME}/root{path}"), str(path), identity_of(path), "runtime", 12)
     found = [gone, there]
-    entry = Mapped(ME, (4096, 8192), identity(path), str(path))
+    entry = Mapped(ME, (4096, 8192), identity_of(path), str(path))
     events = Events()
     with scanning(monkeypatch, events) as (attaching, _):
         monkeypatch.setattr(libraries, "reach", lambda _mapping: found.pop(0))

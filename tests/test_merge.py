@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from tests.inside import run
 from tests.items import MS, SECOND, START
 from tests.json_page import assert_documented
 from tests.random_recording import recording
+from tests.session_data import totals
 from tests.split_recording import of_processes, read, without_marks, write
 from tests.two_ranks import job
 
@@ -34,12 +34,6 @@ def merged(out: Path, *parts: Path) -> Path:
     result = run("merge", *map(str, parts), "-o", str(out))
     assert result.returncode == 0, result.stderr
     return out
-
-
-def totals(path: Path) -> dict[str, Any]:
-    """``gputop stats --json``."""
-    found: dict[str, Any] = gputop.to_json(gputop.stats(path))  # type: ignore[assignment]
-    return found
 
 
 def pids_of(path: Path) -> list[int]:

@@ -29,17 +29,9 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.bench import explain as recording
 from tests.each_recording import NAMES as EACH
+from tests.session_data import loaded
 
 FOLDER = Path(__file__).parent.parent / "recordings"
-
-
-def loaded(name: str) -> tuple[dict[str, object], list[Item]]:
-    """Header and items of a recording."""
-    reader = SessionReader(FOLDER / f"{name}.msgpack")
-    try:
-        return dict(reader.header), list(reader.items())
-    finally:
-        reader.close()
 
 
 def merged(header: dict[str, object], items: list[Item], cuts: list[int]) -> Stats:

@@ -19,19 +19,10 @@ from replay.coding.file_format import SessionError
 from replay.items import FACTS
 from replay.reader import SessionReader
 from replay.segments import SegmentLimits, SegmentsReader, SegmentWriter, segment_names
-from tests.session_data import flat
+from tests.session_data import flat, loaded
 
 FOLDER = Path(__file__).parent.parent / "recordings"
 RECORDINGS = ["dataloader", "dataloader-workers", "storm"]
-
-
-def loaded(name: str) -> tuple[dict[str, object], list[Item]]:
-    """Header and items of a recording."""
-    reader = SessionReader(FOLDER / f"{name}.msgpack")
-    try:
-        return dict(reader.header), list(reader.items())
-    finally:
-        reader.close()
 
 
 def cut(name: str, path: Path, *, marks: int = 3, private: bool = False) -> list[Item]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from tests import items as made
 from tests.collector import receiving
 from tests.conftest import needed, skip_or_fail
 from tests.items import MS, SECOND, START
+from tests.scraping import free_port
 from tests.stories.installed import cache
 from tests.waiting import wait_until
 
@@ -95,13 +95,6 @@ def sender_to(address: str, collect: Callable[[], Any], told: list[str], every_s
     otlp = needed("gputop.serve.metrics.otlp")
     who = {"service.name": "gputop", "service.instance.id": "node7"}
     return otlp.Sender(otlp.destination(address, every_s), collect, who, told.append)
-
-
-def free_port() -> int:
-    """Where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def test_every_sample_of_metrics_is_sent_with_its_name_labels_and_value_and_no_other() -> None:

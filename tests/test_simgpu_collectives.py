@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ _HEAD = (
     "    h = ctypes.create_string_buffer(b'?' * n, n)\n"
     "    assert c.copy_async(h, P(d + at), n, D2H, s) == c.StreamSynchronize(s) == 0; return h.raw\n"
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def run(bench: Bench, body: str, ranks: int = 2) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,11 +26,6 @@ _HEAD = (
     "def kernel(): assert c.launch(1000, s) == 0\n"
     "A = bytes(range(1, 101)); r = []\n"
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def read_back(bench: Bench, body: str, **env: str) -> Any:

@@ -15,11 +15,6 @@ ELEMENTWISE = b"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunct
 FLASH = b"_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsEEvNS_16Flash_fwd_paramsE"
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def durations(bench: Bench, body: str, **env: str) -> list[int]:
     """Runs launches one after the other; how long each lasted."""
     trace = bench.directory / "trace"

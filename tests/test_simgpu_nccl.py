@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,6 @@ _STEPS = (
     "assert n.CommDestroy(comm) == 0\n"
     "print(json.dumps([sorted(x[1] for x in w[1:])[10], sum(x[2] for x in w[1:])]))"
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 @pytest.mark.parametrize("flags", ["0", "4"])

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,17 +32,6 @@ def ask(bench: Bench, body: str, **env: str) -> Any:
         timeout=60,
     ).stdout
     return json.loads(out)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
-@pytest.fixture
-def workload(bench: Bench) -> Iterator[int]:
-    with bench.half_busy() as process:
-        yield process.pid
 
 
 @patient

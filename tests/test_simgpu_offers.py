@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.gpu_rows_support import ask
 from tests.simgpu_programs.harness import Bench, figures, patient
 
 SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
-@pytest.fixture
-def workload(bench: Bench) -> Iterator[int]:
-    with bench.half_busy() as process:
-        yield process.pid
 
 
 @patient

@@ -15,11 +15,6 @@ from tests.simgpu_programs.harness import HERE, Bench, compile_c, figures, measu
 from tests.waiting import until_good
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def compile_cu(major: int, directory: Path) -> Path:
     """Compiles with an unmodified nvcc, linked to the real library of a version."""
     nvcc = cuda_toolkit.compiler()

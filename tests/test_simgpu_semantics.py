@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.simgpu_programs.harness import Bench, figures, measured, patient
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 @pytest.mark.parametrize("library", ["libcudart.so.12", "libcudart.so.13"])

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gputop.simgpu import read_trace
 from gputop.simgpu.trace import Trace
@@ -14,11 +13,6 @@ from tests.simgpu_programs.harness import Bench
 from tests.waiting import wait_until
 
 WRITTEN = 4096  # bytes: some hundred lines
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def written(path: Path, *lines: str) -> Trace:

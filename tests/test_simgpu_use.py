@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,6 @@ _MONITOR = (
 _HALF = (
     "while time.monotonic() < end:\n    assert launch(f, 100, 132 * 32, 64) == d.cuCtxSynchronize() == 0\n"
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def in_use(bench: Bench, kind: str, blocks: int, threads: int, queues: int = 1) -> Any:

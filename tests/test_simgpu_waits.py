@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.simgpu_programs.harness import Bench, figures, measured, patient
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
 
 _HELD = (
     "import ctypes\nc = Cuda(); c.SetDeviceFlags(int(os.environ.get('FLAGS', 0)))\n"

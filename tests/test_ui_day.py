@@ -6,7 +6,6 @@ numbers and times of a day; beside them eight GPUs and a dozen processes that ar
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from gputop.playback.feed import Explained
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests import fake_reports as why
+from tests.bench.hour import resident_mb
 from tests.screen_support import Shown
 
 S = fake.S
@@ -34,13 +34,6 @@ GROWN_MB, SLOWER, MORE_FILES = 12.0, 1.5, 0
 RECORDED, RECORDINGS = Path(__file__).parents[1] / "recordings", ("dataloader-workers", "numpy-sync", "storm")
 EXPLAINED = 4  # marks: as often there is an explanation
 KEYS = ("w", "escape", "down", "up", "comma", "full_stop", "z", "z", "space", "L", "i", "escape")
-
-
-def resident_mb() -> float:
-    """What this process holds."""
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def at(made: Frame, number: int) -> Frame:

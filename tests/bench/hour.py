@@ -18,7 +18,8 @@ FIRST_S = 600  # until then what is kept of the past (five minutes of lanes) fil
 SIZE = (200, 50)
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
+    """What this process holds."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -38,8 +39,8 @@ def rows(_folder: Path) -> list[Row]:
             time_ns = now + tick * fake_frames.S // RATE_HZ
             screen.show(replace(frame, number=second * RATE_HZ + tick, time_ns=time_ns))
         if second == FIRST_S:
-            before = _resident_mb()
-    gained = _resident_mb() - before
+            before = resident_mb()
+    gained = resident_mb() - before
     screen.close()
     detail = (
         f"{HOUR_S * RATE_HZ} frames of {PROCESSES} processes at 200x50; {before:.0f} MB after ten minutes"

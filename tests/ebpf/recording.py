@@ -115,6 +115,13 @@ class Recorded:
         )
         return found[np.argsort(found["t_end"], kind="stable")]
 
+    def samples(self, kind: str) -> list[Sample]:
+        """All samples of a kind, in their order."""
+        reader = SessionReader(self.path)
+        found = [item for item in reader.items() if isinstance(item, Sample) and item.kind == kind]
+        reader.close()
+        return found
+
     def calls(self) -> tuple[list[str], schema.Records]:
         """The API names by number as the file has them, and all call records."""
         reader = SessionReader(self.path)

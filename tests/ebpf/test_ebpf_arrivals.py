@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import environment
-from probes.source import Sample
-from replay.reader import SessionReader
 from tests.conftest import skip_or_fail
 from tests.ebpf.growing import marks, traced
 from tests.ebpf.recording import Recorded, Workshop, compile_program, library
@@ -113,14 +111,6 @@ def first_ns(run: Recorded, pid: int, api: str) -> int:
     names, records = run.calls()
     mine = records[(records["pid"] == pid) & (records["op"] == names.index(api))]
     return int((mine["t_end"] - mine["duration"]).min())
-
-
-def samples(run: Recorded, kind: str) -> list[Sample]:
-    """Samples of a kind in the session."""
-    reader = SessionReader(run.path)
-    found = [item for item in reader.items() if isinstance(item, Sample) and item.kind == kind]
-    reader.close()
-    return found
 
 
 ALL = list(range(1, CALLS + 1))
@@ -301,7 +291,7 @@ def test_a_stripped_program_is_seen_in_the_driver_and_said_to_be_blind_in_the_ru
         machine.wait_traced(static, DRIVER)
     assert numbers(runs[0], program.pid, "cuMemAlloc") == ALL
     assert runs[0].counts(program.pid)["cudaMalloc"] == 0
-    blind = [sample for sample in samples(runs[0], "problem") if "runtime layer blind" in sample.data["text"]]
+    blind = [sample for sample in runs[0].samples("problem") if "runtime layer blind" in sample.data["text"]]
     assert [sample.data["pid"] for sample in blind] == [program.pid]
     assert f"process {program.pid} (stripped)" in blind[0].data["text"]
     assert_both_layers(runs[0], other.pid)

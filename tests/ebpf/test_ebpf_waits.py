@@ -11,8 +11,7 @@ import pytest
 
 from probes.proc import syscalls
 from probes.schema import ALIASED, Kind, OffFlag, Records
-from probes.source import FILES, MARK, OPEN, Sample
-from replay.reader import SessionReader
+from probes.source import FILES, MARK, OPEN
 from tests.ebpf import growing
 from tests.ebpf.growing import marks
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop
@@ -59,14 +58,6 @@ def told(workshop: Workshop) -> list[tuple[int, int]]:
     return [pair for pair in pairs if pair in asked]
 
 
-def samples(run: Recorded, kind: str) -> list[Sample]:
-    """All samples of a kind, in their order."""
-    reader = SessionReader(run.path)
-    found = [item for item in reader.items() if isinstance(item, Sample) and item.kind == kind]
-    reader.close()
-    return found
-
-
 def waits(run: Recorded) -> Records:
     """When the main thread was off its CPU for long, and not for want of one."""
     slices = run.records(Kind.OFFCPU).view(ALIASED)
@@ -84,7 +75,7 @@ def test_long_waits_name_the_call_and_its_argument(run: Recorded) -> None:
 def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run: Recorded) -> None:
     told = [
         row
-        for sample in samples(run, FILES)
+        for sample in run.samples(FILES)
         for row in zip(sample.data["pid"], sample.data["fd"], sample.data["what"], strict=True)
     ]
     asked = [(line["pid"], line["argument"], line["what"]) for line in run.said if line["what"]]
@@ -98,9 +89,9 @@ def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run
 
 def test_it_is_told_at_one_of_the_next_marks(run: Recorded) -> None:
     """By gputop's own clock: of what a program closes soon nobody could tell it later."""
-    marks_ns = np.array([sample.time_ns for sample in samples(run, MARK)])
+    marks_ns = np.array([sample.time_ns for sample in run.samples(MARK)])
     told_ns: dict[int, list[int]] = {}
-    for sample in samples(run, FILES):
+    for sample in run.samples(FILES):
         for pid, number in zip(sample.data["pid"], sample.data["fd"], strict=True):
             if (pid, number) in named(run.said):
                 told_ns.setdefault(number, []).append(sample.time_ns)
@@ -117,7 +108,7 @@ def test_it_is_told_at_one_of_the_next_marks(run: Recorded) -> None:
 def test_a_thread_that_still_waits_at_the_mark_says_for_what(run: Recorded) -> None:
     (last,) = [line for line in run.said if "open" in line]
     waiting = set()
-    for sample in samples(run, OPEN):
+    for sample in run.samples(OPEN):
         for row in zip(sample.data["pid"], sample.data["syscall"], sample.data["argument"], strict=True):
             waiting.add((row[0], syscalls.name(row[1], MACHINE), row[2]))
     assert (last["pid"], "read", last["argument"]) in waiting
