@@ -10,6 +10,8 @@ from gputop.analysis.answer.report import DiagnosisKind, Gain, GpuSpan, Range, R
 from gputop.engine.calls.stack_table import Line as SourceLine
 from gputop.format import brief
 from gputop.playback.feed import Explained
+from gputop.ui.model.answer.chain_page import ChainPage
+from gputop.ui.model.answer.verdict import verdict_line
 from gputop.ui.model.answer.why import GpuIdle, Why, why_of
 from gputop.ui.model.answer.whylines import heading, idle_bar, range_text, why_lines
 from gputop.ui.model.look import ASCII, UNICODE, Glyphs, line_width, plain
@@ -371,3 +373,21 @@ def test_a_title_without_room_loses_its_subject_before_its_words() -> None:
     assert brief(title, 30) == "waits for the disk: /data/checkpoint"
     assert brief("the submitting thread is starved of CPU (C13)", 20) == "starved of CPU"
     assert brief(title, 0) == title
+
+
+def test_without_a_line_the_process_stands_for_it_and_the_list_of_findings_names_each() -> None:
+    one = made.finding()
+    two = replace(one, pid=one.pid + 1)
+    explained = made.explained(one, two)
+    assert [cause.line for cause in told(explained).causes] == [f"pid {one.pid}", f"pid {one.pid + 1}"]
+    page = ChainPage()
+    page.show(explained)
+    rows = [plain(line) for line in page.lines(60, UNICODE, replay=True)]
+    assert any(f"({one.pid}) C02" in row for row in rows)
+    assert any(f"({one.pid + 1}) C02" in row for row in rows)
+
+
+def test_the_one_line_answer_never_leaves_its_cause_out() -> None:
+    shown = plain(verdict_line(told(made.explained(made.finding())), 40, UNICODE, focused=False))
+    assert ":  (" not in shown
+    assert "C02 proved)" in shown

@@ -168,7 +168,8 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     room = max(width - _FACTS - 4, 8)
     sign = glyphs.cursor if selected else " "
     whose = f" ({finding.pid})" if len({one.pid for one in report.findings}) > 1 else ""
-    title = glyphs.fit(brief(glyphs.shown(finding.title), room - len(whose)) + whose, room)
+    title = brief(glyphs.shown(finding.title), room - len(whose))
+    title = glyphs.fit(glyphs.clip(title, room - len(whose)) + whose, room)
     suffix = "+select" if selected else ""
     token = LEVEL_TOKENS.get(str(finding.level), "warn") if finding.kind == "idle" else "warn"
     spans: list[Span] = [

@@ -46,7 +46,9 @@ def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line
     right: list[Span] = []
     if why.when:
         right = [(f" {why.when}", "warn" if why.old else "dim"), (" [Enter]" if focused else " [w]", "key")]
-    line = glyphs.line([*lead, *body.line("", frozenset())], width)
+    room = width - line_width(lead) - line_width(body.line("", frozenset()))
+    title = glyphs.clip(brief(body.title, room), room) if room > 1 else ""
+    line = glyphs.line([*lead, *body.line(title, frozenset())], width)
     for chosen, least, tail in _tellings(right, width):
         room = max(width - line_width(lead) - line_width(tail) - 1 - line_width(body.line("", chosen)), 0)
         whole = brief(body.title, room)

@@ -270,7 +270,9 @@ def _place(finding: Finding, report: Report) -> str:
         other.title == finding.title and other.line == finding.line and other.pid != finding.pid
         for other in report.findings
     )
-    return f"{line} ({finding.pid})".lstrip() if alike else line
+    if not alike:
+        return line
+    return f"{line} ({finding.pid})" if line else f"pid {finding.pid}"
 
 
 def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
