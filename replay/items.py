@@ -294,6 +294,19 @@ def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: All
     return Sample(kind, time_ns, data)
 
 
+def item_in(chunk: bytes | memoryview) -> tuple[Item, int]:
+    """What the chunk at the start of some bytes holds, and how long it is.
+
+    Raises:
+        ValueError: There is no whole chunk, or it is damaged.
+    """
+    found = fmt.parse_prefix(bytes(chunk[: fmt.MAX_PREFIX_BYTES]), 0)
+    if found is None or found.end > len(chunk):
+        raise ValueError("no chunk")
+    body = bytes(chunk[found.prefix_bytes : found.end])
+    return unpack_item(found.kind, found.t_first, found.count, body), found.end
+
+
 def mark_rows_of(kinds: Sequence[str], kind: Ints) -> Ints:
     """The rows of a table that are marks."""
     rows: Ints = np.flatnonzero(np.isin(kind, _numbers(kinds, MARK)))

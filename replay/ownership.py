@@ -84,10 +84,6 @@ def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) 
 def make_folder(path: str, owner: tuple[int, int] | None) -> None:
     """Make a folder for the segments of a recording; one that is there already must be empty.
 
-    Args:
-        path: where it is to lie.
-        owner: user and group id behind sudo; None leaves it to whoever runs this.
-
     Raises:
         SessionError: it cannot be made, or something is in its place.
     """
@@ -115,10 +111,6 @@ def make_folder(path: str, owner: tuple[int, int] | None) -> None:
 def create_folder(path: str, owner: tuple[int, int] | None) -> None:
     """Create a folder that is not there yet, for whoever is behind sudo, and where that one may.
 
-    Args:
-        path: where it is to lie.
-        owner: user and group id behind sudo; None leaves it to whoever runs this.
-
     Raises:
         OSError: it cannot be created; FileExistsError: something has that name.
     """
@@ -132,10 +124,6 @@ def create_folder(path: str, owner: tuple[int, int] | None) -> None:
 
 def remove_session(path: str, owner: tuple[int, int] | None) -> None:
     """Remove a session file recorded for the user behind sudo; anything else stays.
-
-    Args:
-        path: where it lies.
-        owner: user and group id behind sudo; None: whoever runs this.
 
     Raises:
         OSError: it cannot be removed.
@@ -153,10 +141,6 @@ def remove_session(path: str, owner: tuple[int, int] | None) -> None:
 def create(path: str, owner: tuple[int, int] | None) -> Output:
     """Create a file that is not there yet, for whoever is behind sudo.
 
-    Args:
-        path: where it is to lie.
-        owner: user and group id behind sudo; None leaves the file to whoever runs this.
-
     Returns:
         An empty file with mode 0600.
 
@@ -173,11 +157,6 @@ def create(path: str, owner: tuple[int, int] | None) -> Output:
 def move_over(fresh: str, path: str, owner: tuple[int, int] | None) -> None:
     """Rename a complete file to another in the same folder, which it replaces.
 
-    Args:
-        fresh: the file.
-        path: the name that it is to have.
-        owner: user and group id behind sudo; None: whoever runs this.
-
     Raises:
         OSError: it cannot be moved.
     """
@@ -191,10 +170,6 @@ def move_over(fresh: str, path: str, owner: tuple[int, int] | None) -> None:
 
 def open_for_appending(path: str, owner: tuple[int, int] | None) -> int:
     """A descriptor of a log, created where there is none, for whoever is behind sudo.
-
-    Args:
-        path: where it lies.
-        owner: user and group id behind sudo; None: whoever runs this.
 
     Returns:
         A regular file of one name, ours or the owner's; what it held stays.

@@ -13,7 +13,7 @@ from typing import Any, Final
 from probes.source import PROCESS, Item, Sample
 from replay.coding import file_format as fmt
 from replay.coding.chunker import packed
-from replay.items import FACTS, unpack_item
+from replay.items import FACTS, item_in
 from replay.state_snapshot import FactBook
 
 _PART_BYTES: Final = fmt.MAX_SAMPLE_BYTES // 2
@@ -46,25 +46,15 @@ class SnapshotSchedule:
         self._last_bytes = 0  # of the last snapshot
         self._packed: dict[int, tuple[Mapping[str, Any], bytes]] = {}  # processes' facts as of the last one
 
-    def consume(
-        self, kind: str, time_ns: int, count: int, chunk: bytes | memoryview, item: Item | None = None
-    ) -> None:
-        """Consume a packed chunk; kinds that are no facts are ignored.
-
-        Args:
-            kind, time_ns, count, chunk: As of ``chunker.Emit``.
-            item: What it holds, where that is at hand; else it is unpacked.
-        """
+    def consume(self, kind: str, chunk: bytes | memoryview, item: Item | None = None) -> None:
+        """Consume a packed chunk, or ``item`` where that is at hand; kinds that are no facts are ignored."""
         if kind not in FACTS or self._book is None:
             return
         self._count += 1
         self._bytes += len(chunk)
         try:
             if not isinstance(item, Sample) or item.kind != kind:
-                found = fmt.parse_prefix(bytes(chunk[: fmt.MAX_PREFIX_BYTES]), 0)
-                if found is None:
-                    raise ValueError("no chunk")
-                item = unpack_item(kind, time_ns, count, bytes(chunk[found.prefix_bytes : found.end]))
+                item, _size = item_in(chunk)
             if isinstance(item, Sample):
                 self._book.consume(item)
         except (ValueError, TypeError, KeyError, AttributeError):

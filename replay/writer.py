@@ -14,7 +14,7 @@ from probes.source import MARK, Item
 from replay.coding import file_format as fmt
 from replay.coding.chunker import Chunker, packed
 from replay.coding.file_format import SessionError
-from replay.items import unpack_item
+from replay.items import item_in
 from replay.ownership import open_for_writing
 from replay.past.growing_index import GrowingIndex
 from replay.private import Disguise, private_header
@@ -149,7 +149,7 @@ class SessionWriter:
             SessionError: see ``write``.
         """
         self._check()
-        self._add_up(kind, first_ns, chunk, item)
+        self._add_up(chunk, item)
         self._append_chunk(kind, first_ns, last_ns, count, chunk, item)
 
     def append_block(self, rows: Iterable[tuple[str, int, int, int]], block: bytes) -> None:
@@ -168,27 +168,19 @@ class SessionWriter:
         at_mark = False
         for kind, first_ns, last_ns, place in rows:
             self._index.add(kind, first_ns, last_ns, base + place)
-            self._facts.consume(kind, first_ns, 1, memoryview(block)[place:])
-            self._add_up(kind, first_ns, memoryview(block)[place:], None)
+            self._facts.consume(kind, memoryview(block)[place:])
+            self._add_up(memoryview(block)[place:], None)
             at_mark = kind == MARK
             self._shown |= at_mark
         if at_mark:  # facts that follow in the block belong to what comes later
             self._set_waypoints(last_ns)
 
-    def _add_up(self, kind: str, first_ns: int, chunk: bytes | memoryview, item: Item | None) -> None:
-        if self._sums is None:
-            return
-        if item is None:
-            found = fmt.parse_prefix(bytes(chunk[: fmt.MAX_PREFIX_BYTES]), 0)
+    def _add_up(self, chunk: bytes | memoryview, item: Item | None) -> None:
+        if self._sums is not None:
             try:
-                if found is None:
-                    raise ValueError("no chunk")
-                body = bytes(chunk[found.prefix_bytes : found.end])
-                item = unpack_item(kind, first_ns, found.count, body)
+                self._sums.consume(item if item is not None else item_in(chunk)[0])
             except ValueError:
                 self._sums = None  # readers fall back to summing the records
-                return
-        self._sums.consume(item)
 
     def flush(self) -> None:
         """Hand everything taken so far to the kernel.
@@ -252,7 +244,7 @@ class SessionWriter:
         offset = self._size
         self._append(chunk)
         self._index.add(kind, first, last, offset)
-        self._facts.consume(kind, first, count, chunk, item)
+        self._facts.consume(kind, chunk, item)
         if kind == MARK:
             self._shown = True
             self._set_waypoints(last)

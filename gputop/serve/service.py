@@ -159,17 +159,10 @@ class Service:
         self._sender = self._sender_to(settings.otlp) if settings.otlp is not None else None
 
     def start(self) -> None:
-        self._explainer.start()
-        self.hub.start()
-        self.showing.start()
-        if self.keeper is not None:
-            self.keeper.start()
-        if self._alarms is not None:
-            self._alarms.start()
-        if self._metrics is not None:
-            self._metrics.start()
-        if self._sender is not None:
-            self._sender.start()
+        parts = (self._explainer, self.hub, self.showing)
+        for part in (*parts, self.keeper, self._alarms, self._metrics, self._sender):
+            if part is not None:
+                part.start()
 
     def consume(self, item: Item) -> bool:
         """Consumes one item; True when it was a mark."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from probes.source import MARK, Item
 from replay.coding.chunker import Chunker
-from replay.coding.file_format import MAX_PREFIX_BYTES, SessionError, parse_prefix
-from replay.items import unpack_item
+from replay.coding.file_format import SessionError
+from replay.items import item_in
 from replay.past.history import History, HistoryFile, cut_header
 from replay.writer import SessionWriter
 
@@ -29,16 +29,18 @@ class Disguised:
     def append(
         self, kind: str, first_ns: int, last_ns: int, count: int, chunk: bytes, item: Item | None = None
     ) -> None:
-        found = parse_prefix(chunk, 0)
-        if found is None:
-            raise SessionError("the live history is damaged: record again")
-        self._writer.write(unpack_item(kind, first_ns, count, chunk[found.prefix_bytes :]))
+        self._write(chunk)
 
     def append_block(self, rows: Iterable[Row], block: bytes) -> None:
-        for kind, first_ns, last_ns, place in rows:
-            found = parse_prefix(block[place : place + MAX_PREFIX_BYTES], 0)
-            if found is not None:
-                self.append(kind, first_ns, last_ns, found.count, block[place : place + found.end])
+        for _kind, _first_ns, _last_ns, place in rows:
+            self._write(memoryview(block)[place:])
+
+    def _write(self, chunk: bytes | memoryview) -> None:
+        try:
+            item, _size = item_in(chunk)
+        except ValueError as error:
+            raise SessionError("the live history is damaged: record again") from error
+        self._writer.write(item)
 
 
 class HistoryCopy:

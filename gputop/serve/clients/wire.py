@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from probes.source import Item
 from replay.coding import file_format as fmt
-from replay.items import unpack_item
+from replay.items import item_in
 
 VERSION: Final = 1
 SOCKET: Final = "/run/gputop/gputop.sock"
@@ -78,15 +78,12 @@ def items_of(chunks: bytes) -> Iterator[Item]:
     """
     at = 0
     while at < len(chunks):
-        found = fmt.parse_prefix(chunks[at : at + fmt.MAX_PREFIX_BYTES], at)
-        if found is None or found.end > len(chunks):
-            raise WireError("the daemon's items are damaged")
         try:
-            body = chunks[at + found.prefix_bytes : found.end]
-            yield unpack_item(found.kind, found.t_first, found.count, body)
+            item, size = item_in(memoryview(chunks)[at:])
         except ValueError as error:
             raise WireError(f"the daemon's items are damaged: {error}") from error
-        at = found.end
+        yield item
+        at += size
 
 
 def messages_of(chunks: list[bytes]) -> Iterator[bytes]:

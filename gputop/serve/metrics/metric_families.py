@@ -113,28 +113,19 @@ def _bound(ns: int) -> str:
     return repr(ns / _SECOND)
 
 
+def _counter(name: str, about: str, *labels: str) -> CounterMetricFamily:
+    unit = name.rpartition("_")[2]  # its name ends with it
+    return CounterMetricFamily(name, about, labels=labels, unit=unit if unit in ("seconds", "bytes") else "")
+
+
 def _of_calls(processes: dict[int, Process]) -> Iterator[Metric]:
-    calls = CounterMetricFamily(
-        "gputop_cuda_calls", "CUDA calls, without nested ones.", labels=("pid", "api", "layer")
+    calls = _counter("gputop_cuda_calls", "CUDA calls, without nested ones.", "pid", "api", "layer")
+    spent = _counter(
+        "gputop_cuda_call_seconds", "Seconds spent in outermost CUDA calls.", "pid", "api", "layer"
     )
-    spent = CounterMetricFamily(
-        "gputop_cuda_call_seconds",
-        "Seconds spent in outermost CUDA calls.",
-        labels=("pid", "api", "layer"),
-        unit="seconds",
-    )
-    errors = CounterMetricFamily(
-        "gputop_cuda_call_errors", "CUDA calls that failed.", labels=("pid", "api", "layer")
-    )
-    copied = CounterMetricFamily(
-        "gputop_cuda_copy_bytes",
-        "Bytes requested by copies.",
-        labels=("pid", "direction"),
-        unit="bytes",
-    )
-    allocated = CounterMetricFamily(
-        "gputop_cuda_alloc_bytes", "Bytes of GPU memory that were allocated.", labels=("pid",), unit="bytes"
-    )
+    errors = _counter("gputop_cuda_call_errors", "CUDA calls that failed.", "pid", "api", "layer")
+    copied = _counter("gputop_cuda_copy_bytes", "Bytes requested by copies.", "pid", "direction")
+    allocated = _counter("gputop_cuda_alloc_bytes", "Bytes of GPU memory that were allocated.", "pid")
     lengths = HistogramMetricFamily(
         "gputop_cuda_call_duration_seconds",
         "Duration of CUDA calls.",
@@ -161,21 +152,13 @@ def _of_calls(processes: dict[int, Process]) -> Iterator[Metric]:
 
 
 def _of_threads(processes: dict[int, Process]) -> Iterator[Metric]:
-    switches = CounterMetricFamily(
-        "gputop_context_switches", "Context switches of the process's threads.", labels=("pid", "type")
+    switches = _counter(
+        "gputop_context_switches", "Context switches of the process's threads.", "pid", "type"
     )
-    queued = CounterMetricFamily(
-        "gputop_runqueue_seconds",
-        "Seconds in which threads of the process waited for a CPU.",
-        labels=("pid",),
-        unit="seconds",
+    queued = _counter(
+        "gputop_runqueue_seconds", "Seconds in which threads of the process waited for a CPU.", "pid"
     )
-    off = CounterMetricFamily(
-        "gputop_offcpu_seconds",
-        "Seconds in which threads of the process were blocked.",
-        labels=("pid",),
-        unit="seconds",
-    )
+    off = _counter("gputop_offcpu_seconds", "Seconds in which threads of the process were blocked.", "pid")
     for pid, row in sorted(processes.items()):
         name, threads = _name(pid), row.threads
         switches.add_metric((name, "voluntary"), threads.voluntary)
@@ -187,35 +170,17 @@ def _of_threads(processes: dict[int, Process]) -> Iterator[Metric]:
 
 def _of_gpus(idle: Idle, uuids: dict[int, str]) -> Iterator[Metric]:
     labels = ("gpu", "UUID")
-    seen = CounterMetricFamily(
-        "gputop_gpu_observed_seconds",
-        "Seconds of GPU time that were explained.",
-        labels=labels,
-        unit="seconds",
-    )
-    least = CounterMetricFamily(
-        "gputop_gpu_idle_seconds",
-        "Seconds in which the GPU was provably idle.",
-        labels=labels,
-        unit="seconds",
-    )
-    most = CounterMetricFamily(
-        "gputop_gpu_idle_upper_seconds",
-        "Upper bound of the GPU's idle seconds.",
-        labels=labels,
-        unit="seconds",
-    )
+    seen = _counter("gputop_gpu_observed_seconds", "Seconds of GPU time that were explained.", *labels)
+    least = _counter("gputop_gpu_idle_seconds", "Seconds in which the GPU was provably idle.", *labels)
+    most = _counter("gputop_gpu_idle_upper_seconds", "Upper bound of the GPU's idle seconds.", *labels)
     for label, row in sorted(idle.gpus.items()):
         index = label.removeprefix("GPU ")
         values = (index, uuids.get(int(index), "") if index.isdecimal() else "")
         seen.add_metric(values, row.observed / _SECOND)
         least.add_metric(values, row.idle / _SECOND)
         most.add_metric(values, row.idle_upper / _SECOND)
-    causes = CounterMetricFamily(
-        "gputop_idle_cause_seconds",
-        "Lower bound of GPU idle seconds by cause.",
-        labels=("pid", "cause", "level"),
-        unit="seconds",
+    causes = _counter(
+        "gputop_idle_cause_seconds", "Lower bound of GPU idle seconds by cause.", "pid", "cause", "level"
     )
     for (pid, cause, level), ns in sorted(idle.causes.items()):
         causes.add_metric((str(pid), cause, level), ns / _SECOND)
@@ -238,19 +203,19 @@ def _of_steps(idle: Idle) -> Metric:
 
 
 def _of_gputop(now: CurrentFigures) -> Iterator[Metric]:
-    lost = CounterMetricFamily("gputop_lost_events", "Events lost.", labels=("kind",))
+    lost = _counter("gputop_lost_events", "Events lost.", "kind")
     for kind, count in sorted(now.lost.items()):
         lost.add_metric((kind,), count)
     yield lost
-    own = CounterMetricFamily("gputop_own_cpu_seconds", "CPU seconds of gputop itself.", unit="seconds")
+    own = _counter("gputop_own_cpu_seconds", "CPU seconds of gputop itself.")
     own.add_metric((), now.own_cpu_s)
     yield own
-    kept = CounterMetricFamily("gputop_sessions", "Recordings triggered, kept or not.", labels=("kept",))
+    kept = _counter("gputop_sessions", "Recordings triggered, kept or not.", "kept")
     kept.add_metric(("yes",), now.kept)
     kept.add_metric(("no",), now.not_kept)
     yield kept
     if now.sent is not None:
-        sent = CounterMetricFamily("gputop_otlp_exports", "Exports of metrics over OTLP.", labels=("sent",))
+        sent = _counter("gputop_otlp_exports", "Exports of metrics over OTLP.", "sent")
         for word, count in zip(("yes", "no"), now.sent, strict=True):
             sent.add_metric((word,), count)
         yield sent
