@@ -73,9 +73,8 @@ class Known:
         if before is not None and not text_of(before):
             del self.problems[about]  # it is news again
         self.problems[about] = sample
-        if (
-            len(self.problems) > 2 * _MOST_PROBLEMS
-        ):  # the first say what does not work at all, the last are news
+        # the first say what does not work at all, the last are news
+        if len(self.problems) > 2 * _MOST_PROBLEMS:
             for name in list(self.problems)[_MOST_PROBLEMS // 2 : -_MOST_PROBLEMS // 2]:
                 del self.problems[name]
 

@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast, overload
 
 from probes.source import GPUS, MARK, Item, Sample
 
-GpuData: TypeAlias = Mapping[
-    str, Any
-]  # a GPU's row; its keys are many, see ``gputop/engine/gpus/nvml_rows.py``
+# a GPU's row; its keys are many, see ``gputop/engine/gpus/nvml_rows.py``
+GpuData: TypeAlias = Mapping[str, Any]
 
 
 class MarkData(TypedDict, total=False):

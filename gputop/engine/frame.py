@@ -173,9 +173,8 @@ class ProcessRow:
     unknown_lines: int = 0  # such calls whose line is not known
     waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
     unknown_waits: int = 0  # such times whose line is not known
-    stacks: Annotated[
-        tuple[StackRow, ...], HIDDEN
-    ] = ()  # of these calls and waits to the ns, most time first
+    # of these calls and waits to the ns, most time first
+    stacks: Annotated[tuple[StackRow, ...], HIDDEN] = ()
     samples: Annotated[tuple[SampleRow, ...], HIDDEN] = ()  # of threads on a CPU between calls, most first
     sampled: Annotated[int, HIDDEN] = 0  # how many there are in all, of unknown lines as well
     # pod, job, rank, …: what is known of belonging.KEYS

@@ -191,9 +191,8 @@ class FileSums:
         if self._waiting:
             gathered = join(self._waiting)
             self._waiting, self._rows = [], 0
-            many = (
-                len(distinct(gathered["pid"])) > _FEW_PROCESSES
-            )  # then most records have a row of their own
+            # then most records have a row of their own
+            many = len(distinct(gathered["pid"])) > _FEW_PROCESSES
             at_once = _MOST_DENSE // 2 if many else max(len(gathered), 1)
             for start in range(0, len(gathered), at_once):
                 tally.consume(gathered[start : start + at_once])

@@ -64,9 +64,8 @@ class Reducer:
         mark_ns = marks[0].time_ns if marks else self._since_ns
         every.settle()
         states = state_rows(switches.close(mark_ns, still_open, self._alive))
-        added = {
-            name: value for name, value in sums.payload().items() if name != "failed"
-        }  # those are written
+        # those are written
+        added = {name: value for name, value in sums.payload().items() if name != "failed"}
         yield Sample(SUMS, mark_ns, {**added, "states": states, "choices": True})
         for item in rest:
             self._follow(item)

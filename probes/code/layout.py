@@ -174,9 +174,8 @@ def fits(layout: Layout) -> bool:
         (208, layout.first_line, layout.filename, layout.name, layout.table),
     )
     reached = all(offset + 8 <= room for room, *offsets in within for offset in offsets)
-    return reached and all(
-        offset <= NO_FRAME for offset in asdict(layout).values()
-    )  # as wide as the kernel has
+    # as wide as the kernel has
+    return reached and all(offset <= NO_FRAME for offset in asdict(layout).values())
 
 
 INTERPRETER: tuple[Field, ...] = (

@@ -20,9 +20,8 @@ _X86_CALL_SHIFTS = (48, 40, 32, 16, 8)
 _BL, _BLR = (0xFC000000, 0x94000000), (0xFFFFFC1F, 0xD63F0000)
 
 
-Found = tuple[
-    int, str, int, str
-]  # address, name ("" for none), where the function begins, value of its Caller
+# address, name ("" for none), where the function begins, value of its Caller
+Found = tuple[int, str, int, str]
 
 
 class Functions:

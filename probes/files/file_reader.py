@@ -208,9 +208,8 @@ class Reader:
             return self.abandon(key, owner, shown, TOO_MUCH)
         if state in "TtZX":  # somebody has stopped or ended it
             return None
-        return self.abandon(
-            key, owner, shown, TOO_SLOW, hangs=state != "R"
-        )  # else others have the processors
+        # else others have the processors
+        return self.abandon(key, owner, shown, TOO_SLOW, hangs=state != "R")
 
     def place(self, path: str, identity: Key) -> tuple[tuple[int, int], int]:
         """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.

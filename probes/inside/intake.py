@@ -94,9 +94,8 @@ class _Process:
     work: Table = field(default_factory=lambda: np.zeros(0, TABLE))  # whose call is not known yet
     correlation: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of these
     uuids: dict[int, str] = field(default_factory=dict)
-    threads: dict[int, int] = field(
-        default_factory=dict
-    )  # as the process has them -> as the machine has them
+    # as the process has them -> as the machine has them
+    threads: dict[int, int] = field(default_factory=dict)
     reported: int = 0  # rows that were handed over, of those that came or were lost
     lost: int = 0
     dropped: int = 0
@@ -199,9 +198,8 @@ class Inside:
         if process.state == InsideState.DISPLACED and state in (InsideState.DISPLACED, InsideState.ENDED):
             return  # told already
         if state == InsideState.ON:
-            process.lost += (
-                process.state == InsideState.ON
-            )  # by exec: what the program before had is not known
+            # by exec: what the program before had is not known
+            process.lost += process.state == InsideState.ON
             self._report(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
             process.heard_ns = now
         elif state == InsideState.ENDED:

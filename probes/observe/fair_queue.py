@@ -16,9 +16,8 @@ class Turns(Generic[_T]):
 
     def __init__(self) -> None:
         self.waiting: dict[int, deque[_T]] = {}
-        self.had_s: dict[
-            int, float
-        ] = {}  # of users who wait; who comes has had as much as the least of these
+        # of users who wait; who comes has had as much as the least of these
+        self.had_s: dict[int, float] = {}
         self._least_s = 0.0
         self.overrun: set[int] = set()
 

@@ -172,9 +172,8 @@ class Roster:
 
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self.names.get(tid) != name:
-            if (
-                len(self.names) >= MOST_NAMES
-            ):  # also those of processes that are not watched: none ends for us
+            # also those of processes that are not watched: none ends for us
+            if len(self.names) >= MOST_NAMES:
                 for old in list(self.names)[: MOST_NAMES // 2]:
                     del self.names[old]
             self.names[tid] = name

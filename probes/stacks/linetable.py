@@ -63,9 +63,8 @@ def _locations(table: bytes, line: int, offset: int) -> int | None:
     data = np.frombuffer(table, np.uint8)
     begins = np.flatnonzero(data & 0x80)
     if not len(begins) or begins[0]:
-        begins = np.concatenate(
-            [np.zeros(1 if len(data) else 0, np.int64), begins]
-        )  # whatever it begins with
+        # whatever it begins with
+        begins = np.concatenate([np.zeros(1 if len(data) else 0, np.int64), begins])
     heads = data[begins]
     row = int(np.searchsorted(np.cumsum(2 * ((heads & 7) + 1), dtype=np.int64), offset, side="right"))
     if row >= len(heads):

@@ -37,9 +37,8 @@ _AGAIN_S = 60.0  # a file that did not answer may do so by then
 
 Identity = tuple[int, int]
 Place = tuple[int, bool]  # offset in a file; whether it is exact, else where a call returns to
-Answer = (
-    tuple[str, int, int, Caller] | None
-)  # name, where the function begins, address, caller; None: not known
+# name, where the function begins, address, caller; None: not known
+Answer = tuple[str, int, int, Caller] | None
 
 
 _LOG = logging.getLogger(__name__)

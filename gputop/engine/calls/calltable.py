@@ -353,9 +353,8 @@ class CallCounts(Part):
 @dataclass(slots=True)
 class _Tick:
     totals: RowSums
-    counted: list[tuple[Ints, npt.NDArray[np.int32] | np.int32]] = field(
-        default_factory=list
-    )  # places, how often
+    # places, how often
+    counted: list[tuple[Ints, npt.NDArray[np.int32] | np.int32]] = field(default_factory=list)
 
 
 class CallWindow(Part):

@@ -49,12 +49,10 @@ from probes.source import (
 ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 STRANGER: Final = "(another user's)"
-_EVERYBODY: Final = frozenset(
-    {MARK, GPUS, APIS, COUNTERS, HOST, MACHINE, OTHERS}
-)  # what NVML and /proc tell everybody
-_BY_PROCESS: Final = frozenset(
-    {NAMES, OPEN, FRAMES, FAULTS, FILES, RESIDENT}
-)  # columns with a row for each process or thread
+# what NVML and /proc tell everybody
+_EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, HOST, MACHINE, OTHERS})
+# columns with a row for each process or thread
+_BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FAULTS, FILES, RESIDENT})
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
 _HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
 _NAMES_PATHS: Final = "some processes of other users could not be observed; sudo gputop attach lists them"
