@@ -330,7 +330,7 @@ _NCCL: dict[str, str] = {
         ncclRecv bytes=nccl(rsi,rdx) stream=r9 communicator=r8 minimal
         ncclGroupStart role=bracket minimal
         ncclGroupEnd role=bracket minimal
-    """,
+    """
 }
 
 

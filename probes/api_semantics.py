@@ -100,12 +100,7 @@ class Trait(IntFlag):
     MINIMAL = 8  # traced also where each probe is dear (probes/ebpf/degradation.py)
 
 
-_OF_GROUP = {
-    "launch": Role.ENQUEUE,
-    "copy": Role.ENQUEUE,
-    "set": Role.ENQUEUE,
-    "collective": Role.ENQUEUE,
-}
+_OF_GROUP = {"launch": Role.ENQUEUE, "copy": Role.ENQUEUE, "set": Role.ENQUEUE, "collective": Role.ENQUEUE}
 
 
 def usual_role(group: str) -> Role:

@@ -12,13 +12,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
 from replay.coding import file_format as fmt
-from replay.coding.file_format import (
-    DamagedError,
-    ForeignError,
-    MissingFileError,
-    NewerError,
-    SessionError,
-)
+from replay.coding.file_format import DamagedError, ForeignError, MissingFileError, NewerError, SessionError
 from replay.items import ChunkTable, ItemReader, mark_rows_of
 from replay.ownership import is_session
 from replay.read_limits import Allowance

@@ -135,10 +135,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
         gpu_work=whole.gpu_work.rows(),
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
         duration_ns=end_ns - start_ns,
-        lost=Lost(
-            sum(lost.values()),
-            tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
-        ),
+        lost=Lost(sum(lost.values()), tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS)),
         events=whole.events,
         processes=tuple(
             replace(

@@ -74,12 +74,7 @@ class Keeper:
     """Accepts triggers from any thread; writes in one of its own."""
 
     def __init__(
-        self,
-        daemon: Daemon,
-        folder: str,
-        limits: KeepLimits,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, daemon: Daemon, folder: str, limits: KeepLimits, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Make the folder.
 

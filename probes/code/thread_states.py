@@ -95,14 +95,7 @@ def packed(interpreter: Interpreter, mapping: Mapped) -> list[Any]:
     """What ``locate`` needs of both, as plain data."""
     assert interpreter.layout is not None
     one = interpreter
-    places = [
-        one.runtime,
-        one.code_type,
-        one.code_free,
-        one.free_offset,
-        one.state_module,
-        one.state_offset,
-    ]
+    places = [one.runtime, one.code_type, one.code_free, one.free_offset, one.state_module, one.state_offset]
     return [astuple(interpreter.layout), places, [mapping.span[0], mapping.offset]]
 
 

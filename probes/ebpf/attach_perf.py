@@ -157,13 +157,7 @@ class Detacher:
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-I",
-                        "-S",
-                        str(_DETACHER),
-                        *map(str, (theirs.fileno(), *locks, *cell)),
-                    ],
+                    [sys.executable, "-I", "-S", str(_DETACHER), *map(str, (theirs.fileno(), *locks, *cell))],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

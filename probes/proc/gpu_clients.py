@@ -11,17 +11,7 @@ from probes.proc import procfs
 from probes.proc.belonging import KEYS
 from probes.source import CLIENT, Sample
 
-_FACTS = (
-    "pid",
-    "parent_pid",
-    "name",
-    "command",
-    "user",
-    "uid",
-    "start_ns",
-    "namespace_pid",
-    "container",
-)
+_FACTS = ("pid", "parent_pid", "name", "command", "user", "uid", "start_ns", "namespace_pid", "container")
 _LOOK_AGAIN_NS = 5_000_000_000
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 

@@ -26,10 +26,7 @@ _FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
 _ENVIRONMENT_LIMIT = 1 << 20
 _MOST_ABOVE = 64  # processes above another one
 # beside those of ``belonging`` the only variables that are ever looked at: which GPUs a process can use
-_VARIABLES = {
-    b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices",
-    b"CUDA_DEVICE_ORDER": "cuda_device_order",
-}
+_VARIABLES = {b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices", b"CUDA_DEVICE_ORDER": "cuda_device_order"}
 _STATUS = re.compile(
     rb"Name:\t(.*)\n(?:.*\n)*?State:\t(\S)(?s:.*)"
     rb"\nvoluntary_ctxt_switches:\t(\d+)\nnonvoluntary_ctxt_switches:\t(\d+)"

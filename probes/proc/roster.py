@@ -137,12 +137,7 @@ class Roster:
         """
         known = self._alive.get(maker)
         if known is None or "uid" not in known:
-            return _facts_at(pid, now) or {
-                "pid": pid,
-                "parent_pid": maker,
-                "name": name,
-                "start_ns": now,
-            }
+            return _facts_at(pid, now) or {"pid": pid, "parent_pid": maker, "name": name, "start_ns": now}
         start = procfs.start_of(pid) if pid not in self._gone else None
         if start is not None and start[1] > now:
             start = None
