@@ -28,7 +28,7 @@ from probes.observe.plan import LivePlan
 from probes.observe.ring_polling import PollInterval
 from probes.observe.scanner import Scanner
 from probes.observe.scope import Scope
-from probes.observe.tick_samples import cut_lists, open_sample
+from probes.observe.tick_samples import cut_lists, header_facts, mark_data, open_sample
 from probes.proc import procfs
 from probes.proc.gpu_clients import GpuClients
 from probes.proc.host import HostFigures
@@ -176,14 +176,9 @@ class LiveSource:
 
     def _make_header(self) -> dict[str, Any]:
         return {
-            "machine": procfs.machine_facts(),
-            "clock": procfs.clock_facts(),
-            "start_ns": self._started_ns,
-            "rate_hz": self._plan.rate_hz,
+            **header_facts(self._plan, self._started_ns, self._sampler),
             "own_pid": os.getpid(),
             "ring_bytes": self._plan.ring_bytes,
-            "pids": list(self._plan.pids) if self._plan.pids is not None else None,
-            "driver": self._sampler.driver if self._sampler else "",
             "attach": "multi" if self._programs.multi else "perf",
             "tells": dict(self._programs.observes),
             "addresses": True,
@@ -396,17 +391,8 @@ class LiveSource:
     def _mark_data(self, mark_ns: int) -> dict[str, Any]:
         self._number += 1
         cpus = self._cpus.read()
-        percent, rss = self._own.sample()
-        lost = cpus["lost"].sum(axis=0)
-        return {
-            "number": self._number,
-            "wall_ns": time.time_ns() - (time.monotonic_ns() - mark_ns),
-            "lost": {name: int(count) for name, count in zip(schema.LOSS_KINDS, lost, strict=True)},
-            "begun": int(cpus["seq"].sum()),
-            "read": self._read,
-            "own_cpu_percent": round(percent, 2),
-            "own_rss_bytes": rss,
-        }
+        counted = {"begun": int(cpus["seq"].sum()), "read": self._read}
+        return mark_data(self._number, mark_ns, self._own, cpus["lost"].sum(axis=0)) | counted
 
     def reduce(self, reach: Reach, why: str) -> None:
         """Observes more or less from now on; for any thread.

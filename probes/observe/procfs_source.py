@@ -16,6 +16,7 @@ from probes.ebpf import rights
 from probes.nvml import nvml
 from probes.observe.live_source import FIRST_MARK_S
 from probes.observe.plan import LivePlan
+from probes.observe.tick_samples import header_facts, mark_data
 from probes.proc import procfs
 from probes.proc.gpu_clients import GpuClients
 from probes.proc.host import HostFigures
@@ -136,12 +137,7 @@ class ProcfsSource:
             self._problems += [kept] if kept else []
         self._problems += _blind_spots()
         self._header = {
-            "machine": procfs.machine_facts(),
-            "clock": procfs.clock_facts(),
-            "start_ns": self._started_ns,
-            "rate_hz": self._plan.rate_hz,
-            "pids": list(self._plan.pids) if self._plan.pids is not None else None,
-            "driver": self._sampler.driver if self._sampler else "",
+            **header_facts(self._plan, self._started_ns, self._sampler),
             "calls_observed": False,
             "libraries": [],
         }
@@ -173,7 +169,9 @@ class ProcfsSource:
             yield from self._look(now, last=stopping)
             yield from machine.samples(now, last=stopping)
             yield from host.samples(now)
-            yield Sample(MARK, now, self._mark_data(now))
+            self._number += 1
+            mark = mark_data(self._number, now, self._own, [0] * len(LOSS_KINDS))
+            yield Sample(MARK, now, {**mark, "begun": 0, "read": 0})
             deadline = max(deadline + period, time.monotonic())
         self.abandon()
 
@@ -262,19 +260,6 @@ class ProcfsSource:
         began = start[1] - procfs.boot_offset_ns() if start else 0
         # procfs counts in hundredths of a second: a start is up to that much earlier than it says
         return min(began, now) if began >= self._started_ns else 0
-
-    def _mark_data(self, now: int) -> dict[str, Any]:
-        self._number += 1
-        percent, rss = self._own.sample()
-        return {
-            "number": self._number,
-            "wall_ns": time.time_ns() - (time.monotonic_ns() - now),
-            "lost": dict.fromkeys(LOSS_KINDS, 0),
-            "begun": 0,
-            "read": 0,
-            "own_cpu_percent": round(percent, 2),
-            "own_rss_bytes": rss,
-        }
 
 
 def _listed(gpus: Sample | None) -> set[int]:

@@ -1,16 +1,45 @@
-"""What a mark of the live source tells beside the records: what is open, and which lists were cut."""
+"""What headers and marks say: facts of both sources, what is open at a mark, and which lists were cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from probes import schema
 from probes.files import maps
+from probes.nvml.nvml import NvmlSampler
+from probes.observe.plan import LivePlan
+from probes.proc import procfs
 from probes.schema import OffFlag
 from probes.source import NOTE, OPEN, Sample
+
+
+def header_facts(plan: LivePlan, start_ns: int, sampler: NvmlSampler | None) -> dict[str, Any]:
+    """What the headers of both sources say."""
+    return {
+        "machine": procfs.machine_facts(),
+        "clock": procfs.clock_facts(),
+        "start_ns": start_ns,
+        "rate_hz": plan.rate_hz,
+        "pids": list(plan.pids) if plan.pids is not None else None,
+        "driver": sampler.driver if sampler is not None else "",
+    }
+
+
+def mark_data(number: int, mark_ns: int, own: procfs.OwnUse, lost: Iterable[int]) -> dict[str, Any]:
+    """What the marks of both sources say; ``lost`` are the counters of ``LOSS_KINDS``."""
+    percent, rss = own.sample()
+    return {
+        "number": number,
+        "wall_ns": time.time_ns() - (time.monotonic_ns() - mark_ns),
+        "lost": {name: int(count) for name, count in zip(schema.LOSS_KINDS, lost, strict=True)},
+        "own_cpu_percent": round(percent, 2),
+        "own_rss_bytes": rss,
+    }
 
 
 def cut_lists(mark_ns: int) -> Iterator[Sample]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from probes.proc.procfs import words_of
 from probes.source import HOST, Sample
 
 LOOK_NS = 1_000_000_000
@@ -43,7 +44,7 @@ class HostFigures:
         cores, sums = self._read_cores(), self._read_sums()
         passed_ns = now_ns - self._at_ns
         data: dict[str, object] = {**self._memory(), **self._counts(), **self._cpu()}
-        for words in self._lines("uptime")[:1]:
+        for words in words_of(self._proc / "uptime")[:1]:
             data["uptime_s"] = int(float(words[0]))
         if cpus := [
             _share(now, before) for now, before in zip(cores, self._cores, strict=False) if now != before
@@ -68,17 +69,10 @@ class HostFigures:
         self._due_ns = now_ns + LOOK_NS
         yield Sample(HOST, now_ns, data)
 
-    def _lines(self, name: str) -> list[list[str]]:
-        """The words of a file's lines; none where it is not there (PSI may be compiled in and off)."""
-        try:
-            return [line.split() for line in (self._proc / name).read_text().splitlines()]
-        except (OSError, UnicodeDecodeError):
-            return []
-
     def _read_cores(self) -> list[tuple[int, int]]:
         """(idle, all) of each CPU, in ticks."""
         found = []
-        for words in self._lines("stat")[1:]:
+        for words in words_of(self._proc / "stat")[1:]:
             if not words or not words[0].startswith("cpu"):
                 break
             ticks = [int(word) for word in words[1:9]]  # guests' time is in that of their host already
@@ -91,7 +85,7 @@ class HostFigures:
     def _pressure(self) -> Sums:
         found = {}
         for what in ("cpu", "memory", "io"):
-            for words in self._lines(f"pressure/{what}")[:1]:
+            for words in words_of(self._proc / f"pressure/{what}")[:1]:
                 total = next((word[6:] for word in words if word.startswith("total=")), "")
                 if words[:1] == ["some"] and total.isdecimal():
                     found[f"pressure_{what}"] = int(total)
@@ -114,7 +108,7 @@ class HostFigures:
         """Lines of whole disks: partitions, and what lies upon disks, would count twice."""
         return [
             words
-            for words in self._lines("diskstats")
+            for words in words_of(self._proc / "diskstats")
             if len(words) > 9
             and words[2].startswith(_WHOLE_DISKS)
             and not os.path.exists(self._sys / "class/block" / words[2] / "partition")
@@ -123,7 +117,7 @@ class HostFigures:
     def _counts(self) -> Sums:
         """Processes and threads of all users."""
         found = {}
-        for words in self._lines("loadavg")[:1]:
+        for words in words_of(self._proc / "loadavg")[:1]:
             found["threads"] = int(words[3].partition("/")[2])
         if self._folders:
             found["processes"] = max(os.stat(self._proc).st_nlink - self._folders, 0)
@@ -144,7 +138,7 @@ class HostFigures:
         """Of all interfaces but the loopback; those of gputop's network namespace."""
         rows = [
             line.replace(":", " ").split()
-            for line in (" ".join(words) for words in self._lines("net/dev")[2:])
+            for line in (" ".join(words) for words in words_of(self._proc / "net/dev")[2:])
             if ":" in line and not line.startswith("lo:")
         ]
         if not rows:
@@ -155,7 +149,7 @@ class HostFigures:
         }
 
     def _load(self) -> list[float]:
-        for words in self._lines("loadavg")[:1]:
+        for words in words_of(self._proc / "loadavg")[:1]:
             return [float(word) for word in words[:3]]
         return []
 
@@ -170,7 +164,7 @@ class HostFigures:
         }
         return {
             names[words[0]]: int(words[1]) << 10
-            for words in self._lines("meminfo")
+            for words in words_of(self._proc / "meminfo")
             if len(words) > 1 and words[0] in names
         }
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from probes.proc.procfs import words_of
 from probes.source import MACHINE, Sample
 
 LOOK_NS = 5_000_000_000  # /proc/stat takes the kernel a millisecond on a large machine
@@ -49,28 +50,22 @@ class MachineEvents:
     def _read(self) -> dict[str, int]:
         return {**self._steal(), **self._pressure(), **self._retransmits()}
 
-    def _lines(self, name: str) -> list[list[str]]:
-        """The words of a file's lines; none where it is not there (PSI may be compiled in and off)."""
-        try:
-            return [line.split() for line in (self._proc / name).read_text().splitlines()]
-        except (OSError, UnicodeDecodeError):
-            return []
-
     def _steal(self) -> dict[str, int]:
-        for words in self._lines("stat")[:1]:
+        for words in words_of(self._proc / "stat")[:1]:
             if words and words[0] == "cpu" and len(words) > _STEAL:
                 return {"steal_ns": int(words[_STEAL]) * _NS_PER_TICK}
         return {}
 
     def _pressure(self) -> dict[str, int]:
         found = {}
-        for which, *words in filter(None, self._lines("pressure/memory")):
+        for which, *words in filter(None, words_of(self._proc / "pressure/memory")):
             total = next((word[6:] for word in words if word.startswith("total=")), "")
             if which in ("some", "full") and total.isdecimal():
                 found[f"memory_{which}_ns"] = int(total) * 1000
         return found
 
     def _retransmits(self) -> dict[str, int]:
-        names, values = ([words for words in self._lines("net/snmp") if words[:1] == ["Tcp:"]] + [[], []])[:2]
+        lines = [words for words in words_of(self._proc / "net/snmp") if words[:1] == ["Tcp:"]]
+        names, values = (lines + [[], []])[:2]
         counters = dict(zip(names, values, strict=False))
         return {"tcp_retransmits": int(counters["RetransSegs"])} if "RetransSegs" in counters else {}

@@ -301,6 +301,14 @@ def thread_name(pid: int, tid: int) -> str | None:
         return None
 
 
+def words_of(path: Path) -> list[list[str]]:
+    """The words of a file's lines; none where it is not there (PSI may be compiled in and off)."""
+    try:
+        return [line.split() for line in path.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
 def clock_facts() -> dict[str, int]:
     """Three clocks at one instant, and the time zone."""
     now = time.time_ns()
