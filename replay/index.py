@@ -62,11 +62,7 @@ class Entries:
         self.offset += later.offset
 
     def pack(self, **more: int) -> bytes:
-        """Body of an index chunk: offsets and times as differences, which compress well.
-
-        Args:
-            more: What else it says.
-        """
+        """Body of an index chunk: offsets and times as differences, which compress well."""
         columns = {
             **more,
             "kinds": self.kinds,
@@ -95,11 +91,6 @@ def unpack_piece(body: bytes, count: int, index_offset: int) -> tuple[Entries, i
 
 def unpack_entries(body: bytes, count: int, index_offset: int) -> Entries:
     """The index of a closed file, not to be trusted: offsets are checked here, chunks when they are read.
-
-    Args:
-        body: of the index chunk.
-        count: rows it says it has.
-        index_offset: where the index chunk lies; all chunks lie before it.
 
     Raises:
         ValueError: it is damaged, or a piece of it only.

@@ -271,13 +271,6 @@ class ItemReader:
 def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: Allowance | None = None) -> Item:
     """What the body of a chunk says.
 
-    Args:
-        kind: of the chunk.
-        time_ns: its earliest time.
-        count: how many records it says it holds.
-        body: its bytes, not to be trusted.
-        allowance: what it is taken from; None where gputop itself wrote it.
-
     Raises:
         ValueError: it is damaged, or more than is allowed.
     """

@@ -29,15 +29,7 @@ _HEAD_BYTES = 64  # the format's name is the first thing in the header
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A file that is written, and the folder it lies in, which is held: it is found there again.
-
-    Attributes:
-        descriptor: Of the file.
-        folder: Of its folder.
-        name: How the file is called there.
-        owner: As whom it was opened; None: as whoever runs this.
-        identity: Device and inode of the file.
-    """
+    """A file that is written, and the folder it lies in, which is held: it is found there again."""
 
     descriptor: int
     folder: int

@@ -15,11 +15,7 @@ _BYTES_PER_BYTE: Final = 32
 
 
 class Allowance:
-    """What is left of it, of a pass over a file.
-
-    Args:
-        size: The file's size in bytes.
-    """
+    """What is left of it, of a pass over a file."""
 
     def __init__(self, size: int) -> None:
         self._records = _FREE_RECORDS + _RECORDS_PER_BYTE * size

@@ -66,15 +66,6 @@ class SegmentWriter:
     ) -> None:
         """Create the folder and the first segment.
 
-        Args:
-            path: Of the folder, which is made.
-            header: As of ``SessionWriter``.
-            limits: When a segment ends.
-            owner: User and group id behind sudo.
-            private: As of ``SessionWriter``.
-            sums: Makes what adds up a segment.
-            clock: Nanoseconds that only grow.
-
         Raises:
             SessionError: The folder cannot be made, or holds something; or as of ``SessionWriter``.
         """

@@ -13,14 +13,7 @@ from replay.segments import segment_names
 
 @dataclass(frozen=True, slots=True)
 class KindSize:
-    """One kind of chunk.
-
-    Attributes:
-        kind: ``records``, ``index``, ``header``, or the kind of a sample.
-        chunks: How many.
-        items: Records or samples in them.
-        size_bytes: What they take of the file.
-    """
+    """One kind of chunk."""
 
     kind: str
     chunks: int

@@ -25,11 +25,7 @@ SYNC_NS: Final = 5_000_000_000
 
 
 class WriteError(SessionError):
-    """The file takes no more.
-
-    Attributes:
-        cause: Why, in a few words.
-    """
+    """The file takes no more."""
 
     def __init__(self, message: str, cause: str) -> None:
         super().__init__(message)

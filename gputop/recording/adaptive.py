@@ -88,12 +88,6 @@ class Adaptive:
     """
 
     def __init__(self, start_ns: int, explains: Explains | None = None) -> None:
-        """Start before the first item.
-
-        Args:
-            start_ns: Of the session.
-            explains: Finds what matters; without it calls that take long do.
-        """
         self.reasons: Counter[str] = Counter()
         self._start_ns, self._explains = start_ns, explains
         self._reducer, self._outliers = Reducer(start_ns), Outliers()

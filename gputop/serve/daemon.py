@@ -42,16 +42,6 @@ class Daemon:
         put: Callable[[ShownTick], None] = lambda tick: None,
         most_rows: int = 5_000,
     ) -> None:
-        """Start at the session's start.
-
-        Args:
-            header: Of the source.
-            history: Empty.
-            explainer: Started; says what is found.
-            joining: True if a client must receive what is known.
-            put: Hands a tick over to be shown; returns at once.
-            most_rows: Of ``Totals``.
-        """
         self.header = dict(header)
         self.history, self.explainer = history, explainer
         self.totals = DaemonTotals(int(header.get("start_ns", 0)), most_rows)

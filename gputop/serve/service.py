@@ -114,15 +114,6 @@ class Service:
     ) -> None:
         """Put it together; nothing is started.
 
-        Args:
-            header: Of the source.
-            listener: The socket that clients come to.
-            settings: See there.
-            switch_off: Ends the source; receives the reason.
-            probed: How many functions are traced.
-            reduce: Observes more or less.
-            call_ns: What a traced call costs the program.
-
         Raises:
             OSError: The folder for kept sessions cannot be made, or metrics cannot be served there.
         """

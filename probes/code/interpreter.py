@@ -74,10 +74,6 @@ def may_be(name: str) -> bool:
 def read(file: File, shown: str) -> Interpreter | None:
     """The interpreter in a file; None when there is none, as in the small program that loads libpython.
 
-    Args:
-        file: The file.
-        shown: Its path as its user knows it.
-
     Raises:
         elf.ElfError, OSError: The file cannot be read.
     """

@@ -42,12 +42,7 @@ def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
 
 
 def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Thread:
-    """Has files read while something else goes on, in a thread that is begun.
-
-    Args:
-        found: Libraries that will be attached to.
-        program: That of the command to come, which will be looked into.
-    """
+    """Has files read while something else goes on, in a thread that is begun."""
     reader = file_reader.current()
     questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
     if program is not None and (target := libraries.program(program)) is not None:

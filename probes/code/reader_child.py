@@ -243,12 +243,7 @@ def detach(channel: int) -> None:
 
 
 def answer_all(questions: socket.socket, budget_s: float) -> None:
-    """Answers until nobody asks any more; for a process that does nothing else.
-
-    Args:
-        questions: Where they come from.
-        budget_s: How long one may take.
-    """
+    """Answers until nobody asks any more; for a process that does nothing else."""
     # who is confined can import nothing
     from probes.code import elf, interpreter, libraries, symbols, thread_states  # noqa: F401
     from probes.files import file_trust, mmap_events, shared_pages, source_texts, untrusted_files  # noqa: F401

@@ -174,11 +174,7 @@ class Detacher:
         return self._process.pid
 
     def keep(self, links: list[int]) -> None:
-        """Hands links over, to another process when the one before was killed.
-
-        Args:
-            links: Of one library; the first ones are closed first.
-        """
+        """Hands links over, to another process when the one before was killed."""
         self._batches.append(links)
         try:
             self._send(links)

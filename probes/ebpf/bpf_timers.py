@@ -21,11 +21,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def start(program: int, hertz: int, cpus: int) -> list[int]:
     """Runs a program so many times a second on each CPU that is not idle.
 
-    Args:
-        program: File descriptor of a program for perf events.
-        hertz: How often.
-        cpus: One more than the highest CPU number.
-
     Returns:
         File descriptors; closing them ends it.
 

@@ -258,13 +258,7 @@ def delete(map_fd: int, key: bytes) -> None:
 
 
 class BatchReader:
-    """Reads all elements of a hash or array map with few system calls.
-
-    Args:
-        map_fd: The map.
-        key_bytes: Size of a key.
-        value: numpy type of one value, its size being the map's value size.
-    """
+    """Reads all elements of a hash or array map with few system calls."""
 
     def __init__(self, map_fd: int, key_bytes: int, value: np.dtype[np.void]) -> None:
         self._fd = map_fd

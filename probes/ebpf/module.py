@@ -35,12 +35,6 @@ def value(place: int) -> str:
 class Module:
     """Maps and programs of one text. What is loaded stays until ``close``, or until this process ends.
 
-    Args:
-        compiled: What the compiler made of the text.
-        numbers: What ``late`` stands for.
-        others: Descriptors of maps of other texts, see ``outside``.
-        values: Names of the maps that ``value`` stands for.
-
     Raises:
         OSError: The kernel does not make a map.
     """

@@ -116,12 +116,7 @@ def _hides(proc: Path) -> bool:
 
 
 def read_rights(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Rights:
-    """What holds now for this process.
-
-    Args:
-        proc: Where procfs is mounted.
-        sys: Where sysfs is mounted.
-    """
+    """What holds now for this process."""
     status = _status(proc)
     effective = int(status.get("CapEff", "0") or "0", 16)
     kernel = proc / "sys/kernel"

@@ -55,12 +55,7 @@ def address_of(text: str) -> str:
 
 
 class AnnotationSocket:
-    """Reads in a thread of its own, so that senders find room.
-
-    Args:
-        bound: Is closed with this.
-        consume: Is called in that thread.
-    """
+    """Reads in a thread of its own, so that senders find room."""
 
     def __init__(self, bound: Bound, consume: Callable[[Datagram], object]) -> None:
         self._bound, self._socket = bound, bound.socket

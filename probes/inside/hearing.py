@@ -21,11 +21,6 @@ RING_BYTES: Final = 16 << 20  # 4000 messages, 290,000 rows
 class Hearing:
     """The probe on the library's function, and the ring that it fills. Closing the attachments ends it.
 
-    Args:
-        programs: The programs that watch processes: these are heard.
-        attachments: Attaches.
-        library: The library's file.
-
     Raises:
         loader.ProbeError: The kernel refuses, or the file is no such library.
     """

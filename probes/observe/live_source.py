@@ -397,10 +397,6 @@ class LiveSource:
     def reduce(self, reach: Reach, why: str) -> None:
         """Observes more or less from now on; for any thread.
 
-        Args:
-            reach: How much.
-            why: A sentence that stays to be seen until the next one; "" where nothing is given up.
-
         Raises:
             loader.ProbeError: The kernel refuses.
         """

@@ -55,12 +55,7 @@ class PollInterval:
         return _CALM_S if time.monotonic() - self._last_s < _STILL_S else _STILL_PAUSE_S
 
     def pauses(self, deadline: float, fill: Callable[[], float]) -> Iterator[float]:
-        """The pauses up to the next read, in seconds.
-
-        Args:
-            deadline: When the ring is read at the latest, on the monotonic clock.
-            fill: How full it is, 0 to 1.
-        """
+        """The pauses up to the next read, in seconds."""
         begin = time.monotonic()
         latest = min(deadline, begin + max(self._left_alone_s, self._poll_s) - _EARLY_S)
         while fill() < _FULL:

@@ -102,13 +102,7 @@ class PageFaults:
         self._added[pid, tid] = _plus(self._added.get((pid, tid), NONE), counts)
 
     def samples(self, alive: Collection[int], now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """What was added since the last report; of what is seen first, that it is counted from here on.
-
-        Args:
-            alive: Watched processes.
-            now_ns: Of the mark.
-            last: The session ends here: everything is looked at.
-        """
+        """What was added since the last report; of what is seen first, that it is counted from here on."""
         if now_ns < self._due_ns and not last:
             return
         self._due_ns = now_ns + LOOK_NS

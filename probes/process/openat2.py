@@ -19,12 +19,6 @@ class _How(ctypes.Structure):
 def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     """A descriptor.
 
-    Args:
-        folder: Where a relative path begins; with ``IN_ROOT`` any path.
-        path: What to open.
-        flags: Of open(2).
-        resolve: How the path may lead there.
-
     Raises:
         OSError: ENOSYS before Linux 5.6.
     """

@@ -84,11 +84,6 @@ class Limits:
 def confine(limits: Limits, allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> None:
     """Drops everything that this process does not need: all of the below but the namespaces.
 
-    Args:
-        limits: What it may use.
-        allowed: The system calls that it may make, by name.
-        refused: What becomes of any other one.
-
     Raises:
         OSError: A part of it failed; the process must not go on.
     """

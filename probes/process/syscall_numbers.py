@@ -83,12 +83,7 @@ _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
 
 def parsed(text: str, machine: str) -> dict[str, int]:
-    """Name -> number of those in a part of the table that a machine has.
-
-    Args:
-        text: ``OF_FILES``, ``BLOCKING``, ``QUICK``, ``SERVING`` or ``POWERS``.
-        machine: As ``uname -m`` calls it.
-    """
+    """Name -> number of those in a part of the table that a machine has."""
     rows = [row.split() for row in text.split(";")]
     column = _COLUMNS.get(machine, 0)
     return {row[0]: int(row[column]) for row in rows if column and row[column] != "-"}

@@ -28,12 +28,7 @@ def demangler() -> ctypes._NamedFuncPointer | None:
 
 
 def main(packages: str, most: int) -> None:
-    """Answers until there is no more to read.
-
-    Args:
-        packages: The folder of gputop's packages: the interpreter was started without any.
-        most: Bytes of an answer.
-    """
+    """Answers until there is no more to read."""
     sys.path.append(packages)
     from probes.process import sandbox
 

@@ -29,22 +29,14 @@ MOST = 1 << 16  # handles of all processes; what comes beyond has no name
 
 
 class NamingProbes:
-    """Probes these functions in the drivers that are traced, each file once.
-
-    Args:
-        attachments: Knows the drivers, and attaches.
-    """
+    """Probes these functions in the drivers that are traced, each file once."""
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
         self._done: set[tuple[int, int]] = set()
 
     def attach(self, uprobes: Mapping[str, int]) -> None:
-        """Looks for drivers that were not there the last time.
-
-        Args:
-            uprobes: The programs ``on_naming`` and ``on_named``, by file descriptor.
-        """
+        """Looks for drivers that were not there the last time."""
         held = self._attachments.held(api.DRIVER)
         self._done &= {identity for identity, _, _ in held}
         for identity, file, shown in held:

@@ -131,11 +131,7 @@ class Lines(Hears):
         self._places: list[bytes] = []  # lines of threads' code, as stacks
 
     def load(self, loaded: LinePrograms | None = None) -> None:
-        """Loads the programs, a quarter of a second; tells why if the kernel does not take them.
-
-        Args:
-            loaded: Programs that are loaded already.
-        """
+        """Loads the programs, a quarter of a second; tells why if the kernel does not take them."""
         try:
             loaded = loaded or programs.load(self._others)
             self._attachments.attach_tracepoints(loaded.tracepoints)

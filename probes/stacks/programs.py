@@ -58,13 +58,6 @@ def source_text(
 ) -> str:
     """The complete program text.
 
-    Args:
-        options: What the other programs were compiled for.
-        kernel: This kernel's structures.
-        others: Names of the other programs' maps.
-        as_old: As in ``loader.source_text``.
-        may_goto: The kernel has the instruction of that name.
-
     Raises:
         loader.ProbeError: An architecture whose registers are not described.
     """

@@ -33,12 +33,6 @@ class Chunker:
     """
 
     def __init__(self, emit: Emit, disguise: Disguise | None = None) -> None:
-        """Start with nothing gathered.
-
-        Args:
-            emit: takes each chunk.
-            disguise: gives processes that are not watched other names.
-        """
         self.events = 0
         self._buffer = empty(CHUNK_RECORDS)
         self.emitted: Item = self._buffer

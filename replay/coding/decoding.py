@@ -24,10 +24,6 @@ MAX_DEPTH: Final = 12
 def decode_records(body: bytes, count: int) -> Records:
     """The records of a chunk.
 
-    Args:
-        body: what ``Encoder.encode`` made; columns with unknown names are skipped, missing ones are zero.
-        count: how many records the chunk says it has.
-
     Raises:
         ValueError: the body is damaged.
     """

@@ -84,10 +84,6 @@ class Encoder:
     def encode(self, records: Records, *, roomy: bool = False) -> bytes:
         """The body of a chunk.
 
-        Args:
-            records: at least one record, contiguous, of dtype ``RECORD``.
-            roomy: each takes some bytes, however alike they are.
-
         Returns:
             A msgpack list of ``[name, dtype, node]``, to be decoded in that order.
         """

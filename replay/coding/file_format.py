@@ -101,13 +101,6 @@ class Chunk:
 def pack_chunk(kind: str, t_first: int, t_last: int, count: int, body: bytes) -> bytes:
     """One chunk as msgpack.
 
-    Args:
-        kind: ``records``, ``index`` or the kind of a sample.
-        t_first: earliest time in it, nanoseconds.
-        t_last: latest time in it, nanoseconds.
-        count: how many items it holds.
-        body: its content, coded.
-
     Returns:
         ``[SYNC, crc of the rest, crc of the body, t_first, t_last, count, kind, body]``.
 

@@ -19,11 +19,6 @@ class GrowingIndex:
     """
 
     def __init__(self, spacing: Spacing) -> None:
-        """Start empty.
-
-        Args:
-            spacing: How much may lie between two pieces.
-        """
         self.newest_ns = 0
         self._spacing = spacing
         self._rows = Entries()  # since the newest piece
@@ -35,12 +30,7 @@ class GrowingIndex:
         self._rows.add(kind, t_first, t_last, offset)
 
     def piece(self, at: int, time_ns: int) -> bytes | None:
-        """A chunk that goes to the end of the file, with what no piece says yet; None while none is due.
-
-        Args:
-            at: How long the file is.
-            time_ns: The time of the mark there.
-        """
+        """A chunk that goes to the end of the file, with what no piece says yet; None while none is due."""
         count = len(self._rows)
         if count < self._spacing.chunks and at - self._after_piece < self._spacing.bytes:
             return None

@@ -267,11 +267,5 @@ def temporary_directory() -> str:
 
 
 def cut_header(header: Mapping[str, Any], since_ns: int, lost: Mapping[str, int]) -> dict[str, Any]:
-    """The header of what begins in the middle of a session.
-
-    Args:
-        header: of the session.
-        since_ns: the mark before its first chunk.
-        lost: the counters of lost events at that mark.
-    """
+    """The header of what begins in the middle of a session."""
     return {**header, "start_ns": since_ns, "cut": {"lost": dict(lost)}}

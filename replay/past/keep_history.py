@@ -62,10 +62,6 @@ class HistoryCopy:
     def copy_into(self, writer: SessionWriter, *, private: bool = False) -> None:
         """Copy, then let the history hand the same chunks to the writer from now on.
 
-        Args:
-            writer: of a file that holds only ``header`` yet.
-            private: the writer disguises: it is given items instead of chunks.
-
         Raises:
             SessionError: the file could not be written.
         """

@@ -107,13 +107,7 @@ def _check_order(facts: Mapping[str, Any], devices: Sequence[Device]) -> None:
 
 
 class Attribution:
-    """Answers for all processes of one frame.
-
-    Args:
-        usage: NVML's process list; None when it has none for any GPU.
-        devices: All GPUs.
-        processes: Facts of the watched processes, by their number.
-    """
+    """Answers for all processes of one frame."""
 
     def __init__(
         self, usage: Usage | None, devices: Sequence[Device], processes: Mapping[int, Mapping[str, Any]]

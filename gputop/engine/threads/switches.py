@@ -93,12 +93,7 @@ class ThreadSums(Part):
     def finish(
         self, span_of: Callable[[int], tuple[int, int]], still_open: OpenThreads
     ) -> dict[int, ThreadTick]:
-        """tid -> what each thread did from its birth to its exit, or the ends of the recording.
-
-        Args:
-            span_of: From when to when a process was recorded.
-            still_open: Threads at the end.
-        """
+        """tid -> what each thread did from its birth to its exit, or the ends of the recording."""
         found = {tid: replace(part) for tid, part in self.sums.items()}
         rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for tid, off, queued in rows:
@@ -130,13 +125,7 @@ class TickThreads(ThreadSums):
     def close(
         self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]
     ) -> dict[int, ThreadTick]:
-        """tid -> what each thread did up to the mark.
-
-        Args:
-            mark_ns: The end of the tick.
-            open_now: Threads at the mark.
-            alive_before: Threads at the mark before it.
-        """
+        """tid -> what each thread did up to the mark."""
         lives = {tid: (pid, mark_ns) for tid, pid in zip(open_now.tid, open_now.pid, strict=True)}
         for tid, at in self.died.items():
             lives.setdefault(tid, (self._exited[tid], at))

@@ -59,14 +59,7 @@ MOST_S = 86400.0
 
 
 def send_past(daemon: Daemon, connection: Answering, uid: int, message: dict[str, Any]) -> None:
-    """Sends what the ring holds of the last seconds, as a user may see it. Raises OSError.
-
-    Args:
-        daemon: Goes on meanwhile.
-        connection: Waits as long as its time-out allows.
-        uid: The user.
-        message: ``seconds``: how far back.
-    """
+    """Sends what the ring holds of the last seconds, as a user may see it. Raises OSError."""
     seconds = message.get("seconds")
     reach = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < MOST_S else MOST_S
     past = Past(daemon.history, daemon.explainer, uid, time.monotonic_ns() - int(reach * 1e9))

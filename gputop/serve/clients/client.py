@@ -28,11 +28,6 @@ class Connection:
     def __init__(self, path: str, request: str, **more: Any) -> None:
         """Ask.
 
-        Args:
-            path: Of the socket.
-            request: ``follow``, ``status``, ``snap``, ``off``.
-            more: What belongs to the question.
-
         Raises:
             CommandError: No daemon answers there, or one that is not root's.
         """
@@ -109,11 +104,7 @@ def request_once(path: str, request: str, **more: Any) -> dict[str, Any]:
 
 
 class RemoteSource:
-    """A source that the screen cannot tell from a live one: what the daemon shows this user.
-
-    Attributes:
-        header: Of the session, from now on.
-    """
+    """A source that the screen cannot tell from a live one: what the daemon shows this user."""
 
     def __init__(self, path: str) -> None:
         """Follow the daemon at a socket.

@@ -49,12 +49,7 @@ class Followers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownAtMark:
-    """What is known at a mark.
-
-    Attributes:
-        facts: As samples say it.
-        lost: The counters of lost events.
-    """
+    """What is known at a mark."""
 
     facts: FactBook
     lost: Mapping[str, int]
@@ -102,13 +97,6 @@ class Showing:
     def __init__(
         self, header: Mapping[str, Any], followers: Followers, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            header: Of the session.
-            followers: Who follows.
-            clock: Seconds that only grow.
-        """
         self._header, self._hub = dict(header), followers
         self.owners = Owners()  # as they were when a tick ended, however long ago that is
         self._shown: dict[int, Shown] = {}

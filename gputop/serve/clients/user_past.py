@@ -28,15 +28,6 @@ class Past:
     def __init__(
         self, history: History, explainer: LiveExplainer, uid: int, start_ns: int, end_ns: int | None = None
     ) -> None:
-        """Look at what there is.
-
-        Args:
-            history: Goes on being written.
-            explainer: Knows at some marks which streams may hold work: it begins at the last of them.
-            uid: Who is to see it.
-            start_ns: From when on, CLOCK_MONOTONIC.
-            end_ns: Until when; None: until now.
-        """
         self._reader = HistoryReader(history)
         marks = self._reader.marks
         known = [(at, window) for at, window in explainer.checkpoints if at <= start_ns and at in marks]

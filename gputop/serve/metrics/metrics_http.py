@@ -95,11 +95,7 @@ class MetricsServer(ThreadingHTTPServer):
             return self._answers_s + sum(map(thread_cpu_s, threads))
 
     def response(self, accept: str) -> tuple[str, bytes]:
-        """The kind and the text of the metrics; the last one where new ones would cost too much.
-
-        Args:
-            accept: What who asks can read.
-        """
+        """The kind and the text of the metrics; the last one where new ones would cost too much."""
         wanted = _OPENMETRICS if choose_encoder(accept)[1].startswith(_OPENMETRICS) else ""
         with self._making:
             if wanted in self._made and self._pace.owed_s():

@@ -95,14 +95,7 @@ def _reason(error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where metrics are sent.
-
-    Attributes:
-        name: As it is shown, without a password.
-        exporter: The SDK's.
-        session: Its connection.
-        every_s: From one sending to the next.
-    """
+    """Where metrics are sent."""
 
     name: str
     exporter: OTLPMetricExporter
@@ -159,11 +152,7 @@ def _secret(parts: SplitResult) -> str:
 
 
 class Sender:
-    """Sends, in a thread of its own: no thread waits for it but the end, for a few seconds.
-
-    Attributes:
-        sent, failed: How often.
-    """
+    """Sends, in a thread of its own: no thread waits for it but the end, for a few seconds."""
 
     def __init__(
         self,

@@ -72,10 +72,6 @@ def is_roots_alone(scheme: str, host: str, port: int | None) -> bool:
 def trusting(verify: bool | str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
     """Checks who is at the other end.
 
-    Args:
-        verify: A file or a folder of certificates; else the system's are taken.
-        cert: Our own certificate, and its key.
-
     Raises:
         OSError: One of them cannot be read (``ssl.SSLError`` is one).
     """

@@ -68,10 +68,6 @@ class Compiled:
 def compiled(text: str, folder: Path | None = None) -> Compiled:
     """The programs of a text.
 
-    Args:
-        text: The complete program text.
-        folder: Where they are kept, if not where this user's are.
-
     Raises:
         CompileError: As it says.
     """

@@ -93,10 +93,6 @@ def import_bcc() -> ModuleType:
 def compile_text(text: bytes, shim: str) -> dict[str, Any]:
     """What a text becomes, in the form that ``probes/ebpf/build/compiled.py`` reads.
 
-    Args:
-        text: The complete program text.
-        shim: Folder that stands for the kernel's headers.
-
     Raises:
         NoBccError: As ``import_bcc``.
         Exception: bcc's own, when it does not compile or when the kernel does not make its maps.

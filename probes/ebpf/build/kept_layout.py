@@ -17,10 +17,6 @@ _FORM = 1  # of what is kept
 def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.KernelLayout:
     """As ``btf.read_layout``, which is asked where nothing is kept of the same type information.
 
-    Args:
-        path: The type information.
-        folder: Where layouts are kept, if not where this user's are.
-
     Raises:
         btf.BtfError: As ``btf.read_layout``.
     """
