@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from probes.ebpf.unmapped import FEW
 
 from probes.code import libraries
 from probes.code.libraries import Target
 from probes.ebpf.attacher import Attached
-from probes.ebpf.unmapped import FEW
 from probes.files import shared_pages, untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.files.shared_pages import SharedPages
@@ -263,7 +263,7 @@ def test_libraries_that_came_and_went_take_nothing(
 ) -> None:
     """A day of builds and containers: each had its libraries, and what no process maps is let go of."""
     holds = Holds()
-    monkeypatch.setattr("probes.ebpf.unmapped.FEW", 0)
+    monkeypatch.setattr("probes.ebpf.quota.FEW", 0)
     scanner.attachments = holds  # type: ignore[assignment]
     alive: list[Mapped] = []
     monkeypatch.setattr(libraries, "mappings", lambda _pids, _also: iter(alive))
@@ -308,7 +308,7 @@ def test_a_few_libraries_stay_probed_for_the_next_program(
         scanner.sweep()
         assert len(holds.held) <= FEW + 1
     assert last[0].file in holds.held
-    monkeypatch.setattr("probes.ebpf.unmapped.FEW", 0)
+    monkeypatch.setattr("probes.ebpf.quota.FEW", 0)
     monkeypatch.setattr(privileges, "held", frozenset)
     scanner.sweep()
     assert holds.held, "whose mappings cannot be read may map it"

@@ -12,7 +12,6 @@ from typing import Any
 
 from gputop.engine import rows
 from gputop.engine.accumulator import Accumulator
-from gputop.engine.aggregate_only import Others, add_others
 from gputop.engine.calls.calltable import Callers, CallWindow, left_out
 from gputop.engine.calls.launch_counts import KernelCounts, Launched
 from gputop.engine.calls.linesums import LineSums, Samples, add_samples
@@ -22,7 +21,7 @@ from gputop.engine.gpus import gpu_of, nvml_rows
 from gputop.engine.gpus.gpu_processes import use_of, watts_of
 from gputop.engine.gpus.nvml_rows import fill_of
 from gputop.engine.host_figures import HostWindow
-from gputop.engine.rows import TickSums
+from gputop.engine.rows import Others, TickSums, add_others
 from gputop.engine.threads.counters import Counters, add_up
 from gputop.engine.threads.fault_sums import FaultSums
 from gputop.engine.threads.occupancy import OccupancyWindow

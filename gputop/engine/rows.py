@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from gputop.engine.accumulator import summed_pairs
-from gputop.engine.aggregate_only import Others, with_sums
 from gputop.engine.calls import histogram
 from gputop.engine.calls.calltable import CallWindow, call_rows
 from gputop.engine.calls.launch_counts import Launched, kernel_rows
@@ -38,6 +37,9 @@ _STORM_WINDOW_NS = 1_900_000_000
 _OCCUPANTS_SHOWN = 8
 
 Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
+
+Others = dict[int, tuple[int, ThreadTick]]  # process -> calls, what all its threads did together
+_NUMBERS = ("lived_ns", "runnable_ns", "blocked_ns", "voluntary", "involuntary")
 
 
 @dataclass(slots=True)
@@ -367,3 +369,35 @@ def storms(window: FrameWindow, processes: Iterable[ProcessRow], facts: Facts) -
         occupants = _shares(sums, waited, facts)
         found.append(Storm(process.pid, process.name, switched, queued, occupants))
     return tuple(sorted(found, key=lambda storm: -storm.involuntary_per_second))
+
+
+# Processes of which only sums are reported: those of other users, where a daemon shows each user their own.
+
+
+def add_others(sums: Others, data: Mapping[str, Any]) -> None:
+    """Adds what an ``others`` sample says; columns of different lengths are cut to the shortest."""
+    columns = [data.get(name, ()) for name in ("pid", "calls", *_NUMBERS)]
+    for row in zip(*columns, strict=False):
+        pid, calls, *numbers = map(int, row)
+        before, thread = sums.get(pid, (0, ThreadTick(pid)))
+        thread.add(ThreadTick(pid, *numbers))
+        sums[pid] = before + calls, thread
+
+
+def with_sums(row: ProcessRow, ticks: Iterable[Others], window_ns: int) -> ProcessRow:
+    """The row of such a process: rates, and nothing of its threads and functions."""
+    calls, whole = 0, ThreadTick(row.pid)
+    for sums in ticks:
+        if row.pid in sums:
+            calls += sums[row.pid][0]
+            whole.add(sums[row.pid][1])
+    seconds = window_ns / 1e9
+    return replace(
+        row,
+        calls_per_second=calls / seconds,
+        voluntary_per_second=whole.voluntary / seconds,
+        involuntary_per_second=whole.involuntary / seconds,
+        runnable_percent=100 * whole.runnable / window_ns,
+        blocked_percent=100 * whole.blocked / whole.lived if whole.lived else 0.0,
+        on_cpu_percent=100 * whole.on_cpu / window_ns,
+    )

@@ -14,9 +14,8 @@ from pathlib import Path
 from probes import api
 from probes.code import interpreter, libraries, parsing
 from probes.code.libraries import Runtime, Target
-from probes.ebpf import unmapped
+from probes.ebpf import quota
 from probes.ebpf.attacher import Attachments
-from probes.ebpf.quota import Quota
 from probes.files import file_reader, untrusted_files
 from probes.files.mmap_events import Mapped, MmapEvents
 from probes.files.shared_pages import SharedPages
@@ -94,7 +93,7 @@ class Scanner:
         self.identities: set[Identity] = set()
         self._gone: set[Identity] = set()  # files that were not there any more when they were opened
         self.pages = pages or SharedPages()
-        self.quota = Quota(
+        self.quota = quota.Quota(
             "libraries",
             MOST_OF_ONE_USER,
             MOST_OF_ROOT,
@@ -102,7 +101,7 @@ class Scanner:
         )
         self._turns: Turns[_Work] = Turns()
         self._sweep_at = time.monotonic() + _SWEEP_S
-        self._unmapped = unmapped.Unmapped()
+        self._unmapped = quota.Unmapped()
         # libraries as processes list them: a file system may show another device and number
         self._mapped_as: dict[Identity, set[Identity]] = {}
         self._pinned: set[Identity] = set()  # what is installed: programs to come map it
@@ -371,7 +370,7 @@ class Scanner:
         """
         held = {target.identity: target for target, _file in self.attachments.files()}
         lines = self._lines.probed() if self._lines is not None else []
-        if max(len(held) - len(self._pinned), len(self.aliases), len(lines)) <= unmapped.FEW:
+        if max(len(held) - len(self._pinned), len(self.aliases), len(lines)) <= quota.FEW:
             return
         if Capability.SYS_PTRACE not in privileges.held():
             return

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from probes.code import elf, libraries, parsing
-from probes.ebpf.quota import Quota
-from probes.ebpf.unmapped import Unmapped
+from probes.ebpf.quota import Quota, Unmapped
 from probes.files import untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.process import users

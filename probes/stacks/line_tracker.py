@@ -27,8 +27,7 @@ from probes.code.thread_states import InterpreterPlace, NoSlotError, NotYetError
 from probes.ebpf import bpfcall
 from probes.ebpf.attacher import Attachments
 from probes.ebpf.loader import ProbeError, Programs, max_cpus
-from probes.ebpf.quota import Quota
-from probes.ebpf.unmapped import Unmapped
+from probes.ebpf.quota import Quota, Unmapped
 from probes.files import maps, untrusted_files
 from probes.files.mmap_events import Hears, Mapped
 from probes.proc import procfs
