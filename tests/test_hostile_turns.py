@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from probes.ebpf.unmapped import FEW
 
 from probes.code import libraries
 from probes.code.libraries import Target
 from probes.ebpf.attacher import Attached
+from probes.ebpf.quota import FEW
 from probes.files import shared_pages, untrusted_files
 from probes.files.mmap_events import Mapped
 from probes.files.shared_pages import SharedPages

@@ -20,7 +20,7 @@ import pytest
 from gputop.simgpu import ensure_built
 from probes import api
 from probes.code import interpreter, libraries
-from probes.ebpf.unmapped import FEW
+from probes.ebpf.quota import FEW
 from probes.files import maps
 from probes.proc.procfs import descendants
 from tests.gputop_command import GPUTOP_APART

@@ -14,7 +14,7 @@ import pytest
 
 from gputop.simgpu import ensure_built
 from probes.code import libraries
-from probes.ebpf import attacher, loader, unmapped
+from probes.ebpf import attacher, loader
 from probes.ebpf.degradation import Reach
 from probes.files import maps
 from probes.source import Sample
@@ -64,7 +64,7 @@ def test_interpreters_and_loaders_that_no_process_maps_take_their_probes_with_th
 ) -> None:
     """Of containers and environments that come and go each has its own, at one path for all."""
     few, most = 2, 5
-    monkeypatch.setattr(unmapped, "FEW", few)
+    monkeypatch.setattr(quota, "FEW", few)
     monkeypatch.setattr(line_tracker, "MAX_INTERPRETERS", most)
     monkeypatch.setattr(line_tracker, "ROW_RESTS_S", 0.0)
     told: list[Sample] = []
