@@ -14,7 +14,7 @@ import pytest
 
 from gputop.simgpu import ensure_built
 from probes.code import libraries
-from probes.ebpf import attacher, loader
+from probes.ebpf import attacher, loader, quota
 from probes.ebpf.degradation import Reach
 from probes.files import maps
 from probes.source import Sample
