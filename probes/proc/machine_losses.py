@@ -66,6 +66,6 @@ class MachineEvents:
 
     def _retransmits(self) -> dict[str, int]:
         lines = [words for words in words_of(self._proc / "net/snmp") if words[:1] == ["Tcp:"]]
-        names, values = (lines + [[], []])[:2]
+        names, values = [*lines, [], []][:2]
         counters = dict(zip(names, values, strict=False))
         return {"tcp_retransmits": int(counters["RetransSegs"])} if "RetransSegs" in counters else {}
