@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from probes.samples import ProcessData, merged, process_data, sample_data, text_of
 from probes.source import APIS, CLIENT, NAMES, NOTE, PROBLEM, Sample
+from probes.thread_names import ThreadNames
 
 _NOTES: Final = 32  # readers show fewer
 MOST_ROWS: Final = 65_536  # whoever makes more has the oldest forgotten
@@ -31,7 +32,7 @@ class Known:
     def __init__(self) -> None:
         self.processes: dict[int, ProcessData] = {}
         self.clients: dict[int, Sample] = {}
-        self.names: dict[int, tuple[int, str]] = {}
+        self.names = ThreadNames()
         self.problems: dict[str, Sample] = {}
         self.notes: deque[Sample] = deque(maxlen=_NOTES)
         self.apis: Sample | None = None
@@ -39,7 +40,8 @@ class Known:
     def copy(self) -> Known:
         """One that grows apart from this."""
         other = Known()
-        other.absorb(self)
+        other.names = self.names.copy()
+        other._absorb_others(self)
         return other
 
     def consume(self, sample: Sample) -> None:
@@ -54,7 +56,7 @@ class Known:
             rows = zip(names.get("tid", ()), names.get("pid", ()), names.get("name", ()), strict=False)
             for tid, pid, name in rows:
                 self.names[int(tid)] = (int(pid), str(name))
-            shorten(self.names)
+            self.names.shorten()
         elif sample_data(sample, APIS) is not None:
             self.apis = sample
         elif sample_data(sample, NOTE) is not None:
@@ -80,11 +82,14 @@ class Known:
 
     def absorb(self, later: Known) -> None:
         """Merges the facts recorded after these."""
+        self.names.update(later.names)
+        self.names.shorten()
+        self._absorb_others(later)
+
+    def _absorb_others(self, later: Known) -> None:
         for data in later.processes.values():
             self.merge_process(data)
         self.clients.update(later.clients)
-        self.names.update(later.names)
-        shorten(self.names)
         for sample in later.problems.values():
             self._consume_problem(sample)
         self.notes.extend(later.notes)
@@ -94,7 +99,7 @@ class Known:
         """Drop these processes and the names of their threads."""
         for pid in pids:
             del self.processes[pid]
-        self.names = {tid: row for tid, row in self.names.items() if row[0] not in pids}
+        self.names.forget(pids)
 
 
 def shorten(rows: dict[Key, Any]) -> None:

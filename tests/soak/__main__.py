@@ -24,7 +24,7 @@ from gputop.engine import facts
 from gputop.engine.calls import stack_table
 from gputop.playback.feeds import LiveFeed
 from gputop.playback.recorder import Recorder
-from probes import known
+from probes import known, thread_names
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
 from probes.ebpf.bpf_ring import Ring
@@ -47,6 +47,7 @@ _LEAST_S = 0.001  # a clock whose steps are smaller stands still
 _FEW = (
     (known, "MOST_ROWS", 2048),
     (roster, "MOST_NAMES", 2048),
+    (thread_names, "MOST_NAMES", 2048),
     (facts, "MOST_ENDED", 256),
     (state_snapshot, "MOST_ENDED", 256),
     (state_snapshot, "MOST_STACKS", 4096),

@@ -1,0 +1,83 @@
+"""Threads' names: a table that grows all day, of which a copy shares what both hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+MOST_NAMES: Final = 32_768  # the newest; as many as the recorder remembers, which tells others again
+Row = tuple[int, str]
+
+
+class ThreadNames:
+    """Threads' (process, name) by thread id.
+
+    A live explanation keeps two dozen copies of what was known, one each half minute: were each a table of
+    its own, they would take most of the screen's memory after a day on a machine where programs come and go.
+    What is known when a copy is made stays as it is, in layers, each more than twice as large as the next.
+    """
+
+    __slots__ = ("_new", "_old")
+
+    def __init__(self) -> None:
+        self._old: tuple[dict[int, Row], ...] = ()  # the largest first; none is ever changed
+        self._new: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._layers))  # at least as many as there are
+
+    def __setitem__(self, tid: int, row: Row) -> None:
+        self._new.pop(tid, None)  # told again, it is among the newest
+        self._new[tid] = row
+
+    @property
+    def _layers(self) -> tuple[dict[int, Row], ...]:
+        return (*self._old, self._new)
+
+    def get(self, tid: int) -> Row | None:
+        """What is known of a thread."""
+        for layer in reversed(self._layers):
+            if (row := layer.get(tid)) is not None:
+                return row
+        return None
+
+    def items(self) -> Iterator[tuple[int, Row]]:
+        """Each thread once, in the order in which they were told the last time."""
+        layers = self._layers
+        for place, layer in enumerate(layers):
+            again = {tid for other in layers[place + 1 :] for tid in other if tid in layer}
+            yield from (one for one in layer.items() if one[0] not in again) if again else layer.items()
+
+    def values(self) -> Iterator[Row]:
+        """Of each thread."""
+        return (row for _tid, row in self.items())
+
+    def copy(self) -> ThreadNames:
+        """One that grows apart from this."""
+        layers = [*self._old, *([self._new] if self._new else [])]
+        while len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
+            newer, older = layers.pop(), layers.pop()
+            layers.append({tid: row for tid, row in older.items() if tid not in newer} | newer)
+        self._old, self._new = tuple(layers), {}
+        other = ThreadNames()
+        other._old = self._old
+        return other
+
+    def update(self, later: ThreadNames) -> None:
+        """Take in what was told after these."""
+        for tid, row in later.items():
+            self[tid] = row
+
+    def shorten(self) -> None:
+        """Drop the oldest when there are twice as many as are kept."""
+        if len(self) > 2 * MOST_NAMES:
+            self._old, self._new = (), dict([*self.items()][-MOST_NAMES:])
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Drop the threads of these processes."""
+        gone = {tid for tid, row in self.items() if row[0] in pids}
+        kept = [
+            layer if layer.keys().isdisjoint(gone) else {tid: layer[tid] for tid in layer if tid not in gone}
+            for layer in self._layers
+        ]
+        self._old, self._new = tuple(layer for layer in kept[:-1] if layer), kept[-1]
