@@ -13,6 +13,7 @@ from gputop.analysis.chains.analysis import analyse
 from gputop.analysis.evidence.assembly import assemble
 from gputop.analysis.evidence.gatherer import Gatherer
 from gputop.analysis.window import WINDOW_NS, Window
+from gputop.engine.fork_state import apart
 from probes.schema import Kind, Records
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
@@ -151,3 +152,18 @@ def test_threads_that_have_ended_are_forgotten_and_the_living_are_not() -> None:
     assert 10 in evidence.complete
     assert 10 in evidence.threads.tid
     assert len(evidence.threads.tid) < 35
+
+
+def test_a_window_is_copied_after_a_process_has_ended() -> None:
+    window = Window(items.HEADER)
+    over = items.process(11, START + 2 * SECOND, exited_ns=START + SECOND, exit_code=0)
+    for item in [
+        items.apis(),
+        *ticked([born(), *steps(3), items.call(START + MS, 500, pid=11, tid=11)]),
+        over,
+    ]:
+        window.feed(item)
+    window.feed(Sample(MARK, START + 5 * SECOND, {}))
+    other = window.compact()
+    assert other.end_ns == window.end_ns
+    assert apart(window).verdict().ended == window.verdict().ended
