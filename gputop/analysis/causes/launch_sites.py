@@ -18,7 +18,7 @@ from gputop.analysis.chains.thread_places import samples_in
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.blocking import Wait
 from gputop.analysis.evidence.call_context import line_numbers, stacks_where, sums_by_line, text_of
-from gputop.analysis.evidence.columns import Ints, Mask, among, distinct
+from gputop.analysis.evidence.columns import Ints, Mask, among, distinct, group_ids
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.engine.calls.frameworks import Framework, frameworks_of_file
 from gputop.engine.calls.launch_counts import folded, launching, shape_text
@@ -360,9 +360,7 @@ def _sites(scene: AttributionContext, far: Mask) -> Ints:
         return np.zeros(len(gaps), np.int64)
     line = line_numbers(scene.evidence, calls["stack"][np.maximum(gaps.refilled_by, 0)])
     line = np.where(gaps.refilled_by >= 0, line, -1)
-    place = np.stack([gaps.thread.astype(np.int64), line, far.astype(np.int64)])
-    _places, number = np.unique(place, axis=1, return_inverse=True)
-    return number.reshape(-1).astype(np.int64)
+    return group_ids(gaps.thread, line + 1, far)
 
 
 def _pace(evidence: Evidence) -> Ints:

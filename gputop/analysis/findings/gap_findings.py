@@ -145,6 +145,12 @@ def _cause_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
 
     That is the cause whose loop of reads it lies in, or work that is too short to be followed.
     """
+    # kept with the owners, so that no other array has their place in memory
+    made = scene.once(f"short {id(owner)} {id(small)}", lambda: (owner, _find_rows(scene, owner, small)))
+    return made[1]
+
+
+def _find_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
     read = reads_of_short(scene, small.begin, small.thread)
     works = own_short(scene, small.begin, small.end, small.refilled_by, small.thread)
     works &= bool((owner == OTHER).any())
