@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gputop.errors import SessionTooNewError as SessionTooNewError
     from gputop.errors import SessionUnreadableError as SessionUnreadableError
 
-# else logging prints what nobody asked for to standard error
+# else logging prints unrequested lines to standard error
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
@@ -57,7 +57,7 @@ __all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for the first time."""
+    """Imports a name at its first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_HOME[name]), name)

@@ -96,7 +96,7 @@ class Trait(IntFlag):
     NONE = 0
     RUNS = 1  # certainly gives the GPU something to run
     HOLDS = 2  # goes into a stream and is not the GPU's work: while it is due the GPU may be idle
-    WAITS = 4  # for the device, although it is asked for something else
+    WAITS = 4  # for the device, although something else is requested
     MINIMAL = 8  # traced also where each probe is dear (probes/ebpf/degradation.py)
 
 

@@ -11,7 +11,7 @@ from probes.source import APIS, CLIENT, NAMES, NOTE, PROBLEM, Sample
 from probes.thread_names import ThreadNames
 
 _NOTES: Final = 32  # readers show fewer
-MOST_ROWS: Final = 65_536  # whoever makes more has the oldest forgotten
+MOST_ROWS: Final = 65_536  # beyond it the oldest are forgotten
 _MOST_PROBLEMS: Final = 256
 Key = TypeVar("Key")
 Value = TypeVar("Value")

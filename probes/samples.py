@@ -29,7 +29,7 @@ class MarkData(TypedDict, total=False):
 
 
 class GpusData(TypedDict, total=False):
-    """``gpus``: what NVML said."""
+    """``gpus``: what NVML reported."""
 
     driver: str
     error: str
@@ -58,7 +58,7 @@ class ProcessData(ClientData, total=False):
     exited_ns: int | None
     exit_code: int
     oom_ns: int
-    inside_from_ns: int  # from then on CUPTI tells what it gave a GPU (``--inside``)
+    inside_from_ns: int  # from then on CUPTI reports what it gave a GPU (``--inside``)
     inside_until_ns: int
     inside_refused: str  # why it does not
     inside_error_ns: int  # of CUPTI's times on CLOCK_MONOTONIC

@@ -21,11 +21,11 @@ NOT_REQUESTED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
 
 
 class Kind(IntEnum):
-    """What a record tells."""
+    """The kind of a record."""
 
     CALL = 1  # one finished call of a traced function
     OFFCPU = 2  # one thread left its CPU and is back: exactly one context switch
-    OCCUPANT = 3  # somebody ran on a CPU on which a watched thread was queued
+    OCCUPANT = 3  # a thread ran on a CPU on which a watched thread was queued
     MIGRATE = 4  # a queued watched thread was moved to another CPU
     FORK = 5  # a watched process made a thread or a child (pid, tid: the new one)
     EXEC = 6  # a watched process replaced its program
@@ -34,7 +34,7 @@ class Kind(IntEnum):
     NAME = 9  # the name of a thread that other records mention
     COMMUNICATOR = 10  # a process joined a communicator of NCCL, or left it
     OOM = 11  # the kernel chose a watched process to end it, for lack of memory
-    SHAPE = 12  # what a number of ``shape`` stands for, told once, by who was the first to launch so
+    SHAPE = 12  # what a number of ``shape`` stands for, written once, at the first such launch
 
 
 class CallFlag(IntFlag):
@@ -78,7 +78,7 @@ class OffFlag(IntFlag):
     WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
     THROTTLED = 128  # its control group had used up its CPU quota: not runnable until it got a new one
     WAKER_SOFTIRQ = 256  # woken from a softirq that ran on the waker's CPU: its doing, or chance
-    RETURN_MISSED = 512  # nobody saw it come back: it ends where the kernel's count of its CPU time says
+    RETURN_MISSED = 512  # its return was not seen: it ends where the kernel's count of its CPU time says
 
 
 class ExitFlag(IntFlag):

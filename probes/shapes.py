@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(sizes: object) -> Shape | None:
-    """The shape that a row of a sample tells; None where it is none."""
+    """The shape of a row of a sample; None where it is none."""
     if not isinstance(sizes, (list, tuple)) or len(sizes) != SHAPE_SIZES:
         return None
     if not all(isinstance(one, int) and 0 <= one < 1 << 32 for one in sizes):
@@ -47,7 +47,7 @@ def shape_of(sizes: object) -> Shape | None:
 
 
 def sizes_of(shape: Shape) -> list[int]:
-    """A shape as a sample tells it: grid, block, shared bytes."""
+    """A shape as in a sample: grid, block, shared bytes."""
     return [*shape.grid, *shape.block, shape.shared_bytes]
 
 

@@ -30,7 +30,7 @@ Item = Records | Sample
 
 # kinds of samples
 MARK: Final = "mark"  # closes a tick: lost counters, own CPU use, clock pair, window start
-GPUS: Final = "gpus"  # what NVML said of each GPU
+GPUS: Final = "gpus"  # what NVML reported of each GPU
 PROCESS: Final = "process"  # facts of a process: name, command, user, start
 CLIENT: Final = "client"  # facts of a process that uses a GPU and is not watched
 NAMES: Final = "names"  # thread names by tid
@@ -92,5 +92,5 @@ class Observer(Source, Protocol):
         ...
 
     def abandon(self) -> None:
-        """Ends at once when nobody iterates ``items`` any more."""
+        """Ends at once when ``items`` is iterated no more."""
         ...

@@ -2,5 +2,5 @@
 
 import logging
 
-# else logging prints what nobody asked for to standard error
+# else logging prints unrequested lines to standard error
 logging.getLogger(__name__).addHandler(logging.NullHandler())

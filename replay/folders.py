@@ -29,14 +29,14 @@ def opened(path: str, *, follow: bool = True) -> int:
     return descriptor
 
 
-# Opens the folder in which a file is to lie: what is done through it is done there, whoever renames what.
+# Opens the folder in which a file is to lie: what is done through it is done there, despite renames.
 
 _HELD = os.O_PATH | os.O_CLOEXEC
 _MOST_LINKS = 40
 
 
 class ForeignLinkError(PermissionError):
-    """A link on the way can be changed by somebody other than root; its ``filename`` is its name."""
+    """A link on the way can be changed by users other than root; its ``filename`` is its name."""
 
 
 def open_folder(path: str, *, rights_of_root: bool) -> int:
@@ -115,7 +115,7 @@ def _walked(path: str, *, make: bool = False) -> int:
 
 
 def _target(link: int, facts: os.stat_result, folder: os.stat_result, name: str, links: int) -> str:
-    """Where a link leads that nobody but root could have put there."""
+    """Where a link leads that only root could have put there."""
     writable = folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX
     if facts.st_uid != 0 or folder.st_uid != 0 or writable:
         raise ForeignLinkError(errno.EACCES, "a link of another user", name)

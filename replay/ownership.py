@@ -1,4 +1,4 @@
-"""Opening a session file for writing, also as root in a directory that belongs to somebody else.
+"""Opening a session file for writing, also as root in a directory of another user.
 
 ``sudo gputop record`` writes where the caller may write, and as the caller: for the moment of opening, the
 file-system identity of this one thread (not of the process) is that of the user behind sudo. A symbolic or
@@ -54,7 +54,7 @@ def open_for_writing(path: str, owner: tuple[int, int] | None, overwrite: bool) 
 
     Args:
         path: where the file is to lie.
-        owner: user and group id behind sudo; None leaves the file to whoever runs this.
+        owner: user and group id behind sudo; None leaves the file to the caller.
         overwrite: an old session file may be replaced; any other file never is.
 
     Returns:
@@ -101,7 +101,7 @@ def make_folder(path: str, owner: tuple[int, int] | None) -> None:
 
 
 def create_folder(path: str, owner: tuple[int, int] | None) -> None:
-    """Create a folder that is not there yet, for whoever is behind sudo, and where that one may.
+    """Create a folder that is not there yet, for the user behind sudo, where that user may.
 
     Raises:
         OSError: it cannot be created; FileExistsError: something has that name.
@@ -131,7 +131,7 @@ def remove_session(path: str, owner: tuple[int, int] | None) -> None:
 
 
 def create(path: str, owner: tuple[int, int] | None) -> Output:
-    """Create a file that is not there yet, for whoever is behind sudo.
+    """Create a file that is not there yet, for the user behind sudo.
 
     Returns:
         An empty file with mode 0600.
@@ -161,7 +161,7 @@ def move_over(fresh: str, path: str, owner: tuple[int, int] | None) -> None:
 
 
 def open_for_appending(path: str, owner: tuple[int, int] | None) -> int:
-    """A descriptor of a log, created where there is none, for whoever is behind sudo.
+    """A descriptor of a log, created where there is none, for the user behind sudo.
 
     Returns:
         A regular file of one name, ours or the owner's; what it held stays.
@@ -276,14 +276,14 @@ def is_session(head: bytes) -> bool:
 
 @contextmanager
 def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
-    """Let this thread touch files as ``owner``; does nothing unless root acts for somebody else."""
+    """Let this thread touch files as ``owner``; does nothing unless root acts for another user."""
     if owner is None or os.geteuid() != 0 or owner[0] == 0:
         yield
         return
     libc = ctypes.CDLL(None)
     group, user = libc.setfsgid(owner[1]), libc.setfsuid(owner[0])
     try:
-        if libc.setfsuid(-1) != owner[0]:  # -1 changes nothing and tells what holds
+        if libc.setfsuid(-1) != owner[0]:  # -1 changes nothing and returns what holds
             raise PermissionError(errno.EPERM, "root may not act for another user here")
         yield
     finally:

@@ -45,7 +45,7 @@ _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
 _NOBODYS: Final = frozenset(
     {"command", "cmdline", "user", "pod", "namespace", "pod_container", "job_id", "job_step"}
 )  # text that is kept of no process
-# Variables of CUDA, and what of them is no value of CUDA's but a text that somebody chose.
+# Variables of CUDA, and what of them is no value of CUDA's but a text chosen by a user.
 _VARIABLES: Final = {
     "cuda_visible_devices": re.compile(
         r"(?<![^,])(?!\s{0,8}(?:-?\d{1,9}|(?:GPU|MIG)-[\da-fA-F/-]*|(?:MIG-)?GPU-[\da-fA-F/-]*)?\s{0,8}(?:,|\Z))[^,]+"
@@ -330,7 +330,7 @@ def _is_pseudonym(text: str) -> bool:
 
 
 def _without_place(text: str) -> str:
-    """The name of an activity without the folders that are somebody's."""
+    """The name of an activity without personal folders."""
     place = python_place(text)
     return _FOLDERS.sub("", text) if place is None else f"{without_folders(place[0])}({place[1]}): {place[2]}"
 

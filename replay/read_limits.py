@@ -43,7 +43,7 @@ class Allowance:
 
 
 class Outlay:
-    """What a writer has told, and in how many bytes: so that a reader allows all of it."""
+    """What a writer has written, and in how many bytes: so that a reader allows all of it."""
 
     def __init__(self) -> None:
         self._records = self._unpacked = self._bytes = 0

@@ -69,7 +69,7 @@ def index_of(file: ScannedFile, start: int) -> Entries | None:
 
 
 def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
-    """What the newest intact piece of the index and those before it tell of a file without an end.
+    """What the newest intact piece of the index and those before it hold of a file without an end.
 
     Returns:
         The chunks up to that piece, and the offset of the first byte after it; none and ``start`` where
@@ -81,7 +81,7 @@ def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
 
 
 def pieces_from(file: ScannedFile, start: int, newest: int) -> Entries | None:
-    """What a piece of the index and those before it tell; None where one of them is missing or damaged."""
+    """What a piece of the index and those before it hold; None where one of them is missing or damaged."""
     found: list[Entries] = []
     piece = _piece_at(file, newest)
     while piece is not None:

@@ -150,7 +150,7 @@ class SegmentWriter:
         try:
             remove_session(self._path_of(number), self._owner)
         except FileNotFoundError:
-            pass  # somebody has taken it away already
+            pass  # it has been removed already
         except OSError as error:
             raise SessionError(
                 f"recording to {self.path} stopped: {self._path_of(number)} cannot be removed "

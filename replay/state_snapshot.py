@@ -15,7 +15,7 @@ MOST_STACKS: Final = 100_000  # beyond them, those of processes that ended go, o
 # stacks of processes that ended so long ago go where there are more than a few: no window is longer
 _STACKS_NS: Final = 120_000_000_000
 _FEW_STACKS: Final = 4096
-MOST_ENDED: Final = 1024  # processes: whoever makes more has the oldest forgotten
+MOST_ENDED: Final = 1024  # processes: beyond it the oldest are forgotten
 
 
 class FactBook:
@@ -71,7 +71,7 @@ class FactBook:
             if self._count >= MOST_STACKS:
                 return
             self._count += 1
-            if pid in self._ended:  # told after its end
+            if pid in self._ended:  # reported after its end
                 self._over[pid] = None
         self._stacks.setdefault(pid, {})[stack] = frames
 
@@ -102,7 +102,7 @@ class FactBook:
 
     def samples(self, time_ns: int) -> list[Sample]:
         """The facts."""
-        # each as it was merged, which is never changed: whoever keeps it sees whether it is still the same
+        # each as it was merged, which is never changed: its holder sees whether it is still the same
         rows = [
             Sample(PROCESS, time_ns, cast(dict[str, Any], data)) for data in self._known.processes.values()
         ]

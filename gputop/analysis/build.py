@@ -92,7 +92,7 @@ def ledger_of(
     outcome = find(scene, scale, coverage=coverage and not shared, part=part)
     replays = Replays(scene, outcome, effort.waits)
     findings = with_gains(scene, outcome, replays)
-    if not evidence.header.get("unproved"):  # what is asked here needs arguments that are not in such a file
+    if not evidence.header.get("unproved"):  # this check needs arguments that are not in such a file
         for cause in CAUSES:
             # calls alone are no ground beside the kernels themselves
             if analysis.traced is None or cause.late_rank:

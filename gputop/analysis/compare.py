@@ -92,7 +92,7 @@ class CauseChange:
         proved: Whether the loss is a lower bound, else it is an upper one.
         spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
         line: Where in the program its call is made, after the change where it still is; None where unknown.
-        gain_ns: What ``explain`` said before that a change can win, ns; None where it is new.
+        gain_ns: The gain that ``explain`` reported before, ns; None where it is new.
     """
 
     cause: str

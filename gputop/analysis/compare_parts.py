@@ -108,7 +108,7 @@ def compared_part(explained: Ledger, scene: AttributionContext, outcome: Outcome
 
 
 def _work_of(scene: AttributionContext) -> WorkSequence | None:
-    """All that the process that gives a GPU the most work asks of it."""
+    """All that the process that gives a GPU the most work enqueues there."""
     if scene.steps is not None:
         return scene.steps.sequence
     givers = next(givers_of(scene.evidence), None)

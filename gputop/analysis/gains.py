@@ -221,7 +221,7 @@ def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
 
 
 def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gone: Removal) -> Gain:
-    """The bound of a gain where the program cannot be run again, because nobody says when the GPU worked.
+    """The bound of a gain where the program cannot be run again, because the GPU's busy times are unknown.
 
     What goes away with a cause wins hardly more than the time that it takes; where the state of the GPU was
     not known it may win as much.

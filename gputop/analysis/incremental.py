@@ -57,7 +57,7 @@ class Fresh:
     """Goes on from whole explanations with looks at what is newer.
 
     Attributes:
-        contradicted: Whether the last look saw something else than the last whole explanation tells of.
+        contradicted: Whether the last look saw something else than the last whole explanation.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class ExplainSchedule:
             max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s)),
         )
         named = _named(made)
-        # while the window still fills, each tells more than the one before
+        # while the window still fills, each knows more than the one before
         self._calm = CALM if not first and named == self._named else 1
         self._named = named
         self._contradicted += 1

@@ -186,7 +186,7 @@ class GpuParts:
         cause: Of each idle piece the catalogue's row, -1 for none.
         sure: Whether it is proved.
         begin, end: Of each idle piece.
-        presumed: At work as far as one can tell: what an estimate leaves of the unknown.
+        presumed: Presumably at work: what an estimate leaves of the unknown.
         busy: Certainly at work.
     """
 
@@ -274,7 +274,7 @@ def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Int
     rows = rows[place[slices["row"][rows]] >= 0]
     base = place[slices["row"][rows]] * STATE_ROWS
     wait = slices["wait"][rows].astype(np.int64)
-    # of a stay that has not ended nobody knows yet what it waits for
+    # what an unfinished wait is for is not known yet
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER
     every, known, ended = np.arange(count), threads.known[chosen], threads.ended[chosen]
@@ -284,7 +284,7 @@ def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Int
     end = np.concatenate([slices["queued"][rows], slices["end"][rows], last])
     ns = grid.time(count * STATE_ROWS, row, begin, end).reshape(count, STATE_ROWS, grid.columns)
     seen = grid.time(count, every, known, last)  # a column before it was known stays unknown
-    begin, end = evidence.lost  # and where records are missing nobody knows whether it ran
+    begin, end = evidence.lost  # and where records are missing its state is unknown
     missing = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
     ns[:, RUNNING] = np.maximum(seen - missing - ns.sum(axis=1), 0)
     return rounded_shares(ns)

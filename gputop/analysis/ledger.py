@@ -248,7 +248,7 @@ class Ledger:
         spans: The class of each part, by the span of those that have it.
         what_if: By causes: steps, then before, after and least of each, times the steps.
         storms: By (process, thread).
-        nothing: What is said where no GPU was given work.
+        nothing: The sentence where no GPU had work.
         failures, memory: Of the end.
     """
 
@@ -394,7 +394,7 @@ def report_of(
 
 
 def _sorted_out(ledger: Ledger, accounts: Sequence[Account]) -> tuple[list[Entry], list[Event], int]:
-    """(the entries that are findings, gaps that are worth telling, explained time that is neither, ns)."""
+    """(the entries that are findings, gaps that are worth reporting, explained time that is neither, ns)."""
     scale = max((one.span_ns for one in accounts), default=0)
     least = least_of(scale, float(sum(one.error_ns or 0 for one in accounts)), exact=ledger.exact)
     found, small_ns = [], ledger.short_ns

@@ -28,7 +28,7 @@ from replay.items import ItemReader
 from replay.past.history import cut_header
 
 _LOG = logging.getLogger(__name__)
-UNSEEN_SHARE, UNSEEN_SPARE_S = 0.005, 2.0  # where nobody looks: every window is joined to the one before
+UNSEEN_SHARE, UNSEEN_SPARE_S = 0.005, 2.0  # without a viewer: every window is joined to the one before
 CHECKPOINT_NS = 30_000_000_000  # between places of a recording from which its player can go on
 MOST_CHECKPOINTS = 64
 LIVE_CHECKPOINTS = 24  # of the present: as far as one can go back
@@ -60,7 +60,7 @@ class LiveExplainer:
         Args:
             header: The source's header.
             on_verdict: Gets each whole explanation, in the thread that makes it.
-            unseen: Nobody looks at the verdict: it is not kept fresh, and explanations come as seldom as they
+            unseen: No viewer needs the verdict: it is not kept fresh, and explanations come as seldom as they
                 may for all that happens to be in one of them.
         """
         self.window = Window(header)
@@ -126,7 +126,7 @@ class LiveExplainer:
 
     @property
     def checkpoints(self) -> list[tuple[int, Window]]:
-        """Marks, and windows that can go on from there: for whoever goes back."""
+        """Marks, and windows that can go on from there: for going back."""
         return list(self._checkpoints)
 
     def close(self) -> None:
@@ -280,7 +280,7 @@ class ReplayExplainer:
             self.thread.join()
 
     def verdict_at(self, index: int) -> Verdict:
-        """The explanation at a mark, as ``gputop explain`` tells it; takes as long as it takes."""
+        """The explanation at a mark, as of ``gputop explain``; takes as long as it takes."""
         self.go_to(index)
         if self.window.ended_ns:
             self.go_to(self._at(self.window.ended_ns))
@@ -292,7 +292,7 @@ class ReplayExplainer:
                 self.wake.wait_for(lambda: self._closed or self.wanted is not None)
                 wanted, self.wanted = self.wanted, None
             if wanted is None or (wanted[1] and wanted == self.answered):
-                continue  # who stands still asks more than once
+                continue  # a paused screen requests it more than once
             if self._failure and not wanted[1]:
                 continue  # until another moment is requested: reading anew at each mark would cost a core
             self.answered = None
@@ -318,7 +318,7 @@ class ReplayExplainer:
         self._checkpoints = [(-1, self.window.compact())]
 
     def at_mark(self, *, exact: bool) -> None:
-        """Explains where the window stands, at length where that is asked for or due; else it looks."""
+        """Explains where the window stands, at length where that is requested or due; else it looks."""
         if ended_ns := self.window.ended_ns:
             self._explain_end(ended_ns)
             return

@@ -40,7 +40,7 @@ class Row(IntEnum):
     ESTIMATED = 2
     PENDING = 3  # work was proved outstanding
     OPEN = 4  # neither, and it was estimated how much of it was idle
-    UNESTIMATED = 5  # neither, and nobody has estimated yet
+    UNESTIMATED = 5  # neither, and not estimated yet
     SPAN = 6
     GAPS = 7  # how many began there
 
@@ -82,7 +82,7 @@ def count(scene: AttributionContext, cause: Ints, *, light: bool) -> Counted:
     Args:
         scene: What was found.
         cause: The catalogue's row of the cause that took each segment, -1 for none.
-        light: Whether nobody estimated.
+        light: True if estimation was skipped.
     """
     low, high = scene.analysis.gpu.stretch
     first = low // COLUMN_NS
@@ -208,7 +208,7 @@ class Before:
         return _shares(self.sums, (Row.ESTIMATED,))
 
     def idle_share(self, label: str) -> float | None:
-        """The part that was idle of what no call tells of a GPU, None where nobody said."""
+        """The part that was idle of a GPU's time without a proof, None where unknown."""
         account = self.account(label)
         if account is None or account.source is None:
             return None
@@ -220,7 +220,7 @@ class Before:
         return next((gpu.account for gpu in self.report.gpus if gpu.label == label), None)
 
     def presumed(self, counted: Counted, lanes: Lanes) -> Lanes:
-        """The lanes of a look, with what it does not tell filled in as it was explained before."""
+        """The lanes of a look, with its gaps filled in from the former explanation."""
         table = family_table()
         made = []
         for lane in lanes.gpus:
@@ -255,7 +255,7 @@ class Now:
 
     @property
     def labels(self) -> list[str]:
-        """The GPUs of which there is something to tell."""
+        """The GPUs with anything to report."""
         return sorted({key.label for key in self.sums if isinstance(key, OfGpu) and key.row is Row.SPAN})
 
     @property
@@ -425,7 +425,7 @@ def capped(finding: Finding, most_ns: int) -> Finding:
 
 
 def _new(now: Now, key: tuple[int, int]) -> Finding | None:
-    """A cause that was not there before, as far as the newest look tells of it."""
+    """A cause that was not there before, as far as the newest look shows it."""
     scene, (number, pid) = now.scene, key
     if not len(scene.gaps):
         return None

@@ -262,7 +262,7 @@ class Window:
         return tick
 
     def _keep_samples(self, boundary: int) -> None:
-        """Of what NVML said the window's part, and the newest that lists GPUs."""
+        """The window's part of NVML's readings, and the newest that lists GPUs."""
         gpus = self._gatherer.gpus
         # of each host of a merged recording
         newest = {sample.data.get("host", 0): sample for sample in gpus if listed_gpus(sample)}

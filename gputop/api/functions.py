@@ -1,4 +1,4 @@
-"""What is asked of recordings: totals, why the GPU was idle, whether a change helped; and each as JSON."""
+"""Queries on recordings: totals, why the GPU was idle, whether a change helped; and each as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gputop.analysis.compare import Diff
     from gputop.analysis.evidence.evidence import Evidence
 
-# The explanation is imported where it is used: who asks for totals need not wait for it.
+# The explanation is imported where it is used: callers of totals need not wait for it.
 
 
 def stats(session: Session | File, *, progress: Progress | None = None) -> Stats:
@@ -224,7 +224,7 @@ def _opened(session: Session | File) -> Iterator[Session]:
 
 
 def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
-    """The part that was asked for, ns of CLOCK_MONOTONIC; None: all."""
+    """The requested part, ns of CLOCK_MONOTONIC; None: all."""
     start = int(evidence.header.get("start_ns", evidence.start_ns))
     return _between(start_s, end_s, start, evidence.end_ns)
 

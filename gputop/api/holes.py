@@ -1,4 +1,4 @@
-"""What of a recording is not in the file, and how that is said."""
+"""What of a recording is not in the file, and its wording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Stretches = list[tuple[int, int]]
 
 
 def holes_of(session: Session) -> Stretches:
-    """When a part of a merged recording was not recorded, ns of CLOCK_MONOTONIC; the file's index tells."""
+    """When a part of a merged recording was not recorded, ns of CLOCK_MONOTONIC; by the file's index."""
     return reader_of(session).ticks_with(HOLE)
 
 

@@ -108,7 +108,7 @@ def _segments(path: str) -> SessionReader:
 
 
 def interrupted(until_ns: int, duration_ns: int) -> str:
-    """What is said of an answer that is of a part only; ns from the start of the recording."""
+    """The note of a report that is of a part only; ns from the start of the recording."""
     return (
         f"interrupted: this covers the first {until_ns / 1e9:.1f} s of {duration_ns / 1e9:.1f} s and nothing "
         "of the rest"

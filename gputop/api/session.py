@@ -25,7 +25,7 @@ class Session:
     """A recording that is open. Get one from ``open_session``, and close it or use it in a ``with``.
 
     Times are integers of nanoseconds; moments that you name are seconds from the start of the recording.
-    What is damaged in the file is left out, and ``problems`` tells of it.
+    What is damaged in the file is left out, and listed in ``problems``.
 
     Example:
         >>> with open_session("recordings/storm.msgpack") as session:

@@ -26,7 +26,7 @@ class KernelCheck:
         architecture: As ``uname -m`` says it.
         path: How functions are probed: ``uprobe_multi``, ``perf``, ``untried`` (it takes rights) or ``none``.
         problem: Why there is no path, or ``""``.
-        forced: What ``GPUTOP_ATTACH`` asks for, or ``""``.
+        forced: What ``GPUTOP_ATTACH`` requests, or ``""``.
         btf: Where type information is looked for.
         btf_error: Why it is of no use; ``""`` when it is complete, or there and the kernel too old anyway.
         sys_masked: /sys/kernel is hidden, as in many containers.
@@ -45,7 +45,7 @@ class KernelCheck:
 
 
 def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """(how functions are probed here, why that cannot be said)."""
+    """(how functions are probed here, why that is not known)."""
     if problem := loader.kernel_problem(release):
         return NONE, problem
     try:

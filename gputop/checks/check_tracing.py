@@ -120,7 +120,7 @@ def _try(
     found: Sequence[LibraryCheck], seconds: float, *, call_all: bool
 ) -> tuple[Trial, list[LibraryCheck]]:
     started = time.monotonic()
-    # nobody is watched: the probes are accepted and attached as always, and make no records
+    # no process is watched: the probes are accepted and attached as always, and make no records
     programs = loader.load(loader.Options(False, _RING_BYTES, os.getpid(), "off"))
     loaded_ms = round((time.monotonic() - started) * _MS, 1)
     compiled = programs.module.compiled

@@ -1,7 +1,7 @@
 """Calls one harmless function of a library in a child process, so that a probe on it must be hit.
 
 A library may belong to anybody: it is whatever some process has mapped under the right name. Loading it runs
-its code, so only what root (or this user) alone can have written is loaded unless all was asked for, and the
+its code, so only what root (or this user) alone can have written is loaded unless all was requested, and the
 child confines itself before.
 """
 

@@ -84,7 +84,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     command = command_named(name)
     parser = parser_of(name, command)
     if wrong := parser.mistyped(words):
-        parser.error(wrong)  # before what it left out is asked for
+        parser.error(wrong)  # before what it left out is requested
     options = (parser.parse_intermixed_args if command.intermixed else parser.parse_args)(words)
     if not command.starts and tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)

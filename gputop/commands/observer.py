@@ -55,7 +55,7 @@ def _no_rights(rights: Rights, command: str) -> str:
     if rights.root or rights.may_trace or rights.no_new_privileges:
         return f"{missing(rights)[0]}; until then {_UNSEEN}"
     lacking = "root"
-    if rights.cap_bpf or rights.cap_perfmon:  # somebody tried setcap and forgot one
+    if rights.cap_bpf or rights.cap_perfmon:  # setcap was tried, and one forgotten
         lacking = "CAP_PERFMON" if rights.cap_bpf else "CAP_BPF"
     return f"no eBPF without {lacking}: {_UNSEEN}; for them: {as_root(command)}"
 

@@ -93,7 +93,7 @@ class ProgressBar:
         return self._followed(items, marks) if self._shown or self._partial else items
 
     def goes_on(self, doing: str) -> None:
-        """Something else is done now; how far it is, nobody knows, unless it goes through items."""
+        """Something else is done now; its progress is unknown, unless it goes through items."""
         with self._lock:
             self._doing, self._part, self._reading = doing, 0.0, False
             if self._bar is not None:

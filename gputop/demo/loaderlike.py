@@ -47,7 +47,7 @@ class Workers:
             pipe.send(slot)
 
     def batches(self) -> Iterator[Batch]:
-        """The batches in order; each may be overwritten once the next is asked for."""
+        """The batches in order; each may be overwritten once the next is requested."""
         while True:
             for worker, slots in zip(self._workers, self._slots, strict=True):
                 slot = worker.pipe.recv()
@@ -60,7 +60,7 @@ class Workers:
 
 
 def without_workers(get: Get, sampler: Sampler, shape: tuple[int, int]) -> Iterator[Batch]:
-    """``num_workers=0``: each batch is made when it is asked for."""
+    """``num_workers=0``: each batch is made when it is requested."""
     batch = np.empty(shape, np.float32)
     while True:
         get(sampler(), batch)

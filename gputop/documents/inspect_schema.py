@@ -60,7 +60,7 @@ class GapJson(TypedDict):
 
 
 class PartJson(TypedDict):
-    """One of the recordings that a file was merged of; its clock's error is null where nobody knows it."""
+    """One of the recordings that a file was merged of; its clock's error is null where unknown."""
 
     path: str | None
     host: str | None

@@ -148,7 +148,7 @@ class Facts:
 
 
 def _passing(row: ProcessData) -> bool:
-    """A helper of a wrapper or a build: ended soon and never called CUDA. Nobody looks for it."""
+    """A helper of a wrapper or a build: ended soon and never called CUDA. It is not shown."""
     if row.get("exited_ns") is None or row.get("called", True):
         return False
     return _exited(row) - int(row.get("seen_ns", 0)) < PASSING_NS

@@ -150,12 +150,12 @@ class ProcessRow:
     start_ns: int
     exited_ns: int | None  # CLOCK_MONOTONIC of its end
     gpus: tuple[int, ...] | None  # NVML's indices; None when they are not known
-    gpu_memory_bytes: int | None  # None when NVML does not tell
+    gpu_memory_bytes: int | None  # None when NVML does not report
     calls_per_second: Annotated[float, NULLABLE]  # outermost calls only
     top_api: str  # the API with most time in outermost calls, "" without calls
     top_api_ns_per_second: Annotated[float, NULLABLE]
     top_api_p99_ns: Annotated[int, NULLABLE]
-    # what its threads did; None where nobody looked, as in a trace that was imported
+    # what its threads did; None where not observed, as in a trace that was imported
     voluntary_per_second: float | None
     involuntary_per_second: float | None
     runnable_percent: float | None  # sum over its threads; 100 is one thread waiting for a CPU all the time
@@ -331,7 +331,7 @@ class Frame:
     cuda: str = ""  # the newest CUDA that the driver runs, "" where it is not known
     lines: LinesLookedFor = "off"  # calls whose line is recorded: all, slow or off
     clock: Annotated[WallClock | None, HIDDEN] = None  # what the clock of the day showed up to here
-    host: HostRow | None = None  # the machine; None where nobody looked
+    host: HostRow | None = None  # the machine; None where not observed
     unwatched: Annotated[tuple[ProcessRow, ...], HIDDEN] = ()  # other users of the GPUs
     calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known
 

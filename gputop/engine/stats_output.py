@@ -108,7 +108,7 @@ def _faults_text(faults: Faults | None) -> str:
 
 
 def _waited_text(stays: Stays | None) -> list[str]:
-    """Stays off the CPU whose reason the kernel tells; nothing where there are none."""
+    """Stays off the CPU whose reason the kernel reports; nothing where there are none."""
     if stays is None:
         return []
     reasons = (

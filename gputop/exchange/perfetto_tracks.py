@@ -1,4 +1,4 @@
-"""The tracks and names of a Perfetto trace: each told once, before it is used."""
+"""The tracks and names of a Perfetto trace: each reported once, before it is used."""
 
 from __future__ import annotations
 

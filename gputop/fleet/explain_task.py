@@ -95,7 +95,7 @@ def look_at_all(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | s
     """Explains some recordings, one behind the other.
 
     Args:
-        version: The gputop of whoever asks: another one would explain otherwise.
+        version: The caller's gputop: another one would explain otherwise.
 
     Returns:
         What each came to; or a sentence, when this worker has another gputop. Nothing is raised: Dask's

@@ -47,7 +47,7 @@ def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> 
         scheduler: Address (``tcp://HOST:8786``) or scheduler file (``….json``); None: a cluster is made here,
             for this process alone: both sides prove by a certificate who they are.
         workers: So many processes; of a cluster that is made.
-        report: Is told what whoever waits should know.
+        report: Called with news for the waiting user.
 
     Raises:
         GputopError: dask is not installed, or the scheduler cannot be reached.

@@ -31,7 +31,7 @@ def slope_of(time: Floats, apart: Floats) -> float:
 
 FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
 MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones
-_TRUST_NS: Final = 60_000_000_000  # wall clocks are off by more only where nobody sets them
+_TRUST_NS: Final = 60_000_000_000  # wall clocks are off by more only where they are not synchronised
 _CLEAR: Final = 0.25  # so much nearer than the next one is what wall clocks mean
 _SAME_BOOT_NS: Final = 1_000_000_000  # older files name no boot: so near did one machine's clocks stay
 
@@ -42,7 +42,7 @@ class Clock:
 
     Attributes:
         later_ns: What is added to its times, at ``base_ns``.
-        error_ns: How far that may be off at most; None: nobody knows.
+        error_ns: How far that may be off at most; None: unknown.
         how: ``same``, ``collectives`` or ``wall``.
         basis: What the error was derived from, in words.
         drift: By how much more is added with each nanosecond since then: a share.

@@ -30,7 +30,7 @@ class Rank:
     Attributes:
         what: Function and bytes of each, as one number.
         begin: When its call began.
-        done: When it had ended for certain; FOREVER where nobody waited.
+        done: When it had ended for certain; FOREVER where no call waited.
         whole: The first one is the first that the process made.
     """
 

@@ -124,7 +124,7 @@ class ReplayFeed:
         self._loader.start()
 
     def _load(self) -> None:
-        """Makes what explains. It is more code than all else, and nobody needs it for the first frame."""
+        """Makes what explains. It is more code than all else, and the first frame does not need it."""
         try:
             if self._traced:
                 from gputop.analysis.live import ReplayExplainer
@@ -140,7 +140,7 @@ class ReplayFeed:
             self._failure = f"nothing is explained: {type(error).__name__}: {error}"
 
     def _request(self, index: int, *, exact: bool) -> None:
-        """Has a mark explained, as soon as there is somebody who explains."""
+        """Has a mark explained, as soon as the explainer is there."""
         self._requested = index, exact
         if self._explainer is not None:
             self._explainer.show(index, exact=exact)
@@ -278,7 +278,7 @@ class ReplayFeed:
             self._request(self._index, exact=True)
 
     def _pause_s(self) -> float | None:
-        """How long until the next mark is due; None: until somebody calls."""
+        """How long until the next mark is due; None: until the next call."""
         if not self._playing or self._wanted is not None:
             return 0 if self._wanted is not None else None
         following = min(self._index + 1, self._newest)

@@ -35,7 +35,7 @@ class Recorder:
         owner: tuple[int, int] | None = None,
         private: bool = False,
     ) -> None:
-        """Start with the recording that was asked for on the command line, if any.
+        """Start with the recording that was requested on the command line, if any.
 
         Args:
             history: Gets everything.

@@ -81,7 +81,7 @@ def compile_c(what: str, output: Path, *arguments: str) -> None:
 
 
 def _build(target: Path, make: Callable[[Path, Path], None]) -> None:
-    """Builds beside the target and renames, so that nobody ever sees half of it."""
+    """Builds beside the target and renames, so that no process sees half of it."""
     root = target.parent
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _build(target: Path, make: Callable[[Path, Path], None]) -> None:
 
 
 def _check_owner(directory: Path) -> None:
-    """Refuses a place where somebody else could put code that this user then loads."""
+    """Refuses a place where another user could put code that this user then loads."""
     trusted = {0, os.geteuid()}
     directory = directory.resolve()
     insists = os.geteuid() == 0  # a user's own groups, and where home lies, are that user's business

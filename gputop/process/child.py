@@ -41,7 +41,7 @@ class Identity:
 
 
 def behind_sudo() -> Identity | None:
-    """The user who called sudo, or None when nobody did."""
+    """The user who called sudo, or None without sudo."""
     if os.geteuid() != 0:
         return None
     try:
@@ -161,7 +161,7 @@ class Child:
         try:
             pid, raw = os.waitpid(self.pid, options)
         except ChildProcessError:
-            self._status = 1  # somebody else reaped it: the status is not known
+            self._status = 1  # another process reaped it: the status is not known
             return
         if pid:
             self._raw, self._ended = raw, time.monotonic()

@@ -1,4 +1,4 @@
-"""What gputop logs of itself, where somebody asks for it: to standard error (-v), to a file (GPUTOP_LOG).
+"""gputop's own log, on request: to standard error (-v), to a file (GPUTOP_LOG).
 
 Each module has its logger, by its name. Without either their levels are above all that is logged, so that a
 call costs a comparison.

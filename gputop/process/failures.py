@@ -1,4 +1,4 @@
-"""What went wrong where nobody expected it, in a sentence: what the machine refused, or a mistake of ours."""
+"""Unexpected errors, in a sentence: what the machine refused, or a mistake of ours."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(
         ("gputop", "probes", "replay")
     ):
-        # started from a checkout by a Python that nobody set up
+        # started from a checkout by a Python that is not set up
         return (
             f"{sys.executable} has no package {error.name}, which gputop needs: "
             "start it by `make run`, or `make install` it"

@@ -1,7 +1,7 @@
 """Root's Python takes no code from the working folder, from PYTHONPATH or from a user's packages.
 
 An interpreter that was started without -I looks there. ``isolate`` starts it again with -I, before anything
-but the standard library is imported, where somebody other than root could put something into its way.
+but the standard library is imported, where users other than root could interfere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HARMLESS = frozenset(
 
 
 def isolated(module: str, *arguments: str, name: str = "") -> list[str]:
-    """The words that start one of our programs so that nobody else's folder gives it code.
+    """The words that start one of our programs so that no other user's folder gives it code.
 
     Args:
         module: The package whose ``__main__`` it is.

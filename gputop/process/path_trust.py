@@ -12,7 +12,7 @@ _MOST_LINKS = 40
 
 
 def weak_part(path: str) -> str:
-    """The first step of the way to a path that somebody other than root could change.
+    """The first step of the way to a path that users other than root could change.
 
     Links are followed step by step, since who owns a link decides where it leads.
 
@@ -27,7 +27,7 @@ def weak_part(path: str) -> str:
     steps, links = path.split("/")[::-1], 0
     here, facts = "/", os.lstat("/")
     while True:
-        # in a sticky folder nobody replaces what is root's; who may create something there is another thing
+        # in a sticky folder no user replaces what is root's; who may create something there is another thing
         shared = bool(facts.st_mode & 0o022)
         sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
         if facts.st_uid != 0 or (shared and not sticky):
@@ -57,5 +57,5 @@ def weak_part(path: str) -> str:
 
 
 def trusted_path(path: str) -> str:
-    """A search path without the folders that somebody other than root could put programs into."""
+    """A search path without the folders that users other than root could put programs into."""
     return os.pathsep.join(folder for folder in path.split(os.pathsep) if not weak_part(folder))

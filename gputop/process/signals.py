@@ -47,7 +47,7 @@ class SignalError(Exception):
 
 
 class Aim:
-    """A hold on one process: as long as it lasts, nobody else is met by accident.
+    """A hold on one process: as long as it lasts, no other process is met by accident.
 
     Raises:
         SignalError: The process has ended, its number belongs to another one by now, or one may not.

@@ -25,7 +25,7 @@ def show(text: str) -> None:
 
     Raises:
         OutputError: Standard output takes no more.
-        BrokenPipeError: Nobody reads it.
+        BrokenPipeError: The reader is gone.
     """
     put("\n".join(map(_harmless, text.split("\n"))))
 

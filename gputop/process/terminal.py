@@ -26,7 +26,7 @@ def in_browser() -> bool:
 
 
 def require_terminal() -> None:
-    """Raises CommandError unless standard input and output are a terminal, or somebody's browser."""
+    """Raises CommandError unless standard input and output are a terminal, or a user's browser."""
     if not has_terminal() and not in_browser():
         raise CommandError("the screen needs a terminal; use --once or --json, or gputop record")
 

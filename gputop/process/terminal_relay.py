@@ -1,7 +1,7 @@
 """Relays between our terminal and the one of the command that is watched, in a process of its own.
 
 Ours is raw meanwhile, and what keys mean is decided by the command's. Interrupting and stopping mean gputop
-as well, as for every program of a pipeline. Ends when nobody has the command's terminal open any more.
+as well, as for every program of a pipeline. Ends when no process has the command's terminal open any more.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Relay:
         os.set_blocking(inner, False)
 
     def follow(self) -> None:
-        """Relays until nobody has the other end open, or our terminal has gone."""
+        """Relays until no process has the other end open, or our terminal has gone."""
         while True:
             self._dress()
             self._resize()
@@ -165,7 +165,7 @@ class _Relay:
                 self._size = size
 
     def _show(self) -> bool:
-        """Shows what was printed; False when nobody can print any more."""
+        """Shows what was printed; False when no process can print any more."""
         try:
             text = os.read(self._inner, _CHUNK)
         except BlockingIOError:

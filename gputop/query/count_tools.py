@@ -88,7 +88,7 @@ def _cell(value: Any) -> Any:
 
 
 def _ns(seconds: float) -> int:
-    """A moment that a column of the tables can be compared with, whatever is asked for."""
+    """A moment that a column of the tables can be compared with, whatever is requested."""
     return int(min(max(seconds, -1e9), 1e9) * 1e9)
 
 

@@ -94,7 +94,7 @@ class LockedDatabase:
         statements = cursor.extract_statements(text)
         if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
             raise GputopError("only a single SELECT is allowed: the tables are read-only")
-        # the newline ends a comment; the bound keeps what nobody will see from being computed
+        # the newline ends a comment; the bound keeps rows that are not shown from being computed
         plain = statements[0].query.strip().rstrip(";")
         cursor.execute(f"SELECT * FROM (\n{plain}\n) LIMIT {rows + 1}")
         found = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""What the tables of a recording hold: for whoever writes SQL over them, and for docs/exchange.md."""
+"""What the tables of a recording hold: for authors of SQL, and for docs/exchange.md."""
 
 from __future__ import annotations
 

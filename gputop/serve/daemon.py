@@ -72,7 +72,7 @@ class Daemon:
         return True
 
     def _hand_over(self, sums: Sample) -> None:
-        """At a mark: the tick goes to who shows it; what is known goes with it where somebody joins."""
+        """At a mark: the tick goes to who shows it; what is known goes with it where a client joins."""
         items, self._tick = self._tick, []
         known: KnownAtMark | None = None
         if self._joining() and not self._looking_up.owed_s():

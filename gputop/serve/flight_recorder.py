@@ -1,6 +1,6 @@
 """Keeps the minutes around a moment as a session file of the user's whose process it was.
 
-The folder is root's; a file is its user's, and nobody else may read it. There are bounds: how often for one
+The folder is root's; a file is its user's, and no other user may read it. There are bounds: how often for one
 process, how often for one user, how much in all. What they forbid is counted and logged; the oldest of who
 holds most is removed.
 """
@@ -221,7 +221,7 @@ class Keeper:
 
 
 def _check(folder: str) -> None:
-    """Files are given to users by their names: nobody else may put one, or the folder, in their place."""
+    """Files are given to users by their names: no other user may put one, or the folder, in their place."""
     others = others_on(Path(folder))
     if others or os.stat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         why = f"other users can write to it: choose a folder of root's alone ({others or 'its mode'})"

@@ -193,7 +193,7 @@ class Service:
             change.start()
 
     def observing_s(self) -> float:
-        """CPU time of the daemon without what others asked for: nobody can make it look away by asking."""
+        """CPU time of the daemon without requests of others, so that requests cannot reduce observation."""
         requests_s = self.hub.spent_s + self.showing.spent_s + self.daemon.requests_s
         return (
             time.process_time() - requests_s - (self._metrics.spent_s if self._metrics is not None else 0.0)

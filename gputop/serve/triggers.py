@@ -133,7 +133,7 @@ class Triggers:
     # -- items --------------------------------------------------------------------------------------
 
     def consume(self, item: Item) -> None:
-        """Looks for errors, and for ends that nobody asked for."""
+        """Looks for errors, and for unexpected ends."""
         if not isinstance(item, Sample):
             self._note_errors(item)
         elif item.kind == MARK:

@@ -177,7 +177,7 @@ class GputopApp(Host):
             signal.signal(number, heed)
 
     async def on_event(self, event: events.Event) -> None:
-        """A key or the mouse: whoever uses them reads, and rows keep their places meanwhile."""
+        """A key or the mouse was used: the user reads, and rows keep their places meanwhile."""
         if isinstance(event, events.InputEvent):
             self.view.touch()
         await super().on_event(event)
@@ -418,7 +418,7 @@ class GputopApp(Host):
         self._save("json", await asyncio.to_thread(made) + "\n")
 
     def action_picture(self) -> None:
-        # Rich names fonts to be fetched from the network; whoever opens a picture should not call anybody.
+        # Rich names fonts to be fetched from the network; opening a picture should fetch nothing.
         self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
 
     def _save(self, ending: str, text: str) -> None:

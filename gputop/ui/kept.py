@@ -53,7 +53,7 @@ def keep_group(path: Path, group: str) -> None:
 
 
 def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
-    if in_browser():  # the file is that of whoever serves the page
+    if in_browser():  # the file is that of the page's server
         raise NotKeptError("the browser cannot keep preferences: open the screen in a terminal")
     try:
         if os.geteuid() == 0:

@@ -83,7 +83,7 @@ def run_app(
         _LOG.error("the screen ended", exc_info=crash)
     if isinstance(crash, OSError) and crash.errno == errno.EIO:
         crash, status = None, 128 + signal.SIGHUP  # the terminal has gone before its signal came
-    if status != 128 + signal.SIGHUP:  # else nobody is there any more
+    if status != 128 + signal.SIGHUP:  # else no user is there any more
         _print_after(log.lines(), crash)
     return 1 if crash else status if status is not None else (app.return_code or 0)
 

@@ -4,7 +4,7 @@ The token stands behind the ``#`` of the address, which a browser sends to no se
 says it when it connects (as a subprotocol, which goes to this server alone). There is no cookie: cookies of
 127.0.0.1 go to every port of it, and to any user who listens there. Without a token every page that is open
 in the same browser could connect, and every user of the machine. A name that somebody makes point to
-127.0.0.1 would count as the page's own (DNS rebinding), so the name that was asked for counts, too.
+127.0.0.1 would count as the page's own (DNS rebinding), so the name that was requested counts, too.
 """
 
 from __future__ import annotations

@@ -163,6 +163,6 @@ async def _dropped(_text: str) -> None:
 
 
 def _ends_with_us() -> None:
-    """In the child: whoever kills the server leaves no screen behind."""
+    """In the child: a killed server leaves no screen behind."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     os.setsid()

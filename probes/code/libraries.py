@@ -30,7 +30,7 @@ _SYSTEM_FOLDERS = (
 )
 _WHEEL_GLOBS = ("nvidia/*/lib/lib*.so*", "torch/lib/lib*.so*")
 _GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
-_UNKNOWN_SIZE = 4096  # bytes looked at of a function whose size the file does not tell
+_UNKNOWN_SIZE = 4096  # bytes looked at of a function whose size the file does not report
 
 _STATIC_PREFIX = "cuda"
 _REMOVED_IN_13 = {"cudaThreadSynchronize", "cudaGetDeviceProperties_v2"}
@@ -164,7 +164,7 @@ def calling_order(layer_name: str) -> int:
 
 
 def file_name(path: str) -> str:
-    """The last part of a path as the kernel tells it, also of a file that is gone."""
+    """The last part of a path as the kernel reports it, also of a file that is gone."""
     return path.removesuffix(_GONE).rpartition("/")[2]
 
 
@@ -210,7 +210,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 
 def forget(identity: tuple[int, int]) -> None:
-    """Looks for a file anew when it is asked for next: it is not where it was."""
+    """Looks for a file anew when it is requested next: it is not where it was."""
     reader = file_reader.current()
     if reader is not None:
         for key in [key for key, place in reader.places.items() if place[1] == identity]:

@@ -47,7 +47,7 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
     questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
     if program is not None and (target := libraries.program(program)) is not None:
         questions[target.identity] = "runtime", target, []
-    for target in found:  # some have several names: the first is asked for
+    for target in found:  # some have several names: the first is used
         questions.setdefault(target.identity, ("probes", target, [target.layer, target.major, target.static]))
 
     def look() -> None:

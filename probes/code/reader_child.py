@@ -4,7 +4,7 @@ A question comes as ``[job, what]`` with the socket for its answer, with the fil
 The answer begins with the number of the process that will give it: who waits sees what that is about.
 ``open JOB`` finds the place first, and hands it over before the answer. Finding and opening a file takes
 rights; who reads it has given up all of them. The jobs of ``TALKING`` keep a file read, and answer as long as
-somebody asks.
+a request comes.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def detach(channel: int) -> None:
 
 
 def answer_all(questions: socket.socket, budget_s: float) -> None:
-    """Answers until nobody asks any more; for a process that does nothing else."""
+    """Answers until the last request; for a process that does nothing else."""
     # who is confined can import nothing
     from probes.code import elf, interpreter, libraries, symbols, thread_states  # noqa: F401
     from probes.files import file_trust, mmap_events, shared_pages, source_texts, untrusted_files  # noqa: F401

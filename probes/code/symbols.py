@@ -50,7 +50,7 @@ class Functions:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file is what it was: one that was written again tells nothing of what was mapped."""
+        """Whether the file is what it was: one that was written again knows nothing of what was mapped."""
         return self._file.version == self._version
 
     def _read(self) -> None:

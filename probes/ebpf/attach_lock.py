@@ -1,4 +1,4 @@
-"""The turn of whoever attaches or detaches perf's uprobes: two locks that no other user can hold."""
+"""The turn to attach or detach perf's uprobes: two locks that no other user can hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder_of(user: int, environment: Mapping[str, str]) -> Path | None:
 def opened(folder: Path | None = None) -> tuple[int, int]:
     """Descriptors to lock: of the turn, and of the queue for it.
 
-    They are files of ours that nobody else may open, for whoever can open a file can lock it and keep it
+    They are files of ours that no other user may open, for a user who can open a file can lock it and keep it
     locked. Where there can be no such files, they are two that only this process knows: then nobody takes
     turns, and who starts gputop again waits for the probes of the one before.
 
@@ -85,7 +85,7 @@ def turn(folder: Path | None = None) -> Iterator[None]:
     """Keeps detachers of earlier gputops waiting meanwhile.
 
     Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
-    second: without turns, whoever starts gputop again would wait until the last probe is gone. Who does not
+    second: without turns, the next gputop would wait until the last probe is gone. Who does not
     get the turn within 10 s goes on without it, which is slow and does no harm.
     """
     held, queue = opened(folder)

@@ -121,7 +121,7 @@ def open_event(number: int, config: int, name: int, offset: int) -> int:
 
 
 def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
-    """Of libraries that nobody uses yet, the one of each kind and major version that is found first.
+    """Of libraries not in use yet, the one of each kind and major version that is found first.
 
     Each takes half a minute to detach. The others are attached when a process maps them.
     """
@@ -136,7 +136,7 @@ def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Tar
 class Detacher:
     """The process that closes links after us (``probes/ebpf/detacher.py``), and our own copies of them.
 
-    We keep copies so that the probes stay when somebody kills that process.
+    Copies keep the probes when that process is killed.
 
     Args:
         stopped: Map whose only element that process sets when we have gone, so that the probes cost little

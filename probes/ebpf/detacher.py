@@ -71,7 +71,7 @@ def close(links: list[int], turn: int, queue: int) -> None:
 
     Args:
         links: Descriptors.
-        turn: File that whoever attaches or detaches has locked meanwhile.
+        turn: File that is locked while attaching or detaching.
         queue: File that the one of all detachers has locked who waits for his turn: so a gputop
             that attaches waits for one link to close at most, however many detachers there are. They take
             it in turns: who has few links is done soon beside those who have hundreds.

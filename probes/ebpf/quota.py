@@ -1,6 +1,6 @@
-"""How many files are probed: so many for each user that nobody fills gputop's descriptors, or its time.
+"""How many files are probed: so many for each user that none fills gputop's descriptors, or its time.
 
-They count for whoever runs the program that mapped them, before anything of them is opened: whose a file is
+They count for the user of the program that mapped them, before anything of them is opened: whose a file is
 may be what its file system says, and a file system may be anybody's.
 """
 

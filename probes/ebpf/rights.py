@@ -28,7 +28,7 @@ _BCC_COMMANDS = {
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Raw facts about this process and this kernel; ``None`` where the kernel does not tell.
+    """Raw facts about this process and this kernel; ``None`` where the kernel does not report it.
 
     Attributes:
         root: The effective user is root.

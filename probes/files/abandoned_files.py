@@ -1,4 +1,4 @@
-"""Files of others that kept somebody waiting: left alone for a while, and whose they are.
+"""Files of others that kept gputop waiting: left alone for a while, and whose they are.
 
 One file of a file system that does not answer is rarely the only one, so after some of them the others are
 left alone, too: those of the same owner, since a user whose reads hang must not hide others' libraries.
@@ -63,7 +63,7 @@ class AbandonedFiles:
         self.hung: Counter[tuple[int, int]] = Counter()
         self._named: dict[tuple[int, int], set[Key]] = {}
         self._lock = threading.Lock()
-        self._next = float("inf")  # when somebody may be asked again
+        self._next = float("inf")  # when it may be tried again
 
     def refusal(self, key: Key, owner: int, shown: str) -> str | None:
         """Why a file is not asked for now; None: it may be."""
@@ -122,7 +122,7 @@ class AbandonedFiles:
                 self.hung.pop((key[0], owner), None)
 
     def is_due(self) -> bool:
-        """Whether something may be asked for again, since this was asked last."""
+        """Whether something may be requested again, since this was asked last."""
         now = self.clock()
         with self._lock:
             if now < self._next:

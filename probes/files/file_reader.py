@@ -39,7 +39,7 @@ def at_work(pid: int) -> tuple[str, float]:
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_KEPT = 4096
-_MOST_AHEAD = 256  # answers that nobody has asked for yet
+_MOST_AHEAD = 256  # answers not requested yet
 _MOST_ANSWER = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
 TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
@@ -57,7 +57,7 @@ class Program(Protocol):
         """Releases everything of the parent's, in a fork."""
 
     def answer_all(self, questions: socket.socket, budget_s: float) -> None:
-        """Answers until nobody asks any more."""
+        """Answers until the last request."""
 
 
 class Reader:
@@ -67,7 +67,7 @@ class Reader:
 
     Attributes:
         problems: Sentences about abandoned files, to be reported.
-        places: Where files lie that were asked for: path, device and inode, by what a list of mappings says.
+        places: Places of requested files: path, device and inode, by a list of mappings.
         owners: Whose files are, by device and inode.
         given_up: What is left alone.
     """
@@ -206,7 +206,7 @@ class Reader:
         state, cpu_s = at_work(worker)
         if cpu_s >= BUDGET_S / 2:
             return self.abandon(key, owner, shown, TOO_MUCH)
-        if state in "TtZX":  # somebody has stopped or ended it
+        if state in "TtZX":  # it was stopped or ended
             return None
         # else others have the processors
         return self.abandon(key, owner, shown, TOO_SLOW, hangs=state != "R")
@@ -239,12 +239,12 @@ class Reader:
         raise self.abandon(key, owner, shown, NO_END)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
-        """Opens a file and asks about it at once: who asks the same next has the answers."""
+        """Opens a file and asks about it at once: the next request has the answers."""
         if ("open ", key, path) in self._ahead:
             return
         if len(self._ahead) >= _MOST_AHEAD:
             self._forget_ahead()
-        with suppress(OSError, UnreadableError, TypeError, ValueError):  # told to who asks next
+        with suppress(OSError, UnreadableError, TypeError, ValueError):  # passed to the next request
             (facts, answer), descriptor = self.request(f"open {job}", [path, list(key), what], key, shown)
             self.owners[key] = int(facts[1])
             self._ahead["open ", key, path] = [facts, None], descriptor
@@ -260,7 +260,7 @@ class Reader:
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        ours.settimeout(BUDGET_S)  # for what is sent: who asks again may not be read any more
+        ours.settimeout(BUDGET_S)  # for what is sent: a repeated request may not be read any more
         try:
             with theirs:
                 sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
@@ -290,7 +290,7 @@ class Reader:
                     self._spawn()
 
     def abandon(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
-        """For a while nobody asks about a file; what to raise. ``hangs``: its file system did not answer."""
+        """Leaves a file alone for a while; what to raise. ``hangs``: its file system did not answer."""
         self.abandoned.add(key, owner, shown, why, hangs=hangs)
         return OSError(errno.ETIMEDOUT, why, shown)
 
@@ -392,5 +392,5 @@ def stop() -> None:
 
 
 def current() -> Reader | None:
-    """Whom to ask; None where this process reads by itself."""
+    """The reader to use; None where this process reads by itself."""
     return _reader

@@ -2,8 +2,8 @@
 
 A process can have as many mappings as the kernel allows (vm.max_map_count, 65,530 unless it was raised), each
 with a path of any length. So a list is read line by line, and no more of it than ``MOST_LINES`` and
-``MOST_BYTES``; and of those that were asked for, ``MOST_MAPPINGS`` are handed out. Whose list was longer is
-remembered until somebody tells it.
+``MOST_BYTES``; and of those that were requested, ``MOST_MAPPINGS`` are handed out. Whose list was longer is
+remembered until it is reported.
 """
 
 from __future__ import annotations

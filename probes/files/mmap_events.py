@@ -1,4 +1,4 @@
-"""Who maps which executable file, told by the kernel as it happens: perf's MMAP2 records of every CPU.
+"""Who maps which executable file, reported by the kernel as it happens: perf's MMAP2 records of every CPU.
 
 A dummy perf event for each CPU writes a record of each executable mapping into a ring of its own. It needs
 no BPF, costs nothing while nobody maps anything, and names files by device and inode as /proc/PID/maps does.
@@ -42,7 +42,7 @@ class Mapped:
     Attributes:
         pid: The process.
         span: First address, and the one behind the last.
-        file: (device, inode), as the kernel tells them in records and in /proc/PID/maps.
+        file: (device, inode), as the kernel reports them in records and in /proc/PID/maps.
         path: The file's path as the process sees it; " (deleted)" follows where it has gone.
         offset: Where in the file it begins.
         time_ns: When, by CLOCK_MONOTONIC; 0: at a time that is not known.
@@ -61,7 +61,7 @@ _MMAP2_FIELDS = struct.Struct("<IIQQQIIQ")
 
 
 class Hears:
-    """What is reported of mappings as soon as it is read, from whichever thread; here to nobody."""
+    """What is reported of mappings as soon as it is read, from any thread; unused here."""
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
         """Files were mapped, and processes (pid, time) became other programs."""

@@ -46,7 +46,7 @@ class UnreadableError(Exception):
 
 
 class EndedError(Exception):
-    """Who was asked has ended."""
+    """The reader has ended."""
 
 
 def received(channel: socket.socket, patience: Patience) -> tuple[bytes, int]:

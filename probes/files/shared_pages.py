@@ -23,7 +23,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRAME = (1 << 55) - 1  # bits of a pagemap entry that hold the page frame's number
 _PRESENT = 1 << 63
 _NUMBER = (1 << 32) - 1  # bits of an inode's number that are the same where overlayfs shows the file
-MOST_LOOKED_AT = 64  # files, copies of which somebody may have laid everywhere
+MOST_LOOKED_AT = 64  # files, copies of which a user may have put everywhere
 
 
 class OwnPages:

@@ -4,7 +4,7 @@ A path leads where its owner wants, at each use anew. So what is read and what i
 descriptor. Of a file that its owner makes shorter a read returns less; where it is mapped, a signal ends us.
 
 Where a child reads (``reader``), this process has a place only (O_PATH): to ask for its length, to read it or
-to close what was opened for reading could all wait for a file system that somebody else answers for.
+to close what was opened for reading could all wait for a file system served by another user.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class File:
 
 
 def opened(path: Path | str, identity: Identity | None = None) -> File:
-    """Opens a regular file of somebody else's.
+    """Opens a regular file of another user.
 
     Args:
         path: Where it is.

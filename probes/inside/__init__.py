@@ -1,1 +1,1 @@
-"""What a program's CUDA driver tells from inside: kernels by CUPTI, ranges by NVTX (docs/inside.md)."""
+"""What a program's CUDA driver reports from inside: kernels by CUPTI, ranges by NVTX (docs/inside.md)."""

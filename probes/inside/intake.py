@@ -68,7 +68,7 @@ _GROUP_DEAD, _NESTED = np.uint16(ExitFlag.GROUP_DEAD), np.uint16(CallFlag.NESTED
 _MOMENTS: Final = 4_096
 _MOST_ROWS: Final = 200_000  # of all programs, from one mark to the next
 _MOST_THREADS: Final = 1 << 16  # of a process, whose numbers are remembered
-_MOST_STATES: Final = 64  # that a process may tell in its life
+_MOST_STATES: Final = 64  # that a process may report in its life
 _LONGEST_SENTENCE: Final = 300
 _MOST_ERROR_NS: Final = 1_000_000_000_000
 _TOO_MANY_STATES: Final = f"it has started or ended them {_MOST_STATES} times"
@@ -102,7 +102,7 @@ class _Process:
     dropped_before: int = 0
     until_ns: int = 0  # what ended until then has come
     whole_ns: int = 0  # the same at the mark before
-    heard_ns: int = 0  # the newest call that CUPTI told
+    heard_ns: int = 0  # the newest call that CUPTI reported
     state: int = 0
     states: int = 0  # that were reported, and programs that were under this number before
     error_ns: int = 0
@@ -196,7 +196,7 @@ class Inside:
 
     def _state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
         if process.state == InsideState.DISPLACED and state in (InsideState.DISPLACED, InsideState.ENDED):
-            return  # told already
+            return  # reported already
         if state == InsideState.ON:
             # by exec: what the program before had is not known
             process.lost += process.state == InsideState.ON
@@ -239,7 +239,7 @@ class Inside:
             self._calls.setdefault(pid, []).append(mine)
 
     def _leave_captured_out(self, pid: int, calls: Rows, turns: Ints) -> None:
-        """Launches during a capture give the GPU nothing: that CUPTI is silent about them tells nothing."""
+        """Launches during a capture give the GPU nothing: that CUPTI is silent about them means nothing."""
         before = self._capturing.get(pid, 0)
         if not before and not turns.any():
             return
@@ -254,7 +254,7 @@ class Inside:
             if isinstance(gpu.get("uuid"), str) and isinstance(gpu.get("index"), int):
                 self._gpus[gpu["uuid"].removeprefix("GPU-").replace("-", "")] = gpu["index"]
 
-    # -- telling ----------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------
 
     def at_mark(self, mark_ns: int, gpus: Sample | None, *, last: bool = False) -> Iterator[Sample]:
         """What came since the mark before, as samples."""
@@ -302,7 +302,7 @@ class Inside:
             self._state(pid, process, InsideState.DISPLACED, _DISPLACED, now)
 
     def mark_counts(self) -> list[int]:
-        """What the mark tells of it: how many rows there were, and of which moment on some may be missing."""
+        """The mark's counts: how many rows there were, and of which moment on some may be missing."""
         return self._since_mark
 
     def _joined(self, pid: int, process: _Process, now: int, *, last: bool) -> Table:
@@ -387,7 +387,7 @@ class Inside:
         process.calls = process.calls[self._monotonic(process, process.calls["begin"]) > now - _PATIENCE_NS]
 
     def _monotonic(self, process: _Process, at: npt.NDArray[Any]) -> Ints:
-        """CUPTI's times on CLOCK_MONOTONIC: between two moments that both clocks tell, in proportion."""
+        """CUPTI's times on CLOCK_MONOTONIC: between two moments of both clocks, in proportion."""
         if not process.moments:
             return at.astype(np.int64)
         moments = np.concatenate(process.moments)[-_MOMENTS:]
@@ -471,7 +471,7 @@ class Inside:
 
 
 def _error_of(moments: Rows) -> int:
-    """By how much clocks may be off, as a program tells it."""
+    """By how much clocks may be off, as a program reports it."""
     return min(int(moments["error"].max()), _MOST_ERROR_NS)
 
 

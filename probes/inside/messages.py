@@ -26,7 +26,7 @@ class Message(IntEnum):
 
 
 class What(IntEnum):
-    """What a row tells; its times are on CUPTI's clock up to OVERHEAD, then on CLOCK_MONOTONIC."""
+    """The kind of a row; its times are on CUPTI's clock up to OVERHEAD, then on CLOCK_MONOTONIC."""
 
     CALL = 1  # a call that may have given the GPU work, by its correlation
     KERNEL = 2
@@ -60,7 +60,7 @@ HEADER: Final = np.dtype(
         ("dropped", "<u8"),  # records that CUPTI had no room for
         ("parent", "<u4"),  # whose fork it is: that one's texts are its own, too; 0: no fork
         ("unused", "<u4"),
-        ("flushed", "<u8"),  # CLOCK_MONOTONIC: when CUPTI was asked for its records before these
+        ("flushed", "<u8"),  # CLOCK_MONOTONIC: when CUPTI's records before these were requested
     ]
 )
 ROW: Final = np.dtype(

@@ -46,7 +46,7 @@ class TextNumbers:
         """After a mark: of many texts, those stay that rows still name; so one program takes no other's room.
 
         Args:
-            waiting: Rows that are not told yet, whose numbers change with it.
+            waiting: Rows that are not reported yet, whose numbers change with it.
         """
         if len(self.texts) < MOST_TEXTS // 2 and self._characters < _MANY_CHARACTERS:
             return

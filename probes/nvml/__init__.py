@@ -1,1 +1,1 @@
-"""NVML: each question with how often it is asked and what became of it."""
+"""NVML: each query with its period and its outcome."""

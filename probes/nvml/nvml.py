@@ -19,7 +19,7 @@ from probes.source import GPUS, Sample
 
 OPEN_S = 0.3  # waited for NVML at the start of a session; it may take longer, and then comes later
 _PATIENCE_S = 1.0  # who has not answered by then does not answer
-SLOW_SHARE = 0.4  # of an interval, for questions that are not asked in each round
+SLOW_SHARE = 0.4  # of an interval, for queries that are not of each round
 
 
 class NvmlError(Exception):
@@ -29,8 +29,8 @@ class NvmlError(Exception):
 class NvmlSampler:
     """Reads all GPUs at an interval; making one and ``latest`` never block, whatever the driver does.
 
-    In each round what changes quickly is asked of every GPU and told. What changes slowly, or takes the
-    driver long, is asked after that, the most overdue first, while there is time: it delays no other figure.
+    In each round what changes quickly is read from every GPU and reported. What changes slowly, or takes the
+    driver long, is read after that, the most overdue first, while there is time: it delays no other figure.
 
     Args:
         interval_s: Seconds between samples.
@@ -44,7 +44,7 @@ class NvmlSampler:
         self._interval_s = interval_s
         self._library = library
         self._confined = confined
-        self.driver = ""  # its version, once NVML has told it
+        self.driver = ""  # its version, once NVML has reported it
         self.cuda = ""  # the newest CUDA that the driver runs
         self._latest: Sample | None = None
         self._refusal = ""  # why it cannot be used

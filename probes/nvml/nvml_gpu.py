@@ -1,4 +1,4 @@
-"""Since when each process on a GPU has done nothing there, as far as NVML has been asked."""
+"""Since when each process on a GPU has done nothing there, as far as NVML was queried."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IdleSince:
 
         Args:
             pids: Everybody with a context on the GPU.
-            use: What those did that did something in the last second; None where NVML does not tell.
+            use: What those did that did something in the last second; None where NVML does not report it.
             now_ns: The time of the look.
         """
         if use is None:
@@ -46,7 +46,7 @@ def _nothing(use: Use) -> bool:
     return all(use.get(key) == 0 for key in _WORK)
 
 
-# One GPU as NVML tells of it: which questions are asked, how often, and what became of them.
+# One GPU as NVML reports of it: which queries there are, how often, and their outcome.
 
 _EACH_ROUND, _SOON, _SELDOM, _HARDLY_EVER = 0.0, 1.0, 5.0, 60.0  # seconds between two answers
 _BLOCKING_S = 2.0  # PCIe throughput: the driver counts for 20 ms, within the call
@@ -83,8 +83,8 @@ class NvmlQuery:
     Attributes:
         keys: Of the sample, one a value.
         query: Reads its figures from NVML.
-        every_s: How old the answer may become; 0: asked in each round.
-        at_once: Asked in the first round too: what the first sample cannot do without.
+        every_s: How old the answer may become; 0: in each round.
+        at_once: In the first round too: what the first sample cannot do without.
     """
 
     keys: tuple[str, ...]
@@ -105,13 +105,13 @@ class GpuReader:
         self.mig = MigReader()
         self.use = nvml_processes.ProcessUse()
         self.samples = UtilizationSamples()
-        self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: nothing has to be asked then
+        self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: no query is needed then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._idle = IdleSince()
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
         self._refused: dict[str, str] = dict.fromkeys(self._figures, NOT_QUERIED)
         self._rounds = 0
-        self._queried: dict[int, float] = {}  # place of a question -> when it was last asked
+        self._queried: dict[int, float] = {}  # place of a query -> when it last ran
 
     def look(self) -> None:
         """Runs each round's queries."""
@@ -207,7 +207,7 @@ class GpuReader:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was asked, and what is the difference of two answers twice."""
+        """Whether every query has run, and what is the difference of two answers twice."""
         return bool(self.lost) or (self._rounds > 1 and len(self._queried) == len(QUESTIONS))
 
 

@@ -18,7 +18,7 @@ def held(gpu: Any) -> list[dict[str, Any]]:
     """Every process with a context on the GPU, by its number.
 
     Returns:
-        ``pid``, ``type`` (C: computes, G: draws), ``memory_bytes`` (None when NVML does not tell),
+        ``pid``, ``type`` (C: computes, G: draws), ``memory_bytes`` (None when NVML does not report),
         ``gpu_instance`` (None on a GPU that is not cut).
     """
     found: dict[int, dict[str, Any]] = {}

@@ -12,10 +12,10 @@ _STEP_NS = 100_000_000  # what the clocks move apart by between two rounds when 
 
 
 class UtilizationSamples:
-    """Samples of one GPU, each told once.
+    """Samples of one GPU, each reported once.
 
     Where the wall clock was set since the last round (or the machine slept), nobody knows by which time a
-    sample is stamped that NVML holds then: those are never told.
+    sample is stamped that NVML holds then: those are never reported.
     """
 
     def __init__(self) -> None:

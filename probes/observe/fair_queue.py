@@ -1,4 +1,4 @@
-"""Work for programs of many users: whoever has had least of it so far goes first."""
+"""Work for programs of many users: the user with the least so far goes first."""
 
 from __future__ import annotations
 

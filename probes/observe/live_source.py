@@ -434,6 +434,6 @@ class LiveSource:
                 self._annotations.close()
 
     def abandon(self) -> None:
-        """Detaches without reading on, when nobody iterates ``items`` any more."""
+        """Detaches without reading on, when ``items`` is iterated no more."""
         self.close()
         self._detach()

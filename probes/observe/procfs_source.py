@@ -36,10 +36,10 @@ _COLUMNS = (
 
 
 class _Finder:
-    """Finds the processes to watch: asked for, listed by NVML, or with a CUDA library; and descendants.
+    """Finds the processes to watch: requested, listed by NVML, or with a CUDA library; and descendants.
 
     Args:
-        pids: Processes that were asked for; None for every one that uses CUDA.
+        pids: Requested processes; None for every one that uses CUDA.
     """
 
     def __init__(self, pids: tuple[int, ...] | None) -> None:
@@ -52,7 +52,7 @@ class _Finder:
 
         Args:
             watched: Their descendants are found too.
-            listed: Processes that NVML lists; not looked at when processes were asked for.
+            listed: Processes that NVML lists; not used when processes were requested.
         """
         parents = {pid: start[0] for pid in libraries.all_pids() if (start := procfs.start_of(pid))}
         named = self._pids if self._pids is not None else (*listed, *self._users(parents))
@@ -87,7 +87,7 @@ def _maps_cuda(pid: int) -> bool:
 
 
 class _Watched:
-    """One process: its facts as last told, its threads as last seen."""
+    """One process: its facts as last reported, its threads as last seen."""
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns  # since boot: tells whether the number was given to another process
@@ -269,7 +269,7 @@ def _listed(gpus: Sample | None) -> set[int]:
 
 
 def _blind_spots() -> list[str]:
-    """What procfs does not tell here."""
+    """What procfs does not show here."""
     reasons = []
     facts = rights.read_rights()
     if facts.hidepid and not facts.root:

@@ -64,7 +64,7 @@ class Scanner:
 
     Args:
         attachments: What attaches.
-        lines: What makes lines of Python known; None where they are not asked for.
+        lines: What makes lines of Python known; None where they are not requested.
         wanted: Whether a process may be one whose libraries count.
         watched: Processes that are watched now.
         everyone: Whether ``wanted`` is every process.
@@ -287,7 +287,7 @@ class Scanner:
             self.report(Sample(PROBLEM, time.monotonic_ns(), {"text": text, "pid": pid}))
 
     def executable_of(self, pid: int) -> Target | None:
-        """A process's program; asked again only where the process runs another one."""
+        """A process's program; read again only where the process runs another one."""
         try:
             shown = os.readlink(f"/proc/{pid}/exe")
         except OSError:

@@ -115,7 +115,7 @@ class Scope:
     def at_mark(self, states: npt.NDArray[np.void]) -> Iterator[Sample]:
         """Lets go of the links of processes when no call is open that they have seen begin.
 
-        And tells of a child that calls CUDA although its parent had it open: it may not have used it yet.
+        And reports a child that calls CUDA although its parent had it open: it may not have used it yet.
         """
         if self.doubtful:
             for pid in {*states["pid"][states["called"] != 0].tolist()} & {*self.doubtful}:

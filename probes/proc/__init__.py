@@ -1,1 +1,1 @@
-"""What /proc tells: processes, threads, descriptors, system calls."""
+"""What /proc shows: processes, threads, descriptors, system calls."""

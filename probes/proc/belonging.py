@@ -1,4 +1,4 @@
-"""Which container a process lives in, as the names of its control groups tell."""
+"""Which container a process lives in, by the names of its control groups."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _MOST = 10_000  # files of a folder that are looked at
 
 
 class Pods:
-    """The kubelet's log folders, listed when a pod is asked for that is not known."""
+    """The kubelet's log folders, listed when a pod is not known."""
 
     def __init__(self, root: str = "/var/log") -> None:
         self._root = root

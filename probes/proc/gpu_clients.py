@@ -1,4 +1,4 @@
-"""Who else uses the GPUs: facts of the processes that NVML lists and nobody watches, each told once."""
+"""Who else uses the GPUs: facts of the processes that NVML lists and are not watched, each reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine as a whole kept programs from running by: told every few seconds, as it grows.
+"""What this machine as a whole kept programs from running by: reported every few seconds, as it grows.
 
 Steal is time that a hypervisor gave to others, of all CPUs together. Memory pressure (PSI) is time in which
 some, or all, of the tasks that wanted to run waited for memory. TCP segments sent again are those of gputop's

@@ -1,8 +1,8 @@
-"""What the file descriptors are on which watched threads block: asked of /proc, at marks, and told once.
+"""What the file descriptors are on which watched threads block: read from /proc, at marks, and reported once.
 
-A descriptor may be closed and opened again as something else, so one that is seen again is asked for again
+A descriptor may be closed and opened again as something else, so one that is seen again is read again
 when that is a second ago. Asking is one readlink, some microseconds, and for a socket the tables of its
-network, which may be long. A mark asks for 200 at most and for 20 ms, first for those that were never asked
+network, which may be long. A mark reads 200 at most and for 20 ms, first for those that were never asked
 for, then for those asked longest ago, and the rest waits for the next mark.
 """
 
@@ -23,7 +23,7 @@ from probes.schema import ALIASED, Kind, Records, select
 from probes.source import FILES, Sample
 
 READ_PER_MARK = 200
-READING_S = 0.02  # a mark may be late by that; one is asked for in any case
+READING_S = 0.02  # a mark may be late by that; one is read in any case
 FRESH_NS = 1_000_000_000
 _KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
 _OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
@@ -32,7 +32,7 @@ _DELETED = " (deleted)"
 
 
 class OpenFiles:
-    """Collects the descriptors of slices, and tells what they are.
+    """Collects the descriptors of slices, and yields what they are.
 
     Args:
         machine: Whose numbers of system calls these are, as ``uname -m`` says.
@@ -41,7 +41,7 @@ class OpenFiles:
     def __init__(self, machine: str) -> None:
         self._of_files = syscalls.of_files(machine)
         self._seen: set[int] = set()  # pid << 32 | descriptor
-        self._known: dict[int, tuple[int, str]] = {}  # when it was asked for, and what it was
+        self._known: dict[int, tuple[int, str]] = {}  # time of the query, and its file
 
     def notice(self, records: Records) -> None:
         """Collects the descriptors of a batch."""
@@ -84,7 +84,7 @@ class OpenFiles:
             yield Sample(FILES, now_ns, {**columns, "what": list(fresh.values())})
 
     def _due(self, now_ns: int) -> list[int]:
-        """Those to ask for now; they count as no longer seen."""
+        """Those to read now; they count as no longer seen."""
         if len(self._known) > _KEPT:
             self._known.clear()  # ended processes are not looked for one by one
         never = (-FRESH_NS, "")

@@ -1,4 +1,4 @@
-"""Page faults of watched processes and their threads: what the kernel counts of them, told once a second.
+"""Page faults of watched processes and their threads: what the kernel counts of them, reported once a second.
 
 No fault is traced: ``/proc`` has the sums, and the record of a thread's end has those of its whole life. So
 what is reported of a process that has ended is exact, and of one that lives it is at most a second old.
@@ -20,7 +20,7 @@ LOOK_NS = 1_000_000_000
 WHOLE = 0  # in place of a thread: the process
 _MOST_PROCESSES = 128  # are looked at in a second, in turn; a look takes 10 us
 _MOST_THREADS = 256
-_MOST_AT_END = 4096  # of both, since nobody looks again
+_MOST_AT_END = 4096  # of both, since it is not read again
 _MOST_ROWS = 8192  # of a sample, which is bounded
 _READINGS = 3  # for one of a process and its threads between which nothing happened
 _COLUMNS = ("kind", "pid", "tid", "flags", "minor", "major")
@@ -43,7 +43,7 @@ def _growth(now: Counts, before: Counts) -> Counts:
 class _Process:
     """Counts as last reported, since birth; ``ended``: those of its threads that are no more.
 
-    ``complete``: all of its threads are known, so that what ends it tells its own sum.
+    ``complete``: all of its threads are known, so that its end has its own sum.
     """
 
     counted: Counts = NONE
@@ -61,12 +61,12 @@ class PageFaults:
         """Start without processes.
 
         Args:
-            born_since_ns: Where no records tell of births: processes that began later (CLOCK_MONOTONIC) are
+            born_since_ns: Where no records show births: processes that began later (CLOCK_MONOTONIC) are
                 counted from their birth on, not from the first look.
         """
         self._born_since_ns = born_since_ns
         self._processes: dict[int, _Process] = {}
-        self._added: dict[tuple[int, int], Counts] = {}  # not yet told
+        self._added: dict[tuple[int, int], Counts] = {}  # not yet reported
         self._due_ns = 0
         self._turn = 0
 
@@ -153,7 +153,7 @@ class PageFaults:
         return len(tids)
 
     def _is_young(self, pid: int) -> bool:
-        """Whether it began while it could be seen, and no record said so."""
+        """Whether it began while it could be seen, without a record of it."""
         start = procfs.start_of(pid) if self._born_since_ns is not None else None
         if start is None or self._born_since_ns is None:
             return False

@@ -345,7 +345,7 @@ def _cpu_model() -> str:
 
 
 def _boot() -> dict[str, str]:
-    """Which start of which machine this is: recordings with the same one have one clock. It names nobody."""
+    """Which start of which machine this is: recordings with the same one have one clock. It names no user."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -368,7 +368,7 @@ class OwnUse:
     def sample(self) -> tuple[float, int]:
         """(percent of one CPU since the last call that was at least ``LEAST_OWN_NS`` ago, resident bytes).
 
-        A few milliseconds tell nothing: whoever asks is at work in them.
+        A few milliseconds mean nothing: the caller is at work in them.
         """
         wall_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
         if wall_ns - self._wall_ns >= LEAST_OWN_NS or not self._percent:

@@ -24,7 +24,7 @@ _FORKED, _EXECED, _EXITED, _JOINED, _NAMED = map(int, (Kind.FORK, Kind.EXEC, Kin
 _OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
-# names that are remembered so that they are reported once; what is forgotten is only told again
+# names that are remembered so that they are reported once; what is forgotten is only reported again
 MOST_NAMES = 32_768
 _COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
 # what a process has of its parent until it becomes another program
@@ -50,7 +50,7 @@ class Roster:
         self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> its facts
         self.names: dict[int, str] = {}  # tid -> name
-        self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet told
+        self._fresh_names: dict[int, tuple[int, str]] = {}  # tid -> (pid, name), not yet reported
         self._turn = 0
         self._added: list[int] = []
         self._callers: set[int] = set()  # processes a thread of which called CUDA and ended
@@ -175,7 +175,7 @@ class Roster:
             self._fresh_names[tid] = (pid, name)
 
     def facts(self, states: npt.NDArray[np.void], mark_ns: int) -> Iterator[Sample]:
-        """Names that are new or changed since the last mark; asks /proc for some threads in turn."""
+        """Names that are new or changed since the last mark; reads some threads from /proc in turn."""
         pids, tids = states["pid"].tolist(), states["tid"].tolist()
         self._reread(list(zip(pids, tids, strict=True)))
         living = set(pids)
@@ -204,19 +204,19 @@ class Roster:
         self._turn = self._turn + _RENAMES_PER_MARK if self._turn + _RENAMES_PER_MARK < len(threads) else 0
 
     def _vanished(self, known: Iterable[int]) -> list[int]:
-        """Processes whose exit nobody saw: lost, or of one that never ran since it is watched."""
+        """Processes whose exit was not seen: lost, or of one that never ran since it is watched."""
         missing = {*self._alive, *self._added} - set(known)
         return [pid for pid in missing if not procfs.exists(pid)]
 
 
 def _facts_at(pid: int, now: int) -> dict[str, Any] | None:
-    """The facts of a process, as far as /proc tells of the one that had its number at a time."""
+    """The facts of a process, as far as /proc knows the one that had its number at a time."""
     facts = procfs.process_facts(pid)
     return None if facts is None or int(facts["start_ns"]) > now else facts
 
 
 def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """One sample for what a batch tells of a process: helpers begin and end by the hundred in a second.
+    """One sample for a batch's facts of a process: helpers begin and end by the hundred in a second.
 
     Each costs its way through the file and whoever takes it in. A number that goes to a new process is not
     one process.

@@ -1,6 +1,6 @@
 """Whose a user id is: the 65,536 that ``/etc/subuid`` gives to a user for containers are that user's.
 
-Who bounds what one user may take counts by this, and not by the number that the kernel tells.
+Who bounds what one user may take counts by this, and not by the number that the kernel reports.
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ class Subordinates:
 
 
 def _uid(name: str) -> int:
-    """Raises KeyError for a user whom nobody knows."""
+    """Raises KeyError for an unknown user."""
     return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid

@@ -26,7 +26,7 @@ class DeviceCalls:
     """Collects the devices of each process from its records.
 
     Args:
-        complete: Whether all calls of a process were seen: then the runtime, told no device, uses the first.
+        complete: Whether all calls of a process were seen: then the runtime without a device uses the first.
     """
 
     def __init__(self, complete: Callable[[int], bool]) -> None:
@@ -37,7 +37,7 @@ class DeviceCalls:
         self._open: set[int] = set()  # processes that live and have not used a context
 
     def expect(self, pid: int) -> None:
-        """A process lives; while all of them have told their device, records are only searched for names."""
+        """A process lives; while all of them have named their device, records are only searched for names."""
         if not self.used[pid % PIDS]:
             self._open.add(pid)
 
@@ -83,7 +83,7 @@ class DeviceCalls:
                 yield pid, {"cuda_devices_hidden": True}
 
     def forget(self, pid: int) -> bool:
-        """The process ended or became another program; whether it had told a device."""
+        """The process ended or became another program; whether it had named a device."""
         self._devices.pop(pid, None)
         self._open.discard(pid)
         used = bool(self.used[pid % PIDS])

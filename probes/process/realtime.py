@@ -49,7 +49,7 @@ class Latch:
     def wait(self, timeout_s: float) -> bool:
         """Returns when it is set, or after a time, rounded up to a millisecond; whether it is set."""
         if not self._is_set:
-            waiting = select.poll()  # one object must not be asked by two threads at a time
+            waiting = select.poll()  # one object must not be used by two threads at a time
             waiting.register(self._event, select.POLLIN)
             waiting.poll(math.ceil(max(timeout_s, 0.0) * 1e3))
         return self._is_set

@@ -25,7 +25,7 @@ def of(pid: int) -> int:
 
 
 def one_of(user: int) -> int:
-    """The same for all user ids of a range that /etc/subuid gives to somebody."""
+    """The same for all user ids of a range that /etc/subuid maps to a user."""
     for first, count in subordinate_ranges():
         if first <= user < first + count:
             return first

@@ -23,7 +23,7 @@ _PATIENCE_S = 1.0  # for one name: it takes microseconds, and on a busy machine 
 _PATIENCE_FIRST_S = 10.0  # an interpreter starts
 _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 _MANY_REFERENCES = 20  # to parts before it: three of them may double the text
-_MOST_FAILED = 5  # names that were too much; from then on none with many references is asked for
+_MOST_FAILED = 5  # names that were too much; from then on none with many references is tried
 _SCRIPT = Path(__file__).resolve().parent / "demangler.py"
 _PACKAGES = _SCRIPT.parents[2]
 

@@ -1,7 +1,7 @@
 """A program of its own: reads mangled names, a line each, and writes what they mean, by the C++ library.
 
 That library reads what anybody may have written into a file, and a name of some hundred characters may stand
-for gigabytes. So it runs here, without rights and with little memory; whoever asks ends it when it is slow.
+for gigabytes. So it runs here, without rights and with little memory; its caller ends it when it is slow.
 """
 
 from __future__ import annotations

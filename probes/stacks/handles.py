@@ -1,4 +1,4 @@
-"""Names of the driver's handles of kernels: what cuBLAS, Triton and whoever loads modules by itself launch.
+"""Names of the driver's handles of kernels: what cuBLAS, Triton and programs that load modules launch.
 
 A program asks the driver for a kernel by its name and is given a handle, which its launches pass. Who asked
 before the probes were there has handles without a name. The functions are the same for the runtime, whose
@@ -59,7 +59,7 @@ class KernelHandle:
 
     Attributes:
         name: As the driver knows it, mangled.
-        caller: An address in the code that asked for it.
+        caller: An address in the calling code.
         time_ns: When, by CLOCK_MONOTONIC.
         renewed: Whether the handle was that of another kernel before.
     """
@@ -96,7 +96,7 @@ class Handles:
         return pid, handle
 
     def get(self, pid: int, handle: int) -> KernelHandle | None:
-        """What a handle stands for; None where nobody was heard to ask."""
+        """What a handle stands for; None where no query was seen."""
         return self._known.get((pid, handle))
 
     @property

@@ -106,7 +106,7 @@ class Kernels:
         self.unread = 0
 
     def hear(self, record: bytes) -> None:
-        """A program has asked the driver for a kernel: a HANDLE_RECORD."""
+        """A program has queried a kernel of the driver: a HANDLE_RECORD."""
         found = self._handles.hear(record)
         if found is not None and found in self._known:  # launched before we knew, or another one by now
             self._waiting.setdefault(found, _Wanted(0, handle=True))

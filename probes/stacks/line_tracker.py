@@ -61,18 +61,18 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
     yield from (mapping for mapping, name in zip(mappings, names, strict=True) if may_be(name))
 
 
-# Keeps Python lines known: probes interpreters, finds those that run already, tells the stacks that come.
+# Keeps Python lines known: probes interpreters, finds those that run already, yields the stacks that come.
 
 STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
-_AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to tell yet
+_AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to report yet
 LOAD_S = 30.0  # for a busy machine; half a second is usual
 # of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
 _TURN_S, LAST_TURN_S = 0.15, 2.0
 LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
 
-_MOST_REPORTED = 4096  # processes whose lines are unknown: told once
+_MOST_REPORTED = 4096  # processes whose lines are unknown: reported once
 _MOST_FILES = 1 << 12  # of which it is known that they hold no interpreter
 ROW_RESTS_S = 60.0  # until a row means another interpreter: stacks that name it have been resolved
 MOST_OF_ONE_USER, MOST_OF_ROOT = 32, 128  # interpreters, of which all together have ``MAX_INTERPRETERS``
@@ -130,7 +130,7 @@ class Lines(Hears):
         self._places: list[bytes] = []  # lines of threads' code, as stacks
 
     def load(self, loaded: LinePrograms | None = None) -> None:
-        """Loads the programs, a quarter of a second; tells why if the kernel does not take them."""
+        """Loads the programs, a quarter of a second; reports why if the kernel does not take them."""
         try:
             loaded = loaded or programs.load(self._others)
             self._attachments.attach_tracepoints(loaded.tracepoints)
@@ -147,7 +147,7 @@ class Lines(Hears):
         self.name_kernels()
 
     def name_kernels(self) -> None:
-        """Probes what tells names of kernels in the drivers that are traced by now."""
+        """Probes what returns names of kernels in the drivers that are traced by now."""
         if self.programs is not None:
             self._naming.attach(self.programs.uprobes)
 

@@ -36,7 +36,7 @@ _kept = lru_cache(maxsize=4096)(_found)  # processes that are born from one anot
 
 
 def whole_entries(table: bytes, minor: int) -> bytes:
-    """A table that was cut somewhere, without the entry that may be cut: what is left tells no wrong line."""
+    """A table that was cut somewhere, without the entry that may be cut: what is left holds no wrong line."""
     place = len(table) & ~1 if minor == 10 else len(table)
     while minor != 10 and place > 0:
         place -= 1

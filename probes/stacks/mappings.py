@@ -1,6 +1,6 @@
 """Which file's code was at an address of a process, at a time: the process may have ended since.
 
-What the kernel tells as it happens (mmap_events.py) carries its time. So the newest mapping before a
+What the kernel reports as it happens (mmap_events.py) carries its time. So the newest mapping before a
 stack's time is the one that the stack means, also after an exec and where one library took another's place.
 A process that ran before, or whose mappings were not heard of, is looked up in its own list; that counts only
 while its loader has mapped and unmapped nothing since the stack was taken, as the kernel's generation says.
@@ -22,8 +22,8 @@ _MOST_MAPPINGS = 4096  # of a process
 _MOST_ANCESTORS = 16
 _MOST_ANSWERS = 16384  # that are kept of a process
 _MOST_EXECS = 16  # likewise
-_MOST_OTHERS = 8192  # mappings of processes that may never be asked for
-# mappings and answers of all processes, some 50 MB: whoever makes them up must not fill the memory
+_MOST_OTHERS = 8192  # mappings of processes that may never be needed
+# mappings and answers of all processes, some 50 MB: forged ones must not fill the memory
 MOST_KEPT = 1 << 17
 _LOOK_AFTER = 4096  # more of them are counted
 
@@ -127,7 +127,7 @@ class Mappings:
                 return
             left -= process.weight
             process.memo.clear()
-            process.read, process.read_state = [], None  # read again when it is asked for
+            process.read, process.read_state = [], None  # read again when it is needed
             del process.heard[: len(process.heard) // 2]
             left += process.weight
 

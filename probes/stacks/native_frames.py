@@ -19,13 +19,13 @@ __all__ = ["GAP", "Frame", "NativeFrames", "NotYet", "Samples"]
 Frame = tuple[str, int, str]  # file, line, function
 
 GAP: Frame = ("", 0, "…")  # callers that are not known
-_OUTERMOST = "main"  # what called it is nobody's code
+_OUTERMOST = "main"  # its caller is unknown code
 _NAME_LIMIT = 200  # characters; templates' names may have thousands
 _END = 1 << 63  # of a file
 
 
 class NativeFrames:
-    """Finds functions, by what their files tell."""
+    """Finds functions by their files' symbols."""
 
     def __init__(self, mappings: Mappings) -> None:
         self._mappings = mappings
@@ -43,7 +43,7 @@ class NativeFrames:
             under_python: Frames of Python follow: what lies behind the entry of the interpreter is left out.
 
         Raises:
-            NotYet: Ask again.
+            NotYet: Try again later.
         """
         found: list[Frame] = []
         for place, address in enumerate(addresses):

@@ -125,7 +125,7 @@ def forget_places(programs: loader.Programs, pid: int) -> None:
 
 
 def part(programs: loader.Programs) -> None:
-    """From now on nobody looks for lines; ``join`` undoes it. Raises OSError."""
+    """From now on lines are not looked up; ``join`` undoes it. Raises OSError."""
     for name in ("line_programs", "leave_programs"):
         if name in programs.maps:
             with contextlib.suppress(FileNotFoundError):

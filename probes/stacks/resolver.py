@@ -214,7 +214,7 @@ class Resolver:
         state = int(head["native_serial"]), int(head["generation"])
         moment = Moment(int(head["pid"]), int(head["time"]), state)
         if not under_python and int(head["row"]) == NO_FRAME and self._mappings.has_interpreter(moment):
-            return ()  # the line of Python is what is asked for, and it is not known here
+            return ()  # the line of Python is what is requested, and it is not known here
         interrupted = bool(int(head["serial"]) & SAMPLED)
         return self.natives.frames(moment, addresses, interrupted=interrupted, under_python=under_python)
 

@@ -47,7 +47,7 @@ def is_kernel_number(number: int) -> bool:
     return number >> 61 == 1
 
 
-# Stacks and places as the samples that tell them.
+# Stacks and places as their samples.
 
 _PLACES_A_SAMPLE = 2000
 

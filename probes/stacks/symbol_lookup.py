@@ -1,7 +1,7 @@
 """Looks up what is at places of files, in a thread of its own: no file delays the reader of records.
 
 Where a child reads the files of others, each file has a process there that keeps its functions; those that
-were asked least recently are let go of, and opened anew with the next question. So few are open at a time.
+were used least recently are let go of, and opened anew with the next question. So few are open at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MOST_FILES = 256
 IDLE_S = (
     30.0  # a file is kept so long after the last question: it takes a descriptor, a removed one its space
 )
-MOST_PENDING = 1 << 14  # questions that wait for an answer, or to be asked again
+MOST_PENDING = 1 << 14  # questions that wait for an answer, or to be repeated
 _MOST_TALKS = 8  # processes
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _MOST_ANSWERS = 1 << 16  # some 200 bytes each
 FRESH_S = 1.0  # so long an answer counts without a look whether the file has changed
-AT_ONCE_S = 0.05  # who asks waits so long for a file that has answered in time so far
+AT_ONCE_S = 0.05  # the caller waits so long for a file that has answered in time so far
 _WAITED_S = 0.2  # in all, of a second
 _AGAIN_S = 60.0  # a file that did not answer may do so by then
 
@@ -46,7 +46,7 @@ _NOTHING = object()
 
 
 class NotYet(Exception):  # noqa: N818
-    """A file is being read; ask again."""
+    """A file is being read; try again later."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Kept:
     symbols: int = 0
     known: dict[tuple[str, Place], Answer] = field(default_factory=dict)
     checked: float = 0.0
-    dead: bool = False  # it cannot be read, or has changed: it tells nothing any more
+    dead: bool = False  # it cannot be read, or has changed: it is not used any more
     again: float = float("inf")  # when it is tried again
     used: float = 0.0
 
@@ -73,7 +73,7 @@ class _Question:
 
 
 class Lookups:
-    """The files that were asked about, and their answers. ``lookup`` is for one thread."""
+    """The files that were looked up, and their answers. ``lookup`` is for one thread."""
 
     def __init__(self) -> None:
         self._files: dict[Identity, _Kept] = {}  # the least recently used one first
@@ -88,7 +88,7 @@ class Lookups:
         """What is at a place of a mapped file.
 
         Raises:
-            NotYet: Ask again.
+            NotYet: Try again later.
         """
         key = mapping.file, mapping.path, place
         now = time.monotonic()
@@ -117,7 +117,7 @@ class Lookups:
         return waiting.answer
 
     def _forget_answered(self) -> None:
-        """Drops answers that nobody came back for, as of processes that ended."""
+        """Drops answers that were not fetched, as of processes that ended."""
         self.pending = {key: one for key, one in self.pending.items() if not one.done.is_set()}
         self.slow.intersection_update(key[0] for key in self.pending)
 
@@ -127,19 +127,19 @@ class Lookups:
         return 0.0 if file in self.slow else max(min(AT_ONCE_S, _WAITED_S - self._waited), 0.0)
 
     def wait(self, seconds: float) -> None:
-        """Until what was asked has its answers; not for ever."""
+        """Waits for all answers; not for ever."""
         deadline = time.monotonic() + seconds
         for question in list(self.pending.values()):
             question.done.wait(max(deadline - time.monotonic(), 0))
 
     def close(self) -> None:
-        """Lets go of all files, as soon as who asks has come back."""
+        """Lets go of all files, as soon as the looking thread has come back."""
         if self._thread is not None:
             self._questions.put(None)
             self._thread.join(AT_ONCE_S)
             self._thread = None
 
-    # -- the thread that asks -------------------------------------------------------------------------
+    # -- the thread that reads -------------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -192,7 +192,7 @@ class Lookups:
             found = self._request(kept, shown, [] if known else [place])
         except (OSError, elf.ElfError, file_reader.UnreadableError, file_reader.EndedError) as error:
             found, why = None, error
-        if found is None:  # one that was written again tells nothing of what was mapped
+        if found is None:  # one that was written again knows nothing of what was mapped
             _bury(kept, why)
             self._kept_answers -= len(kept.known)
             kept.known.clear()
@@ -237,7 +237,7 @@ class Lookups:
                 self._drop(file)
 
     def _drop(self, file: Identity) -> None:
-        """Whoever asks about it again has it read again: without its process each answer would take that."""
+        """A later request reads it again: without its process each answer would take that."""
         kept = self._files.pop(file)
         self._kept_answers -= len(kept.known)
         _let_go(kept)
@@ -258,7 +258,7 @@ def _begin_talk(kept: _Kept, shown: str) -> None:
 
 
 def _bury(kept: _Kept, why: Exception | None) -> None:
-    """It tells nothing any more; where it only did not answer in time, for a while."""
+    """It is not used any more; where it only did not answer in time, for a while."""
     kept.dead = True
     if isinstance(why, OSError) and why.errno == errno.ETIMEDOUT:
         kept.again = time.monotonic() + _AGAIN_S

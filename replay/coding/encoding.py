@@ -150,7 +150,7 @@ class Encoder:
 
         Returns:
             Per row the number of its tuple, and per number one row that holds it; None when there are
-            too many different ones (or, once in a while, no hash tells them all apart).
+            too many different ones (or, once in a while, no hash separates them).
         """
         count = len(keys[0])
         most = min(count // (2 if self._few else 4), 1 << 16)

@@ -1,6 +1,6 @@
 """The newest minutes of a live session on disk: chunks in unlinked temporary files, the oldest out first.
 
-The files have no name and mode 0600: nobody else can open them, and nothing is left behind however gputop
+The files have no name and mode 0600: no other user can open them, and nothing is left behind however gputop
 ends. They are several, so that the oldest part can be given back to the disk while the newest is written.
 """
 

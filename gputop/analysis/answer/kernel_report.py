@@ -36,7 +36,7 @@ from gputop.engine.calls.stack_table import Line
 from gputop.engine.gpus.nvml_rows import smaller
 from gputop.format import format_count, format_ns, format_percent
 
-_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` tell what others have
+_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` list what others have
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class KernelLaunches:
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What tells it from others."""
+        """What distinguishes it from others."""
         return self.pid, self.name, self.file
 
     @property
@@ -185,7 +185,7 @@ class KernelReport:
 
 # Launches by kernel as lines of text.
 
-_SHOWN, _SHOWN_LINES = 8, 2  # kernels of which a text tells, and lines of each
+_SHOWN, _SHOWN_LINES = 8, 2  # kernels that a text lists, and lines of each
 
 
 def kernel_texts(report: KernelReport) -> list[str]:
@@ -220,7 +220,7 @@ def _text(report: KernelReport, row: KernelLaunches) -> str:
 
 
 def gpu_text(time: GpuTimeOf) -> str:
-    """``about 1.2s, give or take 40ms``; ``1.2s`` where the GPU's own clock tells it."""
+    """``about 1.2s, give or take 40ms``; ``1.2s`` where the GPU's own clock measures it."""
     if not time.error_ns:
         return format_ns(time.ns)
     return f"about {format_ns(time.ns)}, give or take {format_ns(time.error_ns)}"
@@ -399,7 +399,7 @@ def _fitting_text(found: Sequence[Fitting]) -> str:
 
 # What GPUs did by their own clock: kernels by name, their queue delay, exposed copies and communication.
 
-_FEWEST = 20  # kernels, of whose launches something is said
+_FEWEST = 20  # kernels whose launches are mentioned
 _AHEAD, _BEHIND = 0.8, 0.2  # of them that met a busy GPU: the host is ahead, or does not get ahead
 
 

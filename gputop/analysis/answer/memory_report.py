@@ -111,7 +111,7 @@ class OutOfMemory:
         met: One more attempt succeeded.
         free: Free memory of the GPU then; None where unknown. ``free_by_process``: queried by the process.
         total: Of the GPU.
-        by_torch: PyTorch's allocator asked.
+        by_torch: Requested by PyTorch's allocator.
         held: What the process held of it, in so many ``pieces``; ``lines``: where it took them.
         others: The others on the GPU, by NVML, the largest first.
         blame: What it was for.

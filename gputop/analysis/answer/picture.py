@@ -51,7 +51,7 @@ WHOLE = 255  # parts of a share of a column
 BUSY = 0
 PROVED = 1  # + the family's row
 ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
-PRESUMED = ASSUMED + len(FAMILIES)  # at work as far as one can tell: what an estimate leaves of the unknown
+PRESUMED = ASSUMED + len(FAMILIES)  # Presumably at work: what an estimate leaves of the unknown
 OUTSIDE = PRESUMED + 1  # before its first work, or behind all that is known of it: no idle time
 GPU_ROWS = OUTSIDE + 1
 
@@ -192,7 +192,7 @@ class GpuTimes(Equal):
         label: ``GPU 0``.
         index: NVML's number, -1 if it is not known.
         busy: Certainly at work.
-        presumed: At work as far as one can tell.
+        presumed: Presumably at work.
         idle: By cause, what took most first.
     """
 

@@ -41,7 +41,7 @@ def least_sure(*levels: Level) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A duration that lies between two bounds, in ns; ``estimate`` is where, as far as one can tell."""
+    """A duration that lies between two bounds, in ns; ``estimate`` is where, presumably."""
 
     lower: int
     upper: int
@@ -154,7 +154,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a step takes before and after a cause is gone, ns; those told before it are gone already.
+    """What a step takes before and after a cause is gone, ns; those listed before it are gone already.
 
     Attributes:
         least_ns: What may be left at the least: more than the cause's own time may go with it.
@@ -208,9 +208,9 @@ class Account:
     Attributes:
         span_ns: The whole.
         proved_ns: Provably idle.
-        estimated_ns: Idle as far as one can tell: estimated, proved but for one assumption, and start-up.
+        estimated_ns: Presumably idle: estimated, proved but for one assumption, and start-up.
         busy_ns: Certainly or presumably at work.
-        unknown_ns: Nobody says.
+        unknown_ns: Neither idle nor busy by any source.
         outside_ns: Start-up, end and first uses within the span; they are among the others.
         error_ns: How far the estimate may be off; None without one.
         source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
@@ -320,7 +320,7 @@ class LongStep:
 
 @dataclass(frozen=True, slots=True)
 class LongSteps:
-    """Steps so uneven that a mean tells of none of them.
+    """Steps so uneven that their mean is typical of none.
 
     Attributes:
         total_ns: What all of them took.
@@ -422,7 +422,7 @@ class Report:
         coverage: False when NVML contradicts the proofs: then some work is invisible.
         notes: What cannot be known here.
         failures: Calls that failed, since the start of the recording.
-        memory: Who holds memory at the end; None where the recording does not tell.
+        memory: Who holds memory at the end; None where the recording does not report it.
         kernels: What was launched, by kernel; None where no kernel has a name.
         graphs: CUDA graphs, and launches that would fit one; None where there are none.
         ranks: Who of several ranks on this machine comes when; None where there are none.
@@ -525,7 +525,7 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     assumed = (gaps.device == device.device) & ~gaps.proved & ~gaps.estimated
     assumed_ns = int((gaps.end - gaps.begin)[assumed].sum())
     open_ns = device.unknown_ns - assumed_ns
-    # the GPU waits while a process starts and code is loaded, as far as one can tell
+    # the GPU waits while a process starts and code is loaded, presumably
     estimate = next((one for one in analysis.estimates if one.device == device.device), None)
     begun = device.outside_ns
     ended = estimate.ended_ns if estimate is not None else 0

@@ -349,14 +349,14 @@ def _cause(finding: Finding) -> str:
 
 
 def _of_it(finding: Finding) -> str:
-    """What the cause costs; what is no idle time is said apart."""
+    """What the cause costs; what is no idle time stands apart."""
     loss = finding.loss
     if finding.kind != "idle":
         return f"; this takes {format_ns(int(loss.middle))}"
     return f", {cost_text(loss)} of it because of this"
 
 
-# What a report notes of its own figures: what is lost, what is estimated and how well, what nobody says.
+# What a report notes of its own figures: what is lost, what is estimated and how well, what is unknown.
 
 
 def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> tuple[str, ...]:
@@ -390,7 +390,7 @@ _SOURCES = {
 
 
 def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
-    """Who says what no call proves, and what nobody says."""
+    """The source of what no call proves, and what is unknown."""
     for one in accounts:
         if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
             yield (

@@ -1,4 +1,4 @@
-"""The catalogue: what a gap can be blamed on, in the order in which the causes are asked.
+"""The catalogue: what a gap can be blamed on, in the order in which the causes are tried.
 
 Every module of this package is read, and a cause registers itself in its own: a new one is a new file.
 """

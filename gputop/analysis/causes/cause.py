@@ -124,7 +124,7 @@ class Cause:
         titled: The same for one claim, where it depends on what was called.
         claim: Which of the free segments belong to it, where it takes pieces of gaps.
         kind: The class of a program that loses most by it; None where it says nothing of the kind.
-        rank: When it is asked for its pieces: the lowest first; None where it takes none.
+        rank: When it claims its pieces: the lowest first; None where it takes none.
         family: The letter of its family (families.py), where it takes pieces.
         assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
             hardware, other ranks.
@@ -143,7 +143,7 @@ class Cause:
         at: The line that is named, for one claim, where the cause has one of its own.
         evidence: Sentences with figures that only this cause has, for one claim.
         fault: Whether it is something to change; else it is no finding, however long it takes.
-        beside: The causes whose gaps, with its own, tell how long one usually is.
+        beside: The causes whose gaps, with its own, show how long one usually is.
         short: What ends the gaps that are its though they are too short to be followed: of launches all, of
             copies those whose longer ones are no other cause's. Of ``launch`` only idle time goes.
         relaunched: Whether all small copies go with it, and each is replaced by a launch.
@@ -212,7 +212,7 @@ def bursts(times: Ints, least: int, within_ns: int) -> Mask:
     return dense_here
 
 
-# The registry of causes: each registers itself where it is written; everything else asks here.
+# The registry of causes: each registers itself where it is written; everything else looks them up here.
 
 
 def every() -> tuple[Cause, ...]:
@@ -226,7 +226,7 @@ def numbered(number: str) -> Cause:
 
 
 def in_order() -> tuple[Cause, ...]:
-    """Those that take pieces of gaps, in the order in which they are asked."""
+    """Those that take pieces of gaps, in the order in which they are tried."""
     ranked = [(cause.rank, cause) for cause in every() if cause.rank is not None]
     return tuple(cause for _rank, cause in sorted(ranked, key=lambda one: one[0]))
 
@@ -515,7 +515,7 @@ def occupants(claim: CauseMatch) -> str:
 
 
 def occupants_of(claim: CauseMatch) -> str:
-    """`` (preempted by stress-ng (12) 80 %)``; "" where nobody ran on its CPU."""
+    """`` (preempted by stress-ng (12) 80 %)``; "" where no thread ran on its CPU."""
     named = [f"{name} {100 * share:.0f} %" for name, share in claim.scene.occupants(claim.segments)[:_NAMED]]
     return f" (preempted by {', '.join(named)})" if named else ""
 

@@ -54,7 +54,7 @@ def stragglers(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a rank's GPU did for so many ns as far as one can tell: work that is no collective, nothing."""
+    """What a rank's GPU did for so many ns presumably: work that is no collective, nothing."""
 
     device: int
     work: int
@@ -70,7 +70,7 @@ def waited(apart: int, own: Use | None, late: Use | None) -> tuple[int, bool]:
 
     Args:
         apart: For so long it had come to a collective and the last one had not, by their hosts' calls.
-        own, late: The use of its GPU and of that of the last rank; None where nobody says.
+        own, late: The use of its GPU and of that of the last rank; None where unknown.
     """
     if own is None or late is None or own.device == late.device:
         return apart, True
@@ -110,7 +110,7 @@ def _device(scene: AttributionContext, rows: Ints) -> int:
 def _level(scene: AttributionContext, met: Meetings, skew: Ints) -> Level:
     """Proved where all calls of all ranks were seen; a hint where it is not known which are one collective.
 
-    A hint too where hosts are apart by more than a step: one is ahead of its GPU, nobody says by how much.
+    A hint too where hosts are apart by more than a step: one is ahead of its GPU, by an unknown time.
     """
     evidence = scene.evidence
     steps = scene.steps_of(int(evidence.calls["pid"][met.rows[0, 0]]))

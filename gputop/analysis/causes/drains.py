@@ -195,7 +195,7 @@ def host_is_faster(scene: AttributionContext, pid: int) -> bool:
 
 LEAST_SAMPLES = 8  # that meet a thread in the time that it loses: fewer are chance
 LEAST = 0.2  # of the loss, for its line to be named
-CLOSE = 0.8  # of the largest part: some forty samples cannot tell these apart
+CLOSE = 0.8  # of the largest part: some forty samples cannot separate these
 MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that its thread makes: a loop
 
 

@@ -139,7 +139,7 @@ NETWORK = Cause(
     rank=30,
 )
 
-# C26: nobody asks for work. A server waits for a request, a program sleeps or is stopped: no fault.
+# C26: no work is requested. A server waits for a request, a program sleeps or is stopped: no fault.
 
 # parts of the paths of code that waits for requests: Python's own servers, and those that people use
 SERVERS = (

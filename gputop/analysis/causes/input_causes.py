@@ -260,7 +260,7 @@ def _advise_prepared(claim: CauseMatch) -> tuple[str, ...]:
 
 
 def _by_sample(claim: CauseMatch) -> bool:
-    """Whether a dataset is asked for one sample after the other."""
+    """Whether a dataset is requested one sample after the other."""
     stacks = claim.scene.evidence.facts.stacks
     met = sampled(claim.scene, np.flatnonzero(claim.segments))
     frames = [frame for stack, _count in met for frame in stacks.frames(stack)]
@@ -278,7 +278,7 @@ def _by_batch(claim: CauseMatch) -> bool:
 
 
 def _in_pytorch_loader(claim: CauseMatch) -> bool:
-    """Whether PyTorch's DataLoader is on a stack of this work, or too few are known to tell."""
+    """Whether PyTorch's DataLoader is on a stack of this work, or too few are known."""
     stacks = claim.scene.evidence.facts.stacks
     met = sampled(claim.scene, np.flatnonzero(claim.segments))
     if sum(count for _stack, count in met) < FEW_SAMPLES:
@@ -308,7 +308,7 @@ PREPARED = Cause(
     rank=190,
 )
 
-# C49: the thread that launches waits for the DataLoader's workers; the file does not tell what these do.
+# C49: the thread that launches waits for the DataLoader's workers; the file does not report what these do.
 
 
 LATE_WORKERS = Cause(

@@ -106,7 +106,7 @@ def launched_most(scene: AttributionContext, rows: Ints, what: str) -> tuple[str
     Args:
         scene: Everything.
         rows: Calls; -1 is none.
-        what: What is said of the launches, before their names.
+        what: A sentence about the launches, before their names.
     """
     return _sentence(what, *named(scene, rows))
 

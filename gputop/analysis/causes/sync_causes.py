@@ -137,7 +137,7 @@ def _many_a_step(scene: AttributionContext, reads: Ints) -> Mask:
 
 
 def _formatted(scene: AttributionContext) -> Mask:
-    """Gaps whose read was made by PyTorch's formatter of tensors, as the Python stack tells."""
+    """Gaps whose read was made by PyTorch's formatter of tensors, by the Python stack."""
     rows = scene.gap_facts.read_row
     return calls_within(scene, rows, lambda files: form_of_read(Pattern(files=files)) == "print")
 

@@ -80,7 +80,7 @@ class AttributionContext:
     ) -> None:
         """Steps are those of another scene of the same evidence, where there is one.
 
-        Without steps they are looked for only where a cause asks for those of a process.
+        Without steps they are looked for only where a cause needs those of a process.
         """
         self.analysis = analysis
         self.evidence: Evidence = analysis.evidence
@@ -232,7 +232,7 @@ class AttributionContext:
         return found
 
     def once(self, name: str, make: Callable[[], Kept]) -> Kept:
-        """What several causes ask for."""
+        """What several causes need."""
         if name not in self._kept:
             self._kept[name] = make()
         found: Kept = self._kept[name]
@@ -406,7 +406,7 @@ def _between(evidence: Evidence, row: Ints, then: Ints) -> Ints:
 def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
     """The copy to the device that each draining call waited for: itself, or the call before it.
 
-    A synchronisation at another line of the program was asked for by itself.
+    A synchronisation at another line of the program was called by itself.
     """
     calls = evidence.calls
     copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)

@@ -16,7 +16,7 @@ Form = Literal[
 MOST_ITEM = 16  # bytes that .item() reads
 SIZES = (4, 8)  # what an operation reads that needs to know how many elements come out of it
 
-# who made the call, where a file of PyTorch on the stack tells; in this order
+# who made the call, by a file of PyTorch on the stack; in this order
 _BY_FILE: tuple[tuple[str, Form], ...] = (
     ("/torch/_tensor_str.py", "print"),
     ("/torch/amp/grad_scaler.py", "scaler"),
@@ -96,7 +96,7 @@ def form_of_send(pattern: Pattern) -> Form:
 
 
 def form_of_sync(pattern: Pattern) -> Form:
-    """Which wait was asked for, where no copy was; ``sync`` where it is not PyTorch that asked."""
+    """The kind of wait, where it was no copy; ``sync`` where PyTorch did not call it."""
     if "synchronize(" not in pattern.text and not any("/torch/" in file for file in pattern.files):
         return "sync"
     if pattern.role == Role.PROVE_DEVICE:
@@ -120,7 +120,7 @@ def by_pytorch(files: frozenset[str]) -> bool:
 
 
 def first_use(files: frozenset[str]) -> str:
-    """What is done once only in a program's life, as its stack tells: ``imports modules``; "" for nothing."""
+    """What is done once only in a program's life, by its stack: ``imports modules``; "" for nothing."""
     return next((words for part, words in _FIRST_USE if any(part in file for file in files)), "")
 
 

@@ -242,7 +242,7 @@ class Walk:
         self._cut(front, rows, low, high, State.RUN, depth)
 
     def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
-        """Sleeping pieces: to whoever ended the sleep, or a segment where the wait is its own."""
+        """Sleeping pieces: to the thread that ended the sleep, or a segment where the wait is its own."""
         waker, own = self._wakers.thread[item], self._wakers.own[item]
         unknown = ~own & (waker == NO_WAKER)
         path = front.passed(depth)

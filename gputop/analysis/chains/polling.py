@@ -28,7 +28,7 @@ STOPS_NS = 2_000_000  # who has been polled for stops within this time after it 
 WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
 OFTEN = 0.5  # of the polls, in which that must hold
 LEAST_POLLS = 3
-WAKES = 0.1  # of the polls: who wakes another more often tells it by that
+WAKES = 0.1  # of the polls: who wakes another more often shows it by that
 # threads that are looked at: those that poll for longest, and that stop most often
 _POLLERS, _OTHERS = 4, 64
 NOBODY = -1
@@ -41,7 +41,7 @@ class Polls(Tabular):
     Attributes:
         thread: Row of the thread that polls.
         begin, end: The stretch.
-        target: Row of the thread that it polls for, as far as one can tell; ``NOBODY`` where one cannot.
+        target: Row of the thread that it presumably polls for; ``NOBODY`` where unknown.
         stack: A stack of the loop that polls; 0 where none is known.
     """
 
@@ -466,7 +466,7 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
 
 
 def _ending_rows(evidence: Evidence) -> Ints:
-    """The row that tells who ended each stay: its own, or the last of a row of waits for one thing.
+    """The row that shows who ended each stay: its own, or the last of a row of waits for one thing.
 
     A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended
     by its time-out, and whoever ends the last one ends them all. Where nobody saw how one ended (the kernel

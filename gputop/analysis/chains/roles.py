@@ -218,7 +218,7 @@ def most_at_a_time(scene: AttributionContext, pids: Ints) -> int:
 
 # Ranks on this machine: threads that make the same collectives; which calls of theirs are one collective.
 
-FEWEST: Final = 3  # collectives; of fewer nothing is said
+FEWEST: Final = 3  # collectives; of fewer no sentence
 ALIKE: Final = 0.9  # two threads whose collectives agree this far are ranks of one job
 _REACH: Final = 16  # collectives by which ranks may be apart where a stretch begins
 _UNKNOWN: Final = -1

@@ -50,7 +50,7 @@ def named_rounds(
                 return found
             if np.count_nonzero(outer) > _AROUND:
                 break
-            rows = rows[~outer]  # a range around everything tells no rounds
+            rows = rows[~outer]  # a range around everything marks no rounds
     return None
 
 
@@ -111,7 +111,7 @@ _CELLS = 4_000_000
 _OWN = 3  # times that a thread was woken by one that gives work, to count as waiting for it
 
 
-@dataclass(frozen=True)  # without slots: what many causes ask for is found once
+@dataclass(frozen=True)  # without slots: what many causes need is computed once
 class Steps(Tabular):
     """The steps of one process.
 
@@ -170,7 +170,7 @@ class Steps(Tabular):
         return int(np.argmax(usual))
 
     def _lengths(self, first: int = 0) -> Ints:
-        """Of those from the first that is asked for, ns."""
+        """From the first of the stretch on, ns."""
         length, whole = (self.until - self.begin)[first:], self.whole[first:]
         return length[whole] if whole.any() else length
 
@@ -245,7 +245,7 @@ def _of_process(evidence: Evidence, givers: Ints, since_ns: int) -> Steps | None
             known = sequence(evidence, threads, waits=waits, since_ns=since_ns)
             single = len(known.work) == 1 and known.work[0] != EnqueuedWork.GRAPH
             if single and not waits:
-                continue  # one kernel again and again: its waits tell more
+                continue  # one kernel again and again: its waits show more
             steps = _steps_of(evidence, known, givers)
             if steps is not None:
                 return steps

@@ -41,7 +41,7 @@ class Hot:
     of: int
 
     def text(self) -> str:
-        """As a link of a chain tells it."""
+        """As a link of a chain shows it."""
         return f"{self.line.text()} ({self.samples} of {self.of} samples)"
 
 

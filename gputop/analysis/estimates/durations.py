@@ -268,7 +268,7 @@ LARGE = 64 << 10  # bytes of a part's copies
 def copy_rates_of(
     evidence: Evidence, gpu: GpuTime, span: DeviceTime, queue: Queue, seen: Witness | None
 ) -> CopyRates:
-    """The rates of a queue's copies; those that no copy told by itself by what its waits leave."""
+    """The rates of a queue's copies; those that no copy shows by itself by what its waits leave."""
     rates = queue.rates
     if seen is None or queue.streams != 1 or rates.known or not rates.doubt:
         return rates
@@ -329,7 +329,7 @@ def _with(rates: CopyRates, least: float, most: float, error: float) -> CopyRate
 
 # The queue of what a GPU was given with these durations: when it was idle then.
 
-LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit tells
+LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit shows
 _STRETCHES = 16  # of time, which stand for a long queue
 _TURNS, _CLOSE = 20, 2.0**-9
 MOST_KERNELS = 500_000  # of a queue that is held against NVML reading by reading
@@ -395,7 +395,7 @@ class Model:
         return shared(idle, self._part_unknown)
 
     def _waited_for(self) -> int:
-        """For how long copies ran while the GPU certainly had work, as far as the sample tells."""
+        """For how long copies ran while the GPU certainly had work, as far as the sample shows."""
         pending = self._pending
         if len(self._part) < len(self.queue):
             pending = intersect(pending, _stretches(self.queue, self._operations))
@@ -471,7 +471,7 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
 
 
 def _unseen(queue: Queue, pending: tuple[Ints, Ints]) -> float:
-    """The share of the time of copies of which no wait tells when they ended."""
+    """The share of the time of copies of which no wait shows when they ended."""
     copies = np.where(queue.kernel, 0.0, queue.fixed)
     last = _staged_last(queue)
     seen = copies[last[covered(pending, queue.ready[last], queue.limit[last]) > 0]].sum()

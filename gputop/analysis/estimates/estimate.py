@@ -64,7 +64,7 @@ class Estimate:
         small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
         gaps: The others.
         ended: When it had done all that it was ever given, and its processes still ran: no loss of anything.
-        queue, duration_ns: What the GPU was given, and how long each of it took as far as one can tell.
+        queue, duration_ns: The GPU's work, and how long each piece presumably took.
         learned: What the program's waits taught of that queue; None where they taught nothing.
     """
 
@@ -88,7 +88,7 @@ class Estimate:
 
 
 def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
-    """One for each GPU about whose unknown time something can be said."""
+    """One for each GPU whose unknown time can be estimated."""
     found = [_of_device(evidence, gpu, span.device, effort) for span in gpu.spans]
     return [one for one in found if one is not None]
 
@@ -156,7 +156,7 @@ def _by_nvml(
 ) -> tuple[float, float]:
     """(idle time within the unknown, its error) as NVML saw it.
 
-    The mean of what it said comes first. Then the model that fits the mean is held against each reading: over
+    The mean of its readings comes first. Then the model that fits the mean is held against each reading: over
     which window NVML looked shows there, and by how much the model is off on the whole.
     """
     mine = (gpu.gaps.device == span.device) & ~gpu.gaps.estimated

@@ -250,7 +250,7 @@ class _Pieces:
 
 
 class _Ends:
-    """The ends of a queue's pieces, found as far as they are asked for.
+    """The ends of a queue's pieces, found as far as they are needed.
 
     Attributes:
         saved: The time that the host had saved before the first wait, after it, after the second, …

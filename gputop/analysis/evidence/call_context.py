@@ -233,7 +233,7 @@ class Innermost:
 
 
 class Nesting:
-    """The rows of all threads; ``around`` are names that tell nothing, since they are around everything."""
+    """The rows of all threads; ``around`` are names that mean nothing, since they are around everything."""
 
     def __init__(self, evidence: Evidence, around: tuple[str, ...]) -> None:
         activities = evidence.activities

@@ -147,7 +147,7 @@ class Evidence:
         activities: What others measured, in files that were imported.
         files: What the numbers in the slices' column ``file`` stand for.
         unkept: Disjoint intervals of which only sums are in the file.
-        choices_kept: Whether the file tells which GPU each thread chose in them.
+        choices_kept: Whether the file reports which GPU each thread chose in them.
         complete: Processes all of whose CUDA calls were seen, by their process number.
         held: The memory that processes hold at the end, and how it came to that.
         failed: The calls that failed since the start of the session, however much of it is looked at.
@@ -180,7 +180,7 @@ class Evidence:
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:
-        """Columns that many ask for and that take long to make of ten million calls."""
+        """Columns that many need and that take long to make of ten million calls."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]

@@ -144,7 +144,7 @@ class LossFinder:
 
         Args:
             start_ns: From when on records are missed.
-            cut: The records begin in the middle of a session: the first number of a CPU tells nothing.
+            cut: The records begin in the middle of a session: the first number of a CPU means nothing.
         """
         self._start_ns = start_ns
         self._cut = cut
@@ -188,7 +188,7 @@ class LossFinder:
                 self._end.append(int(time[row]))
 
     def miss(self, begin_ns: int, end_ns: int) -> None:
-        """Between these moments something is missing, of which nobody knows how much."""
+        """Between these moments something is missing, of unknown length."""
         if self._skips:
             self._skips, self._cut = False, True
             self._seq.clear()
@@ -197,7 +197,7 @@ class LossFinder:
         self._end.append(end_ns)
 
     def skip(self) -> None:
-        """What comes next is not all of it, on purpose: numbers tell of no loss until ``miss``."""
+        """What comes next is not all of it, on purpose: numbers show no loss until ``miss``."""
         self._skips = True
 
     def intervals(self) -> tuple[Ints, Ints]:

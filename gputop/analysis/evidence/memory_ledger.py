@@ -82,7 +82,7 @@ class Shortage:
         held: What the process held of that memory then, by origin, the most first.
         pieces: In so many allocations.
         gave_back: Bytes that the process gave back between the first attempt and the last.
-        room: Free memory of the GPU as the process asked for right after it; None where it did not ask.
+        room: Free memory of the GPU as the process queried it right after; None without a query.
         met: Whether one more attempt succeeded.
         gpu: Its GPU as NVML saw it last before; None where that is not known.
     """

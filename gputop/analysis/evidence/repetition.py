@@ -71,7 +71,7 @@ class WorkSequence(Tabular):
 
 
 def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns: int = 0) -> WorkSequence:
-    """What these threads of one process ask for; with ``waits`` also where they wait.
+    """What these threads of one process enqueue; with ``waits`` also where they wait.
 
     Of a window only what it holds whole counts, from ``since_ns`` on: what is kept of older times is not all.
     """
@@ -442,7 +442,7 @@ class _Weighed:
         more: In parts with something else behind a step, as much as that step.
         between: What else there is between the first and the last part.
         own: All from the first to the last part.
-        everything: All. An incomplete part at either end is nobody's fault.
+        everything: All. An incomplete part at either end is no finding.
     """
 
     alike: float

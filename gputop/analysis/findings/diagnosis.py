@@ -233,9 +233,9 @@ MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a
 POLLS = "it looks for work again and again there: wait for it instead (queue.Queue.get, Condition.wait)"
 # rows of the catalogue that are no fault: no work is requested
 NO_REQUESTS_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
-# of the span: start-up and what happened once, from which on they are said to be left out
+# of the span: start-up and what happened once, from which on they are listed as left out
 WORTH_REPORTING = 0.05
-MOST_IDLE = 0.4  # a GPU that is idle for longer, and nobody knows why, is of no class
+MOST_IDLE = 0.4  # a GPU that is idle for longer without a known cause is of no class
 # Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
 # is below is hardly used; with fewer multiprocessors at work the kernels are too small
 BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
@@ -274,7 +274,7 @@ def ground_of(
         busy = _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_REPORTING else "")
         if busy.kind is not None or not isinstance(gpu, KernelTime):
             return busy
-        # NVML does not tell, the kernels' names may
+        # NVML does not report, the kernels' names may
         return _of_busy(busy_time(gpu, scene.evidence.activities.texts), busy.evidence[0], TITLES)
     if isinstance(gpu, KernelTime):
         return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
@@ -308,7 +308,7 @@ def no_requests_ns(scene: AttributionContext, outcome: Outcome) -> float:
 
 
 def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosis) -> Diagnosis:
-    """The class with the line at which nobody asks for work, and what to do about a sleep that polls."""
+    """The class with the line that waits for work, and advice for a sleep that polls."""
     if found.kind is not DiagnosisKind.NO_REQUESTS:
         return found
     rows = np.flatnonzero(np.isin(outcome.cause, NO_REQUESTS_ROWS))
@@ -388,7 +388,7 @@ def _crowded(scene: AttributionContext, outcome: Outcome) -> set[tuple[str, int,
 
 @dataclass(frozen=True, slots=True)
 class _Activity:
-    """Means over the span, percent; None where the GPU does not tell. ``ran``: a kernel ran."""
+    """Means over the span, percent; None where the GPU does not report it. ``ran``: a kernel ran."""
 
     ran: float | None
     sm: float | None
@@ -486,7 +486,7 @@ def _activity(scene: AttributionContext) -> _Activity:
 
 
 def _mean(scene: AttributionContext, key: str) -> float | None:
-    """Over the GPUs' spans; None where no GPU tells it."""
+    """Over the GPUs' spans; None where no GPU reports it."""
     gpu, means = scene.analysis.gpu, []
     for span in gpu.spans:
         time, value = readings(scene.evidence, gpu.devices.index[span.device], key)
@@ -506,7 +506,7 @@ Rows = Mapping[tuple[str, str], tuple[int, ...]]  # (cause, what) -> ns, how oft
 
 
 def rows_of(scene: AttributionContext, outcome: Outcome) -> Rows:
-    """What each cause took that is no finding here, less what events tell of it."""
+    """What each cause took that is no finding here, less what events hold of it."""
     found_causes = {finding.cause for finding in outcome.findings}
     found = {}
     for row in np.unique(outcome.cause[outcome.cause >= 0]).tolist() if len(outcome.cause) else ():

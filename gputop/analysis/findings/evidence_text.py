@@ -110,7 +110,7 @@ def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ..
     ]
     steps = claim.steps
     if steps is not None and steps.count:
-        # a mean that is far from the median tells of none of them
+        # a mean that is far from the median is typical of none of them
         length = f" of {format_ns(steps.usual_ns)}" if steps.usual_ns <= _FAR * steps.median_ns else ""
         each = f"{length}, {format_ns(whole / steps.count)} lost in each"
         facts.append(
@@ -123,7 +123,7 @@ def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ..
 
 
 def even(longest_first: Ints, steps: int) -> bool:
-    """Whether a loss by step tells of a step: not where few gaps, in fewer steps, make up most of it."""
+    """True if a loss by step is typical of a step: not where few gaps, in fewer steps, make up most of it."""
     most = int(np.searchsorted(np.cumsum(longest_first), EVENLY * longest_first.sum())) + 1
     return most >= RARE * steps
 
@@ -248,7 +248,7 @@ def _in_gaps(scene: AttributionContext) -> Iterator[str]:
 
 
 def _unlinked(scene: AttributionContext) -> Iterator[str]:
-    """Idle time that nobody can be asked for, beside some that has its launches."""
+    """Idle time without an owner, beside some that has its launches."""
     gpu = scene.analysis.gpu
     if not isinstance(gpu, KernelTime):
         return

@@ -48,7 +48,7 @@ def owners(scene: AttributionContext) -> Ints:
 
 # Whose the time may be in which a GPU was perhaps idle already, before a call proved it.
 
-LEAST_NS = 100_000  # shorter times between two calls are nobody's, and not worth a chain
+LEAST_NS = 100_000  # shorter times between two calls have no owner, and not worth a chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class _Candidate:
             cause: Who takes the gaps.
             pid: Whose they are.
             mine: Mask of its pieces.
-            alike: Mask of the pieces that tell what is usual.
+            alike: Mask of the pieces that show what is usual.
             short_ns: Gaps too short to be among these that belong to the cause, too.
             coverage: Whether anything may be called proved.
         """
@@ -277,7 +277,7 @@ class _Candidate:
         return _claim(self._scene, self._mine, self._gaps)
 
     def events(self, least: Least) -> list[Event]:
-        """The gaps that stand alone and are worth telling."""
+        """The gaps that stand alone and are worth reporting."""
         gaps = self._gaps[self._alone & (self._per_gap[self._gaps] >= least.proved)].tolist()
         claims = (_claim(self._scene, self._mine, np.array([gap])) for gap in gaps)
         return [_event(self._cause, claim, coverage=self._coverage) for claim in claims]
@@ -344,7 +344,7 @@ def _start(scene: AttributionContext) -> int:
 
 
 def finding_of(scene: AttributionContext, cause: Cause, mine: Column) -> Finding:
-    """The finding of a cause by the segments that it takes, whether or not that is worth telling."""
+    """The finding of a cause by the segments that it takes, whether or not that is worth reporting."""
     claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
     return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
 

@@ -256,7 +256,7 @@ def ranks_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> R
 
 
 def _gpu(scene: AttributionContext, rows: Ints) -> str:
-    """The label of the GPU that these collectives are for; "" where they are for several or nobody knows."""
+    """The label of the GPU that these collectives are for; "" where they are for several or unknown."""
     gpu = scene.analysis.gpu
     found = np.unique(gpu.streams.device[gpu.streams.enqueue_stream[np.isin(gpu.streams.enqueue_row, rows)]])
     device = int(found[0]) if len(found) == 1 else -1

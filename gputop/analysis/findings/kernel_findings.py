@@ -86,7 +86,7 @@ def kernels_of(
 
 
 def _solved(scene: AttributionContext, effort: Effort, alone: Container[int]) -> Iterator[Mixtures]:
-    """Of each of these GPUs whose waits tell kernels apart."""
+    """Of each of these GPUs whose waits separate kernels."""
     analysis = scene.analysis
     learned = {one.device: (one.queue, one.learned) for one in analysis.estimates}
     for span in analysis.gpu.spans:
@@ -102,9 +102,9 @@ def _gpu_time(solved: Sequence[Mixtures], rows: Ints, exact: Ints | None, captur
     """The GPU time of these launches; None where it is not known of some.
 
     Args:
-        solved: What waits tell of it.
+        solved: What waits show of it.
         rows: The launches.
-        exact: Of each call how long its kernel ran, where the file tells that.
+        exact: Of each call how long its kernel ran, where the file reports that.
         captured: How many of the launches went into graphs, where they do not run as themselves.
     """
     if exact is not None:
@@ -371,9 +371,9 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
     none = scene.mask()
     assign(left & long_left[gap], QUEUED)
     short = left & ~settled
-    # what follows is said of threads whose states are not known
+    # the rest concerns threads whose states are not known
     host &= scene.unrecorded
-    settled = settled | short | inside.get("overhead", none)  # the profiler's own work is nobody's fault
+    settled = settled | short | inside.get("overhead", none)  # the profiler's own work is no cause
     assign(host & inside.get("workers", none), LATE_WORKERS)
     assign(host & inside.get("alone", none), PREPARED)
     in_call = segments.call >= 0

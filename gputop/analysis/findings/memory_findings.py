@@ -38,7 +38,7 @@ from probes.code.source_files import is_library
 PARTS = 6
 POINTS = 3  # of the history in each part
 LEAST_BYTES = 1 << 20
-LEAST_NS = 4_000_000_000  # what is shorter tells nothing
+LEAST_NS = 4_000_000_000  # what is shorter means nothing
 STEADY = 0.4  # of the growth of the first half: the second grows by at least so much
 
 Ints = npt.NDArray[np.int64]
@@ -92,7 +92,7 @@ Lines = dict[tuple[Memory, Line | None], Sum]
 
 
 def memory_of(scene: AttributionContext, start_ns: int, pids: frozenset[int] | None) -> MemoryReport | None:
-    """What is known of memory at the end; None for a recording that does not tell addresses."""
+    """What is known of memory at the end; None for a recording that does not report addresses."""
     evidence = scene.evidence
     if not evidence.header.get("addresses"):
         return None

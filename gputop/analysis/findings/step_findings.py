@@ -349,15 +349,15 @@ def _bounds(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
     return union(scene.segments.begin[mask], scene.segments.end[mask])
 
 
-# The steps that a report tells of: how long they take, which are far longer, whether and where they grow.
+# The steps of a report: how long they take, which are far longer, whether and where they grow.
 
-UNEVEN = 2.0  # times the median, from which on a mean tells of no step
+UNEVEN = 2.0  # times the median, from which on the mean is typical of no step
 FAR = 3.0  # times the median: a long step
 NAMED = 3  # of the long ones
 BINS, FEWEST = 12, 48  # parts of a loop that are compared; steps of which a trend can be seen
 GROWN = 1.3  # times as long in the last quarter as in the first
 STEADY = 0.85  # rank correlation of the parts' means with their order
-COUNTED = 1.1  # times as many launches, from which on they are said to grow
+COUNTED = 1.1  # times as many launches, from which on they are reported to grow
 FEWEST_UNEVEN = 4  # steps of which a few may be long
 MOST_ROWS = 1 << 16  # of steps: of more, some share a row
 UNKNOWN = "idle time of unknown cause"
@@ -371,7 +371,7 @@ STEP: Final = np.dtype(
 FoundSteps = npt.NDArray[np.void]
 
 
-@dataclass(frozen=True)  # without slots: a live screen tells the same steps anew with every look
+@dataclass(frozen=True)  # without slots: a live screen compares the same steps with every look
 class Loops:
     """The steps of one thread, in rows that add up.
 

@@ -44,7 +44,7 @@ class Gaps(Tabular):
         refilled_by: Row of the call that gives it work at ``end``, -1 for a group of collectives.
         thread: Row of the thread that makes it.
         proved: Whether every assumption is known to hold (else it is strong).
-        estimated: Whether no call proves it: what the GPU was given had ended by then, as far as one can tell
+        estimated: Whether no call proves it: the GPU's work had ended by then, presumably
             (estimate.py).
     """
 
@@ -237,7 +237,7 @@ class GpuTime:
         drained = at[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
-        # what was given last may have been under way at the end: nobody saw
+        # what was given last may have been under way at the end, unseen
         orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
         enqueued = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
         last = max(last, min(enqueued, self.evidence.end_ns))
@@ -261,7 +261,7 @@ class GpuTime:
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
         pending = subtract(intersect(busy, span), gone)
-        # of what was not kept nothing is said, as of start-up
+        # what was not kept is left out, as start-up is
         unkept = self.evidence.unkept
         aside = union(
             np.concatenate([outside[0], first_use[0], unkept[0]]),
@@ -300,7 +300,7 @@ class GpuTime:
         return torn | within, fresh
 
     def _there(self, stream: int) -> int:
-        """Since when there is a stream: no record of it is missing from before. -FOREVER where nobody saw."""
+        """Since when there is a stream: no record of it is missing from before. -FOREVER where unknown."""
         streams, calls, threads = self.streams, self.evidence.calls, self.evidence.threads
         if not len(self.evidence.lost[0]):
             return -FOREVER  # nobody asks
@@ -415,7 +415,7 @@ _AGAIN = 3  # a kernel that runs so often belongs to what repeats
 
 
 def held_kernels(evidence: Evidence) -> bool:
-    """Whether the file tells what the GPU itself did, for every process that gave it something.
+    """Whether the file reports what the GPU itself did, for every process that enqueued work.
 
     With ``--inside`` a program's CUPTI may refuse, or a profiler may take it over: its work is missing.
     """
@@ -460,7 +460,7 @@ class KernelTime(GpuTime):
 
     def _device(self, device: int) -> Gaps:
         if (self.streams.device == device).any():
-            super()._device(device)  # when streams were empty, which causes ask for
+            super()._device(device)  # when streams were empty, which causes need
             self.spans.pop()
         rows = self.of(device)
         low, high = self.stretch
@@ -478,7 +478,7 @@ class KernelTime(GpuTime):
         refilled = np.where(whole, self._calls_of(rows, end, after=True), -1)
         fresh = self._fresh(rows, begin, end, refilled)
         self.first_use[device] = (begin[fresh], end[fresh])
-        none = refilled < 0  # without the call that gave it work nobody can be asked for the gap
+        none = refilled < 0  # without the call that enqueued its work the gap has no owner
         self.unlinked[device] = (begin[none], end[none])
         keep = ~none & ~fresh
         begin, end, refilled = begin[keep], end[keep], refilled[keep]

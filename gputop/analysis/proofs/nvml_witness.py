@@ -21,7 +21,7 @@ _USUAL = 1
 WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
 OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
 MANY = 6  # readings by which a window is found
-ROUNDED = 0.005  # NVML tells whole percents
+ROUNDED = 0.005  # NVML reports whole percents
 GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
     "graphics_active_percent",
     "utilization_samples",
@@ -111,10 +111,10 @@ def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float
 
 
 def _between(time: Ints, value: npt.NDArray[np.float64], low: int, high: int, source: str) -> Witness | None:
-    """Each reading tells of the time since the one before."""
+    """Each reading covers the time since the one before."""
     begin = np.append(low, time[:-1]) if len(time) else time
     shared = np.maximum(np.minimum(time, high) - np.maximum(begin, low), 0)
-    shared[:1] = 0  # nobody knows since when the first one counts
+    shared[:1] = 0  # the first one's start is unknown
     heard = int(shared.sum())
     if np.count_nonzero(shared) < FEWEST or heard < 0.5 * (high - low):
         return None
@@ -215,7 +215,7 @@ _LENGTHS = np.repeat(np.array(AGREEMENT_WINDOWS_NS, np.int64), 3)
 
 
 def _windows(moment: int) -> tuple[Ints, Ints]:
-    """The windows that a sample may tell of: of each length, fresh, half as old as long, as old as long."""
+    """The windows that a sample may cover: of each length, fresh, half as old as long, as old as long."""
     end = moment - _LENGTHS * np.tile([0, 1, 2], len(AGREEMENT_WINDOWS_NS)) // 2
     return end - _LENGTHS, end
 
@@ -235,7 +235,7 @@ def _utilisations(evidence: Evidence, gpu: GpuTime) -> dict[int, list[tuple[int,
 
 
 def others_at_work(evidence: Evidence, gpu: GpuTime) -> dict[int, float]:
-    """By device, the share of its span in which unwatched processes used it, as NVML tells, 0 to 1.
+    """By device, the share of its span in which unwatched processes used it, as NVML reports, 0 to 1.
 
     Of several the busiest counts: NVML's shares of processes that take turns overlap.
     """

@@ -264,7 +264,7 @@ LONG_AFTER_NS, SURELY_NS = 1_000_000, 500_000
 SOON_NS, NOTHING_NS = 100_000, 70_000
 RETURN_NS = 50_000  # a spinner that returns within this after a preemption had not seen the completion before
 # a sleeper that returns within this after its wakeup was woken by the completion; guests lose their CPU to
-# the host for some hundred us, which nobody inside sees
+# the host for some hundred us, invisible from inside
 WOKEN_NS = 500_000
 _BACK = 3  # preemptions in a row between a wakeup and the return
 END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU

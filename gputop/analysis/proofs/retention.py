@@ -135,7 +135,7 @@ class _Carry:
         kernel = group_ids(calls["pid"][launches], calls["aux"][launches])
         self.keep[launches[_first(kernel, calls["begin"][launches])]] = True
         where = _Runs(calls["pid"], self._devices.of_calls)
-        self.keep[where.last(calls["end"])] = True  # who may have given a GPU work, and told nobody
+        self.keep[where.last(calls["end"])] = True  # threads that may have enqueued work unseen
         every = self._streams.rows(Role.PROVE_DEVICE)
         lost_until = max(self._evidence.lost[1].tolist(), default=FOREVER)
         for waits in (

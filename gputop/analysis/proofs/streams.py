@@ -462,7 +462,7 @@ def _changes(column: Column) -> Mask:
     return result
 
 
-# Work that only a lost record told of: on a stream that no record names, so that no proof is asked of it.
+# Work of a lost record only: on a stream that no record names, so that no proof needs it.
 
 
 class Unseen:

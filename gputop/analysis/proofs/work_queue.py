@@ -154,7 +154,7 @@ def _quantile(duration: Floats, size: Floats) -> float | None:
 
 
 class _Copies:
-    """Copies, and which of them tell how long they took."""
+    """Copies, and which of them show how long they took."""
 
     def __init__(self, evidence: Evidence, rows: Ints, pinned: Mask, alone: Mask) -> None:
         calls = evidence.calls

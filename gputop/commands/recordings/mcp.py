@@ -89,7 +89,7 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
 def _fleet(lake: str | None) -> Tool | None:
     if lake is None:
         return None
-    from gputop.fleet.tool import lake_tool  # duckdb is asked for by who has a lake
+    from gputop.fleet.tool import lake_tool  # duckdb is requested by who has a lake
 
     return lake_tool(lake)
 

@@ -58,7 +58,7 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
 
 
 def print_result(answer: QueryResult, options: argparse.Namespace) -> None:
-    """Prints an answer in the form that was asked for."""
+    """Prints an answer in the form that was requested."""
     if options.json:
         put(answer_to_json(answer))
     elif options.csv:

@@ -128,7 +128,7 @@ def _present(options: argparse.Namespace) -> int:
 
 
 def _follow(session: ObservedRun, writer: LineWriter, *, watched: bool) -> None:
-    """Writes frames until the source ends, or nobody reads, or there is nothing left to watch."""
+    """Writes frames until the source ends, or the reader is gone, or there is nothing left to watch."""
     engine = Engine(session.source.header)
     for item in session.items():
         if not engine.feed(item):

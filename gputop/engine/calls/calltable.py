@@ -22,7 +22,7 @@ from probes.arrays import PIDS, distinct, table
 from probes.schema import CallFlag, Records
 
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
-# limits for whoever has processes make up calls, or makes up a file; calls beyond them are counted in one row
+# limits for forged calls and files; calls beyond them are counted in one row
 MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
 MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
 _OTHERS = 0  # the row without a key

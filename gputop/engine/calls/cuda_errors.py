@@ -18,7 +18,7 @@ from gputop.documents.fields import Mark
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600  # the answer of a query, not an error
-_UNLOADING = 4  # the process is ending: its libraries are taken apart in an order that nobody chose
+_UNLOADING = 4  # the process is ending: its libraries are taken apart in no defined order
 
 _NCCL = {
     1: ("ncclUnhandledCudaError", "unhandled cuda error"),

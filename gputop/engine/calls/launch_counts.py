@@ -1,4 +1,4 @@
-"""Launches by kernel and shape: counted by process and handle, named where the recording tells a name.
+"""Launches by kernel and shape: counted by process and handle, named where the recording reports a name.
 
 A launch of the runtime's names a function of the host's code, which is called like its kernel
 (probes/stacks/kernel_resolver.py); a handle of the driver has the name by which its program asked for it, if
@@ -66,7 +66,7 @@ class Launched:
                 self.shapes[shaped] = self.shapes.get(shaped, 0) + count
 
 
-_SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` tell what others have
+_SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` list what others have
 
 
 def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:

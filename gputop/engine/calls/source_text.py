@@ -66,7 +66,7 @@ def read_source(line: Line, pid: int | None) -> SourceFile:
 
 
 def _is_own_folder() -> bool:
-    """Whether nobody else can have laid a file into the current folder."""
+    """True if no other user can have put a file into the current folder."""
     try:
         found = os.stat(".")
     except OSError:

@@ -80,7 +80,7 @@ def _of_old_recording(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | No
 
 
 def use_by_pid(columns: Any) -> dict[int, _Use] | None:
-    """pid -> its shares; None when NVML does not tell."""
+    """pid -> its shares; None when NVML does not report it."""
     if not isinstance(columns, dict):
         return None
     lists = [columns.get(key, ()) for key in _USE]

@@ -23,7 +23,7 @@ from probes.source import FILES, Sample
 
 # integers of a row: process, system call, its first argument, time of its record; count, sum, worst
 WIDTH = 7
-_MOST = 4096  # rows; whoever waits for more files has the later ones under no descriptor
+_MOST = 4096  # rows; later files of a process with more are under no descriptor
 _MOST_CHANGES = 16_384  # descriptors; so many were told first or last
 _NO_DESCRIPTOR = -1
 _CHANGE_WIDTH = 3

@@ -93,7 +93,7 @@ class StaySums(Part):
         if "stays" not in data:
             if unpacked(data, "threads", 6):
                 raise ValueError("stays off the CPU were not told by the gputop that wrote these sums")
-        elif data["stays"] is None:  # of records that nobody has, by a gputop that did not add them up
+        elif data["stays"] is None:  # of missing records, by a gputop that did not add them up
             self.known = False
         else:
             self._add_rows((tid, Stays(*numbers)) for tid, *numbers in unpacked(data, "stays", WIDTH))

@@ -103,7 +103,7 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
     """The list that was read.
 
     Raises:
-        GputopError: A newer gputop wrote it, or nobody of us did.
+        GputopError: A newer gputop wrote it, or another program.
     """
     try:
         document = json.loads(data)

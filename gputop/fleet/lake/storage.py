@@ -175,7 +175,7 @@ class _Storage:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        # whoever may not write is told so before minutes of work
+        # a missing right to write is reported before minutes of work
         self.write({_MARK: b"gputop fleet\n"})
         yield
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask
 from gputop.merging.clocks import FASTEST, slope_of
 
-FEWEST: Final = 20  # collectives; of fewer nothing is said
-UNKNOWN: Final = -1  # a time that nobody saw
+FEWEST: Final = 20  # collectives; of fewer no sentence
+UNKNOWN: Final = -1  # an unobserved time
 _NEAREST: Final = 31  # collectives whose ends say together what two clocks differ by just then
 _LOOSER: Final = 2  # so many times the slack of the twentieth best end is good enough
 _DEVIATION: Final = 1.4826  # standard deviation of normal numbers with a median absolute deviation of 1

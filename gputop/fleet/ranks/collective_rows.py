@@ -52,7 +52,7 @@ class Collectives:
         ops = [op for op, name in enumerate(evidence.apis.names) if name in OF_ALL]
         went = np.isin(calls["ret"], (0, _IN_PROGRESS)) & ~calls["abandoned"]
         rows = np.flatnonzero(np.isin(calls["op"], ops) & went)
-        rows = rows[~scene.analysis.gpu.streams.captured(rows)]  # a graph runs them, when nobody sees
+        rows = rows[~scene.analysis.gpu.streams.captured(rows)]  # a graph runs them, at an unknown time
         order = np.argsort(calls["begin"][rows], kind="stable")
         self._rows = rows[order]
         # the kernels of the file tell when each had ended; else the call that shows it
@@ -144,7 +144,7 @@ class Collectives:
             )
 
     def _past(self, places: Ints) -> Ints:
-        """When these had ended; FOREVER: nobody saw."""
+        """When these had ended; FOREVER: unknown."""
         if self._ended is not None:
             return self._ended[places]
         wait = self._wait[places]

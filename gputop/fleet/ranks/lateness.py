@@ -31,7 +31,7 @@ class CollectiveTimes:
 
     Attributes:
         begin: When a rank's host called it, ns; UNKNOWN: that was not seen.
-        end: When it had ended for certain there, ns; UNKNOWN: nobody waited for it.
+        end: When it had ended for certain there, ns; UNKNOWN: no wait for it.
         slack: From its call to the one that waited for it, ns.
         idle: For how long the rank's GPU had nothing to do since the wait before it, ns.
         drained: Whether its GPU is proved to have had nothing to do when the call began.
@@ -50,7 +50,7 @@ class CollectiveTimes:
 
 @dataclass(frozen=True, slots=True)
 class LatenessVerdict:
-    """Who is late, or why nobody is said to be.
+    """The late rank, or why none is named.
 
     Attributes:
         used: Collectives that all ranks were seen to begin.
@@ -77,7 +77,7 @@ def judge(meetings: CollectiveTimes) -> LatenessVerdict:
     """Finds the rank that the others wait for.
 
     It is the one that comes last as a rule, later than the others by more than the clocks may be off, and
-    whose GPU waits for its host: a host that is behind while its GPU has work keeps nobody waiting.
+    whose GPU waits for its host: a host that is behind while its GPU has work delays no rank.
     """
     all_seen = (meetings.begin != UNKNOWN).all(axis=1)
     used = int(np.count_nonzero(all_seen))

@@ -136,7 +136,7 @@ class Hub:
         Args:
             uid: The user.
             messages: The tick.
-            first: What a client must receive before its first tick; nobody can join without.
+            first: What a client must receive before its first tick; no client can join without.
         """
         size = sum(map(len, messages))
         with self._lock:

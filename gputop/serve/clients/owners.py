@@ -71,7 +71,7 @@ class Owners:
         self._mixed.clear()
 
     def of(self, pid: int) -> int:
-        """The user id of a process, NOBODY where it is not known."""
+        """The user id of a process, ``NOBODY`` where unknown."""
         return int(self._user[pid]) - 1 if 0 <= pid < PIDS else NOBODY
 
     def of_thread(self, tid: int) -> int:

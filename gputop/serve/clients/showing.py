@@ -41,7 +41,7 @@ class Followers(Protocol):
         """True if a client of a user must receive what is known first, and can."""
 
     def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
-        """Hands a tick to a user's clients; to who joins, what is known (empty: nobody can join now)."""
+        """Hands a tick to a user's clients; to who joins, what is known (empty: no client can join now)."""
 
     def leave_out(self, uid: int) -> None:
         """A tick is not shown to a user: each client must receive anew what is known."""
@@ -156,7 +156,7 @@ class Showing:
 
         Args:
             tick: The next one.
-            late: Nobody is shown it, since more wait behind it.
+            late: No client receives it, since more wait behind it.
         """
         known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
         for item in (*tick.items, *(known if self._forgot else ())):

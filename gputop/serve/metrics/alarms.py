@@ -49,7 +49,7 @@ _OF_GPUS: Final[Mapping[str, tuple[str, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AlertTargets:
-    """Who hears of alerts beside the log: a command (its words), an address of HTTP; empty: nobody."""
+    """Receivers of alerts beside the log: a command (its words), an address of HTTP; empty: none."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
@@ -174,7 +174,7 @@ class Alarms:
             if "index" in row and (value := _of_gpu(row, figure)) is not None
         ]
 
-    # -- telling ------------------------------------------------------------------------------------
+    # -- reporting ------------------------------------------------------------------------------------
 
     def _notify(self, alert: Alert) -> None:
         self._log(alert)

@@ -19,7 +19,7 @@ from probes.samples import sample_data
 from probes.schema import COPY_SHIFT, CallFlag, Records, select
 from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
-GRACE_NS = 120_000_000_000  # an ended process stays so long: whoever asks seldom sees its last counts, too
+GRACE_NS = 120_000_000_000  # an ended process stays so long: rare scrapes see its last counts, too
 OTHER = 0  # in place of a process, where there are more than may be reported
 # what a function does -> its class in metrics; what is not here is "other"
 CLASSES = {

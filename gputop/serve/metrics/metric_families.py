@@ -62,7 +62,7 @@ class CurrentFigures:
         uuids: Of GPUs by index.
         processes: Facts of those that are watched.
         build: Labels of ``gputop_build_info``.
-        sent: How often metrics were sent by OTLP, and how often in vain; None where nobody asked for that.
+        sent: How often metrics were sent by OTLP, and how often in vain; None where not requested.
         figures: By process, what is known of its figures under the names that frames have (``FIGURES``).
     """
 

@@ -31,7 +31,7 @@ class Address:
     """Where metrics are served, and to whom.
 
     Attributes:
-        token: What has to stand behind ``Authorization: Bearer``; "": nobody has to say one.
+        token: What has to stand behind ``Authorization: Bearer``; "": none is needed.
         certificate: A file with certificate and key, for TLS; "" without.
         names: What it may be called by who asks, the port aside; empty: anything. A web page can make a name
             of its own point to this machine (DNS rebinding), and would be told all without a token.
@@ -69,7 +69,7 @@ class MetricsServer(ThreadingHTTPServer):
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._open: list[_OpenRequest] = []  # who is answered, the oldest first
         self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*MAKING)
-        self._made: dict[str, tuple[str, bytes]] = {}  # what was last reported, by what was asked for
+        self._made: dict[str, tuple[str, bytes]] = {}  # what was last reported, by what was requested
         self._accepting: threading.Thread | None = None
         self._answers_s = 0.0
         super().__init__((address.host, address.port), _Handler)
@@ -111,7 +111,7 @@ class MetricsServer(ThreadingHTTPServer):
         opened = _OpenRequest(request, time.monotonic())
         with self._lock:
             for oldest in self._open[: max(len(self._open) - AT_ONCE + 1, 0)]:
-                _cut(oldest)  # whoever asks is answered at once: what stays long says nothing
+                _cut(oldest)  # requests are answered at once: a long connection is idle
             self._open.append(opened)
         try:
             request.settimeout(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""One POST over HTTP or TLS to somebody who may be anybody: one deadline for all of it, a bounded answer.
+"""One POST over HTTP or TLS to an untrusted server: one deadline for all of it, a bounded answer.
 
 Of the answer the status is read, and when to come again; what follows its head is left in the socket. Nothing
 of an answer is kept: no cookie, no connection, and no redirect is followed. No proxy and no ``.netrc`` is

@@ -1,7 +1,7 @@
 """Preferences: a small TOML file, documented in docs/screen.md.
 
 What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is
-read only from where nobody else can write: under sudo that is root's own file, not the caller's.
+read only from where no other user can write: under sudo that is root's own file, not the caller's.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _read(path: Path) -> str | None:
     """The text of the file, None when there is none.
 
     Raises:
-        _UnsafeError: Somebody else could have written it.
+        _UnsafeError: Another user could have written it.
     """
     root = os.geteuid() == 0
     if root and not _only_roots(path):
@@ -157,7 +157,7 @@ def _read(path: Path) -> str | None:
 
 
 def _only_roots(path: Path) -> bool:
-    """Whether the file is there; from the top down, so that nobody can change what was looked at.
+    """Whether the file is there; from the top down, so that checked folders cannot be changed.
 
     Raises:
         _UnsafeError: A directory above it is not root's alone, or is a link.
@@ -170,7 +170,7 @@ def _only_roots(path: Path) -> bool:
         if not stat.S_ISDIR(facts.st_mode):
             raise _UnsafeError(f"{path} is not used: {directory} is no directory of its own")
         if facts.st_uid != 0 or facts.st_mode & 0o022:
-            # What is not there is no reason to speak, whoever could create it.
+            # What is not there is no problem.
             if not os.path.lexists(path):
                 return False
             _check_owner(path, directory, facts)

@@ -120,7 +120,7 @@ def trimmed(line: Line) -> Line:
 
 
 def ascii_line(line: Line) -> Line:
-    """The line in ASCII and as wide as before: the last net below texts that nobody has escaped."""
+    """The line in ASCII and as wide as before: the last net below texts that were not escaped."""
     return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)
 
 

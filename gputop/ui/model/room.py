@@ -33,7 +33,7 @@ def shared(
         lanes: Lines of the timeline.
         links: Lines of the chain.
         chart: Lines of the chart of the selected call, with its heading.
-        open_lanes: The timeline was asked for: it is there however few lines are left.
+        open_lanes: The timeline was requested: it is there however few lines are left.
     """
     wanted, calls, floor = rows + 1 + _BOX, details + _BOX, min(details, _LEAST_DETAILS) + _BOX
     first = min(wanted, max(_FIRST_ROWS + 1 + _BOX, int(left * _FIRST_PART)))

@@ -93,7 +93,7 @@ def choose_columns(
     Args:
         columns: All of them in the order shown.
         width: The columns of the terminal there are for them and the gaps between them.
-        picked: None stands for another one: somebody chose them, or the names are those of a tree.
+        picked: None stands for another one: the user chose them, or the names are those of a tree.
     """
     shown = _fitting(columns, width)
     for column in columns if len(shown) < len(columns) and not picked else ():
@@ -119,7 +119,7 @@ class Table(Generic[T]):
     """Rows, their order, the selected one and which are in sight.
 
     The order is that of the frame, so that a sorted column is sorted; rows whose figures read alike keep
-    their places. While somebody reads (``reading``) or the order is frozen, rows stay where they are and new
+    their places. While the user reads (``reading``) or the order is frozen, rows stay where they are and new
     ones come last.
     """
 
@@ -146,7 +146,7 @@ class Table(Generic[T]):
         self._ended = ended
         self.columns = self.every = tuple(columns)
         self.selected: Hashable | None = None
-        self.proposed: Hashable | None = None  # selected while nobody has chosen a row
+        self.proposed: Hashable | None = None  # selected until the user chooses a row
         self.frozen = False
         self.reading = False
         self.held = False  # the selected row stays in sight, whoever scrolls
@@ -158,7 +158,7 @@ class Table(Generic[T]):
         self._resorts = True  # whatever is being read
         self._shown_ns = 0  # the time of the frame that was taken last
         self._spans: list[tuple[int, int, Column[T]]] = []
-        self._chosen = False  # a cursor nobody has moved does not drag the view along
+        self._chosen = False  # an unmoved cursor does not drag the view along
         self._had: set[str] = set()  # keys of columns that some row had
         self._picked = False  # the columns were chosen: what no row has is shown as well
         self.sort_by(sort_key)
@@ -177,7 +177,7 @@ class Table(Generic[T]):
 
     @property
     def picked_columns(self) -> tuple[str, ...]:
-        """Keys of the columns that somebody has chosen; () where nobody has."""
+        """Keys of the columns chosen by the user; () if none."""
         return tuple(column.key for column in self.columns) if self._picked else ()
 
     def pick_columns(self, keys: Sequence[str]) -> None:
@@ -235,7 +235,7 @@ class Table(Generic[T]):
         index = self.index
         self.rows = [by_key[key] for key in self._order]
         if self.rows and not self._chosen:
-            # nobody chose a row: the first one counts where none is proposed
+            # no row is chosen: the first one counts where none is proposed
             self.selected = self.proposed if self.proposed in by_key else self._order[0]
         elif self.selected not in by_key and self.rows:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
@@ -262,14 +262,14 @@ class Table(Generic[T]):
 
     @property
     def unsorted(self) -> bool:
-        """True if rows stand where another order would have them: somebody reads, or froze it."""
+        """True if rows stand where another order would have them: the user reads, or froze it."""
         return (self.frozen or self.reading) and self._order != self._sorted(
             {self._key(row): row for row in self.rows}
         )
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody has put the cursor on its row."""
+        """True if the user put the cursor on its row."""
         return self._chosen
 
     @property
@@ -386,7 +386,7 @@ class Table(Generic[T]):
 
 # A row as one line of text, for the clipboard.
 
-UNLIMITED = 200  # the width that cells are asked for: a copied row is not cut
+UNLIMITED = 200  # the width that cells are requested: a copied row is not cut
 
 
 def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:

@@ -135,7 +135,7 @@ class View:
         return texts
 
     def touch(self) -> None:
-        """A key or the mouse was used: whoever did so is reading."""
+        """A key or the mouse was used: the user is reading."""
         self._touched_s = self.clock()
 
     @property
@@ -143,7 +143,7 @@ class View:
         return self.clock() - self._touched_s < READING_S
 
     def settle(self) -> bool:
-        """Sort rows that were kept in their places while somebody read; False where nothing has changed."""
+        """Sort rows that were kept in their places while the user read; False where nothing has changed."""
         if self._reads or not self.processes.reading:
             return False
         self.list()

@@ -118,7 +118,7 @@ class Menu(ModalScreen[None]):
         """Ask.
 
         Args:
-            title: What is asked for, in lines that are escaped.
+            title: What is requested, in lines that are escaped.
             choices: What there is, escaped.
             chosen: Takes the place of the one that was chosen.
         """

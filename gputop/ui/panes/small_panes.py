@@ -125,7 +125,7 @@ class Log(Plain):
     """The output of the started command."""
 
     def wanted(self, width: int) -> int:
-        """A part of the screen, where it is asked for; a smaller one beside the timeline."""
+        """A part of the screen, where it is requested; a smaller one beside the timeline."""
         if not self.view.log_shown:
             return 0
         both, height = self.screen.query_one("#timeline").display, self.app.size.height

@@ -105,7 +105,7 @@ class TimeScreen(PaneScreen):
         self.app.show_message(f"{chosen.kind}: {escape_text(chosen.text)}")
 
     def go_to(self, time_ns: int) -> None:
-        """Go to a moment and stay: nobody wants to see it go by."""
+        """Go to a moment and stay."""
         self.app.feed.transport.seek(time_ns)
         self.app.feed.transport.step(0)
         self._moved()

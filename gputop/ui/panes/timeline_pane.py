@@ -43,7 +43,7 @@ class TimelinePane(Pane):
         return self.view.timeline.wanted(width)
 
     def wanted(self, width: int) -> int:
-        """As many as there is room for; none before there is something, unless it was asked for."""
+        """As many as there is room for; none before there is something, unless it was requested."""
         frame, timeline = self.view.frame, self.view.timeline
         if frame is None or timeline.empty(frame.time_ns):
             return int(self._seen or self.has_class("-wanted") or self.has_focus)

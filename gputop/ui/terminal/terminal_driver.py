@@ -23,7 +23,7 @@ class QuickDriver(LinuxDriver):
     """Restores the terminal as the program ends, and ends the program when the terminal has gone.
 
     Textual joins its input thread, which looks for the end every 0.1 s and then waits 0.1 s more. At the
-    end of the program nobody needs to wait for that: the thread ends by itself while probes are detached.
+    end of the program need not wait for that: the thread ends by itself while probes are detached.
 
     A terminal that has gone is told to the processes in its foreground by SIGHUP. Whoever is not one of them
     (another session, a window that passes no signal on) would read its end again and again on a CPU of its
@@ -62,7 +62,7 @@ class QuickDriver(LinuxDriver):
         terminal = select.poll()
         terminal.register(self.fileno, 0)  # its end is reported in any case
         terminal.poll()
-        self.exit_event.set()  # nobody will press a key
+        self.exit_event.set()  # no key can come
         self._soon(partial(self._app.exit, _GONE, return_code=_GONE))
 
     def _soon(self, do: Callable[[], object]) -> None:

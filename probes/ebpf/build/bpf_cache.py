@@ -92,7 +92,7 @@ def _digest(key: str, data: bytes) -> bytes:
 
 
 def _doubt(found: os.stat_result) -> str:
-    """Why a folder or file may be somebody else's work; empty when it cannot be."""
+    """Why a folder or file may be another user's work; empty when it cannot be."""
     if found.st_uid != os.geteuid():
         return f"belongs to user {found.st_uid}"
     return "can be written by others" if found.st_mode & _WRITABLE_BY_OTHERS else ""
@@ -117,7 +117,7 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def _forget(place: int) -> None:
-    """Removes all but the entries used last, and what somebody began to write and did not finish."""
+    """Removes all but the entries used last, and unfinished files."""
     ages = []
     for name in os.listdir(place):
         with suppress(OSError):  # another gputop may be at it as well

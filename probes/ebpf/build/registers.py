@@ -35,7 +35,7 @@ _X86_64: dict[str, str] = {
     # a large structure that is passed by value: its copy lies on the stack, and takes no register
     "VALUE_ADDRESS(n)": "(regs->sp + 8)",
     "VALUE_REGISTERS": "0",
-    # the kernel's page for returns is asked for at the end of the address space, above all code
+    # the kernel's page for returns is requested at the end of the address space, above all code
     "IS_TRAMPOLINE(address)": "((u64)(address) - 0x7fffffff0000ULL < 0x10000)",
     "SYSCALL_FRAME": "112",  # pt_regs.di, then orig_ax
     "SYSCALL_TYPE": "s64",

@@ -40,8 +40,8 @@ class GpuIdle:
     Attributes:
         label: ``GPU 0``.
         proved: Provably idle: the lower end of the range.
-        estimated: Idle beside that as far as one can tell, and what that estimate may be off.
-        unknown: Nobody tells; what remains is busy.
+        estimated: Idle beside that presumably, and what that estimate may be off.
+        unknown: Neither; what remains is busy.
         unestimated: Neither a source nor a finding covers most of it.
         about: The estimate itself, that the sentence has; None without one.
     """
@@ -68,7 +68,7 @@ class PanelCause:
 
     Attributes:
         number: ``C05``.
-        low, high: What it took of the time: what is sure, and as far as one can tell.
+        low, high: What it took of the time: what is sure, and presumably.
         per_step_ns: (low, high) a step; None where there are no steps.
         step_ns: What such a step takes; None where the steps are another process's.
         line: ``transfers.py:60``, "" where it is not known.
@@ -118,7 +118,7 @@ class Why:
         fix: Of the first cause.
         text: One sentence, shown where there are no causes.
         doubts: What speaks against it, in a few words each.
-        calm: Whether nothing is wrong: the GPU is busy, or nobody asks it for work.
+        calm: Whether nothing is wrong: the GPU is busy, or no work is requested.
     """
 
     when: str = ""

@@ -278,7 +278,7 @@ def _choices() -> list[tuple[int, bool, bool, bool]]:
 
 
 def _cause_bar(cause: PanelCause, width: int, glyphs: Glyphs) -> list[Span]:
-    """The part of the time that it took: sure, and as far as one can tell."""
+    """The part of the time that it took: sure, and presumably."""
     solid, hatched, _ = _SIGNS[glyphs.ascii]
     low, high = (min(max(share, 0.0), 1.0) * width for share in (cause.low, cause.high))
     full, upto = round(low), round(high)

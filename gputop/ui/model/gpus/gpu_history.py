@@ -45,7 +45,7 @@ _UTIL = 0
 
 
 def shares(gpu: GpuRow) -> tuple[float | None, ...]:
-    """The figures of a GPU in the order of ``SERIES``, 0 to 1; None where NVML does not tell one."""
+    """The figures of a GPU in the order of ``SERIES``, 0 to 1; None where NVML does not report one."""
     return (
         _part(gpu.utilization_percent, 100),
         _part(gpu.memory_used_bytes, gpu.memory_total_bytes),

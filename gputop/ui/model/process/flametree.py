@@ -99,7 +99,7 @@ def _steps(stack: StackRow) -> list[tuple[str, Kind, SourceLine | None]]:
 
 @lru_cache(maxsize=8_192)
 def _is_own(line: SourceLine) -> bool:
-    """Whether somebody who works on the program wrote it: no native code, no library."""
+    """True if it is the program's own code: no native code, no library."""
     return bool(line.file) and not line.is_native and not is_library(line.file)
 
 

@@ -90,7 +90,7 @@ def not_seen(look: Look, *, yet: bool = False) -> Sign:
 
 
 def unknown(look: Look) -> Sign:
-    """Seen, but nobody can tell."""
+    """Seen, but unknown."""
     return Sign(_pick(look, "░", ":"), "unknown", "unknown", 0)
 
 
