@@ -19,19 +19,19 @@ from tests import inside, made_traces
 from tests.cli_support import run
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
-STORM = str(RECORDINGS / "storm.msgpack")
+FILE = str(RECORDINGS / "dataloader.msgpack")  # a small one
 OLD = b"precious"
 
 # each writes out of a recording; the trace is made where it is needed
 WRITERS: dict[str, tuple[str, ...]] = {
-    "cut": ("cut", STORM, "--to", "1"),
-    "merge": ("merge", STORM),
-    "redact": ("redact", STORM),
-    "repair": ("repair", STORM),
+    "cut": ("cut", FILE, "--to", "1"),
+    "merge": ("merge", FILE),
+    "redact": ("redact", FILE),
+    "repair": ("repair", FILE),
     "import": ("import", "trace.json"),
-    "perfetto": ("export", STORM, "--to", "perfetto"),
-    "speedscope": ("export", STORM, "--to", "speedscope"),
-    "report": ("report", STORM),
+    "perfetto": ("export", FILE, "--to", "perfetto"),
+    "speedscope": ("export", FILE, "--to", "speedscope"),
+    "report": ("report", FILE),
 }
 
 
@@ -107,7 +107,7 @@ def test_a_file_can_be_repaired_in_its_own_place(here: Path) -> None:
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_folder_of_tables_is_replaced_by_force_and_no_other_folder_is(form: str, here: Path) -> None:
     pytest.importorskip("pyarrow") if form == "parquet" else None
-    words = ("export", STORM, "--to", form, "-o", "out")
+    words = ("export", FILE, "--to", form, "-o", "out")
     assert inside.run(*words).returncode == 0
     names = sorted(os.listdir("out"))
     (here / "out" / names[0]).write_bytes(OLD)
@@ -125,12 +125,12 @@ def test_what_is_no_regular_file_is_never_replaced(here: Path) -> None:
     (here / "link").symlink_to("trace.json")
     os.mkfifo("pipe")
     for name in ("link", "pipe"):
-        assert inside.run("report", STORM, "-o", name).returncode == 1
-        refused = inside.run("report", STORM, "-o", name, "--force")
+        assert inside.run("report", FILE, "-o", name).returncode == 1
+        refused = inside.run("report", FILE, "-o", name, "--force")
         assert f"{name} is not a regular file, and is left as it is" in refused.stderr
     os.mkdir("others")
     os.mkfifo("others/pipe")
-    assert "holds pipe" in inside.run("export", STORM, "--to", "csv", "-o", "others", "--force").stderr
+    assert "holds pipe" in inside.run("export", FILE, "--to", "csv", "-o", "others", "--force").stderr
 
 
 def test_a_failure_leaves_the_old_file(here: Path) -> None:
@@ -193,14 +193,14 @@ class SessionWriterAt:
 def test_what_observes_refuses_before_it_observes(words: tuple[str, ...], here: Path) -> None:
     os.mkdir("segments")
     for name in ("old", "segments/00001.gputop"):
-        (here / name).write_bytes(Path(STORM).read_bytes())
+        (here / name).write_bytes(Path(FILE).read_bytes())
     done = run(*words)
     assert done.returncode == 1
     assert "exists already, and is left as it is" in done.stderr
     assert "--force" in done.stderr
     assert not os.path.exists("ran"), "the program was not started"
     for name in ("old", "segments/00001.gputop"):
-        assert (here / name).read_bytes() == Path(STORM).read_bytes()
+        assert (here / name).read_bytes() == Path(FILE).read_bytes()
 
 
 @pytest.mark.ebpf
@@ -208,7 +208,7 @@ def test_what_observes_refuses_before_it_observes(words: tuple[str, ...], here: 
 def test_record_replaces_by_force(words: tuple[str, ...], here: Path) -> None:
     os.mkdir("segments")
     for name in ("old", "segments/00001.gputop", "segments/00007.gputop"):
-        (here / name).write_bytes(Path(STORM).read_bytes())
+        (here / name).write_bytes(Path(FILE).read_bytes())
     assert run(*words, "--stacks", "off", "--force", "--", "true").returncode == 0
     fresh = SessionReader(words[2] if words[2] == "old" else "segments/00001.gputop")
     fresh.close()
