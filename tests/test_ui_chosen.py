@@ -500,3 +500,18 @@ async def test_the_key_keeps_the_group_for_the_next_start(folder: Path) -> None:
             await pilot.press("G")
         await pilot.pause()
     assert load(path, {}, ("gpus",)).problems == ()
+
+
+def test_what_cannot_be_kept_is_said_in_words_without_names_of_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    (tmp_path / "gputop").write_text("a file, where the folder is to be")
+    path = tmp_path / "gputop" / "config.toml"
+    with pytest.raises(NotKeptError) as failed:
+        keep_group(path, "user")
+    said = str(failed.value)
+    assert "Errno" not in said
+    assert said.startswith("not kept: ")
+    assert said.endswith(f'to keep it write  group = "user"  in {path}')
+    assert said.count(str(tmp_path)) == 1

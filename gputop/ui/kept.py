@@ -62,7 +62,8 @@ def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
         old = _text(target)
         _write(target, changed(old))
     except (OSError, ValueError) as error:
-        raise NotKeptError(f"not kept: {error}; {by_hand}") from error
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise NotKeptError(f"not kept: {reason}; {by_hand}") from error
 
 
 def _quoted(key: str) -> str:
