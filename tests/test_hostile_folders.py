@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from gputop.commands.screen.command_output import OutputFile
 from gputop.errors import GputopError
 from gputop.files import output_files
-from gputop.process.outputfile import OutputFile
 from gputop.ui.exports import ExportError, save
 from probes.process import openat2
 from replay.coding.file_format import SessionError

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gputop.commands.observation import ObservedRun
+from gputop.commands.screen.command_output import OutputFile
 from gputop.commands.screen.watch import farewell
 from gputop.process.child import Child
-from gputop.process.outputfile import OutputFile
 from gputop.process.stdio import print_message, print_traceback
 from probes.source import APIS, Sample
 from replay.reader import SessionReader

@@ -24,8 +24,8 @@ from replay.coding.file_format import SessionError
 if TYPE_CHECKING:
     from gputop.analysis.window import Window
     from gputop.commands.observation import ObservedRun
+    from gputop.commands.screen.command_output import OutputFile
     from gputop.engine.engine import Engine
-    from gputop.process.outputfile import OutputFile
     from probes.source import Item
     from replay.writer import SessionWriter
 
@@ -59,10 +59,10 @@ def live(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace) -> int:
     from gputop.analysis.window import Window
     from gputop.commands.observation import interrupted_after, open_session
+    from gputop.commands.screen.command_output import OutputFile
     from gputop.commands.screen.looks import RATE_HZ
     from gputop.commands.screen.text import print_frame
     from gputop.engine.engine import Engine
-    from gputop.process.outputfile import OutputFile
 
     seconds = options.duration or ONCE_S
     # the command's output must not run into the frame, nor hold our own output open when it goes on
@@ -165,10 +165,10 @@ def _observe(
 def _screen(options: argparse.Namespace) -> int:
     require_terminal()
     from gputop.commands.observation import open_session
+    from gputop.commands.screen.command_output import OutputFile
     from gputop.commands.screen.looks import RATE_HZ, preferences, startup_of
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
-    from gputop.process.outputfile import OutputFile
     from gputop.ui.run import run_app
     from replay.past.history import History
 
