@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,8 +24,11 @@ def use(pid: int) -> dict[str, int]:
 
 def gputop_ticks(pid: int) -> int:
     """Clock ticks used by a gputop and by the processes of its own, not by the program that it started."""
-    children = (process for task in Path(f"/proc/{pid}/task").iterdir() for process in _children(task))
-    return use(pid)[""] + sum(gputop_ticks(child) for child in children if is_gputop(child))
+    ticks = use(pid)[""]
+    for child in [process for task in Path(f"/proc/{pid}/task").iterdir() for process in _children(task)]:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a helper that has ended meanwhile
+            ticks += gputop_ticks(child) if is_gputop(child) else 0
+    return ticks
 
 
 def _children(task: Path) -> list[int]:

@@ -60,7 +60,7 @@ def rows(folder: Path) -> list[Row]:
 def _commands(pid: int) -> Mapping[str, list[str]]:
     commands = {"gputop": [sys.executable, "-m", "gputop", "--simgpu", "--pid", str(pid)]}
     for name in ("nvitop", "btop"):
-        if (path := shutil.which(name)) is not None:
+        if (path := shutil.which(name, path=_places())) is not None:
             commands[name] = [path]
     if not missing_for_bpftrace():
         library = ensure_built() / _RUNTIME
@@ -75,17 +75,25 @@ def _commands(pid: int) -> Mapping[str, list[str]]:
     return commands
 
 
+def _places() -> str:
+    """Where programs are looked for: also beside this Python."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
 def _watched(folder: Path, command: list[str], environment: Mapping[str, str]) -> tuple[float, float]:
     """Percent of a core and MB of one life, its own processes included."""
     variables = [f"{name}={environment[name]}" for name in ("LD_LIBRARY_PATH",)]
     ours = command[0] == sys.executable  # it finds the simulated NVML by its flag
     words = command if ours else ["env", *variables, *command]
     with Terminal(folder) as terminal:
-        terminal.keys("clear; exec " + shlex.join(words) if not ours else shlex.join(words), "Enter")
+        terminal.keys(shlex.join(words), "Enter")
         time.sleep(_WARM_UP_S)
         try:
-            pid = terminal.child() if ours else terminal.shell()
-        except subprocess.CalledProcessError as error:  # the terminal has ended with it
+            pid = terminal.child()
+        except RuntimeError as error:  # it holds what the screen shows
+            if ours:
+                raise
+            print(f"{command[0]} ended by itself: {error}", file=sys.stderr)
             raise _EndedError from error
         before, began = gputop_ticks(pid), time.monotonic()
         time.sleep(_WATCH_S)
