@@ -15,7 +15,7 @@ import os, signal, sys
 sys.path.insert(0, ".")
 from textual.drivers._writer_thread import WriterThread
 from tests import fake_frames as fake
-from gputop.ui.model.config import Asked
+from gputop.ui.model.config import Startup
 from gputop.ui.run import run_app
 
 class Feed(fake.FakeFeed):
@@ -39,7 +39,7 @@ def write_and_meet(self, text):  # signals that come in the middle of a write
 if sys.argv[1:2] == ["meet"]:
     WriterThread.write = write_and_meet
 
-sys.exit(run_app(Feed(), Asked(rate_hz=10)))
+sys.exit(run_app(Feed(), Startup(rate_hz=10)))
 """
 
 
