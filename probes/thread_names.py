@@ -24,26 +24,27 @@ class ThreadNames:
         self._new: dict[int, Row] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._layers))  # at least as many as there are
+        return sum(map(len, self.layers))  # at least as many as there are
 
     def __setitem__(self, tid: int, row: Row) -> None:
         self._new.pop(tid, None)  # told again, it is among the newest
         self._new[tid] = row
 
     @property
-    def _layers(self) -> tuple[dict[int, Row], ...]:
+    def layers(self) -> tuple[dict[int, Row], ...]:
+        """The tables that hold the threads, oldest first; copies share all but the last."""
         return (*self._old, self._new)
 
     def get(self, tid: int) -> Row | None:
         """What is known of a thread."""
-        for layer in reversed(self._layers):
+        for layer in reversed(self.layers):
             if (row := layer.get(tid)) is not None:
                 return row
         return None
 
     def items(self) -> Iterator[tuple[int, Row]]:
         """Each thread once, in the order in which they were told the last time."""
-        layers = self._layers
+        layers = self.layers
         for place, layer in enumerate(layers):
             again = {tid for other in layers[place + 1 :] for tid in other if tid in layer}
             yield from (one for one in layer.items() if one[0] not in again) if again else layer.items()
@@ -78,6 +79,6 @@ class ThreadNames:
         gone = {tid for tid, row in self.items() if row[0] in pids}
         kept = [
             layer if layer.keys().isdisjoint(gone) else {tid: layer[tid] for tid in layer if tid not in gone}
-            for layer in self._layers
+            for layer in self.layers
         ]
         self._old, self._new = tuple(layer for layer in kept[:-1] if layer), kept[-1]

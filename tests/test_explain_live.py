@@ -192,7 +192,7 @@ def test_while_the_causes_stay_the_same_it_is_explained_half_as_often(clock: dic
 
 def test_a_look_comes_every_second_whatever_it_costs(clock: dict[str, float]) -> None:
     class Dear(Fresh):
-        def look(self, window: Window) -> Verdict | None:
+        def look(self, window: Window, slower: int = 1) -> Verdict | None:
             clock["cpu"] += 10.0
             return None
 

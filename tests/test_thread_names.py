@@ -56,7 +56,7 @@ def test_a_copy_each_half_minute_takes_little_more_than_one_table() -> None:
         known.consume(told(*range(number, number + THREADS // CHECKPOINTS)))
         number += THREADS // CHECKPOINTS
         copies.append(known.copy())
-    tables = {id(layer): layer for one in (known, *copies) for layer in one.names._layers}
+    tables = {id(layer): layer for one in (known, *copies) for layer in one.names.layers}
     assert sum(map(len, tables.values())) < 5 * THREADS, "25 tables of their own are 12.5 times as many"
     assert [len(list(one.names.items())) for one in copies] == [
         (place + 1) * (THREADS // CHECKPOINTS) for place in range(CHECKPOINTS)
