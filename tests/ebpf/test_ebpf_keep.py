@@ -276,7 +276,7 @@ def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
 def _listed_by_nobody(daemon: Daemon) -> list[str]:
     code = (
         "import sys; from gputop.serve.clients.client import asked; "
-        "[print(row['path']) for row in asked(sys.argv[1], 'status')['data']['kept']]"
+        "[print(row['path']) for row in request_once(sys.argv[1], 'status')['data']['kept']]"
     )
     done = subprocess.run(
         [*as_nobody(), sys.executable, "-c", code, daemon.socket],
