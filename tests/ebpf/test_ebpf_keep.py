@@ -275,7 +275,7 @@ def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
 
 def _listed_by_nobody(daemon: Daemon) -> list[str]:
     code = (
-        "import sys; from gputop.serve.clients.client import asked; "
+        "import sys; from gputop.serve.clients.client import request_once; "
         "[print(row['path']) for row in request_once(sys.argv[1], 'status')['data']['kept']]"
     )
     done = subprocess.run(
