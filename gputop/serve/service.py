@@ -168,9 +168,9 @@ class Service:
             self._keep_within_budget()
             if self._explainer.failure:
                 self._explain_anew()
-            alert_targets = set(self.daemon.totals.processes)
-            self._people.forget(alert_targets)
-            self._idle.forget(alert_targets)
+            processes = set(self.daemon.totals.processes)
+            self._people.forget(processes)
+            self._idle.forget(processes)
         if marked and self._keep_requested:
             self._keep_requested = False
             self._keep(Trigger(REQUESTED, 0, self._history.end_ns, "requested by root (SIGUSR2)"))
@@ -303,23 +303,23 @@ class Service:
     # -- what clients ask ---------------------------------------------------------------------------
 
     def _status(self, uid: int) -> dict[str, Any]:
-        alert_targets = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
-        alert_targets["clients"], alert_targets["explained_anew"] = self.hub.count(), self.explained_anew
+        status = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
+        status["clients"], status["explained_anew"] = self.hub.count(), self.explained_anew
         if self._budget is not None:
-            alert_targets["budget"] = {
+            status["budget"] = {
                 "step": int(self._budget.reach),
                 "share": self._budget.share,
                 "given_up": self._budget.sentence(),
             }
         if self.keeper is not None:
-            alert_targets["kept"] = [
+            status["kept"] = [
                 {"path": path, "bytes": size, "seconds_ago": int(time.time()) - at}
                 for path, owner, size, at in self.keeper.files()
                 if uid in (ROOT, owner)
             ]
-            alert_targets["kept_now"], alert_targets["not_kept"] = self.keeper.written, self.keeper.left_out
-            alert_targets["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
-        return alert_targets
+            status["kept_now"], status["not_kept"] = self.keeper.written, self.keeper.left_out
+            status["keep_failures"] = list(self.keeper.failures) if uid == ROOT else []
+        return status
 
     def _send_past(self, connection: Answering, uid: int, message: dict[str, Any]) -> None:
         send_past(self.daemon, connection, uid, message)
