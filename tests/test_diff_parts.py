@@ -12,6 +12,7 @@ from gputop.analysis.compare import Diff
 from gputop.api import comparing, stretches
 from gputop.api.comparing import part_by_part
 from gputop.api.functions import diff, to_json
+from gputop.api.reading import SILENT
 from gputop.api.session import Session, reader_of
 from gputop.parts.mapreduce import Segment
 from tests import long_session
@@ -88,7 +89,7 @@ def in_parts(long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Diff:
     monkeypatch.setattr(stretches, "LEAST_PART", 60_000)
     monkeypatch.setattr(stretches, "BASE", 0)
     with Session(long[0]) as before, Session(long[1]) as after:
-        return comparing.in_parts(before, after, 1, None)
+        return comparing.in_parts(before, after, 1, SILENT)
 
 
 def shares(found: Diff) -> dict[str, Any]:

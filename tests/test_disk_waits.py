@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gputop.api import totals
+from gputop.api.reading import SILENT
 from gputop.engine.session_totals import collect, finish
 from gputop.engine.stats_output import stats_to_json, stats_to_text
 from gputop.engine.tally import FileSums, Tally, tally
@@ -107,7 +108,7 @@ def test_what_the_recorder_added_up_is_what_its_file_says(tmp_path: Path) -> Non
     writer.close()
     reader = SessionReader(file)
     assert reader.totals() is not None
-    assert told(stats_to_json(totals.stats_of(reader, None))) == WAITS
+    assert told(stats_to_json(totals.stats_of(reader, SILENT))) == WAITS
 
 
 def test_sums_in_place_of_records_tell_them_too_and_older_ones_make_them_unknown() -> None:

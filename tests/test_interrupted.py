@@ -133,13 +133,13 @@ import sys, time
 from gputop.commands import cli, progress
 from replay.items import ItemReader
 progress.AFTER_S = 0.0
-rows = ItemReader._rows
+rows = ItemReader.rows_of
 def slowly(self, chosen):
     for item in rows(self, chosen):
         if not isinstance(item, int) and getattr(item, "kind", "") == "mark":
             sys.stderr.write("mark\\n"); sys.stderr.flush(); time.sleep(0.3)
         yield item
-ItemReader._rows = slowly
+ItemReader.rows_of = slowly
 sys.exit(cli.run(sys.argv[1:]))
 """
 
