@@ -52,4 +52,4 @@ def always(_options: Namespace) -> bool:
 # Which gputop this is.
 
 # pyproject.toml has it from here; to ask the installation took a fifteenth of the start of a recording
-VERSION = "0.11.0"
+VERSION = "0.12.0"
