@@ -175,6 +175,17 @@ def test_the_verdict_of_some_gpus_is_about_these() -> None:
     assert report_of_gpus(told.report, frame, range(8)).verdict == told.report.verdict
 
 
+def test_idle_time_that_no_chain_explains_is_not_healthy_on_some_gpus_either() -> None:
+    accounts = [why.account(1000 * index) for index in (1, 5)]
+    gpus = tuple(why.GpuSpan(f"GPU {at}", 10 * why.S, one.idle, one) for at, one in enumerate(accounts))
+    told = why.explained(gpus=gpus, span_ns=20 * why.S, unexplained_ns=5 * why.S)
+    assert told.report is not None
+    report = report_of_gpus(told.report, job(), {1})
+    assert "the chain is not known" in report.verdict
+    assert report.unexplained_ns == report.idle.lower == accounts[1].idle.lower
+    assert "no recurring stall" in report_of_gpus(replace(told.report, unexplained_ns=0), job(), {1}).verdict
+
+
 def test_a_gpu_that_the_machine_does_not_have_is_named_and_those_that_it_has() -> None:
     frame = fake.frame(gpus=2)
     shown = of_gpus(frame, {1, 9})

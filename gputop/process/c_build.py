@@ -1,4 +1,4 @@
-"""Builds C libraries at first use, into a cache that nobody else can change."""
+"""Builds C libraries at first use, into a cache that other users cannot change."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _check_owner(directory: Path) -> None:
     parents = directory.parents if insists else ()
     for path in (directory, *parents, *directory.iterdir()):
         info = path.lstat()
-        # in a sticky folder above nobody can replace what is ours; one of libraries must not grow either
+        # in a sticky parent other users cannot replace our files; a folder of libraries must not grow
         sticky = path in parents and info.st_mode & stat.S_ISVTX
         others_write = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
         if info.st_uid not in trusted or stat.S_ISLNK(info.st_mode) or (others_write and insists):

@@ -323,7 +323,7 @@ def _made_in_both(one: Sequence[MadeGraphs], later: Sequence[MadeGraphs]) -> tup
 
 
 def _of_more_steps(one: tuple[Fitting, ...], later: tuple[Fitting, ...]) -> tuple[Fitting, ...]:
-    """What one part found, of which more steps were looked at."""
+    """The findings of the part in which more steps were seen."""
     return max((one, later), key=lambda rows: sum(row.of_steps for row in rows))
 
 

@@ -211,7 +211,7 @@ def _sent(claim: CauseMatch) -> Ints:
 
 
 def _form(claim: CauseMatch) -> Form:
-    """Small ones are many whoever makes them; large ones, and indices, are named by what makes them."""
+    """Small copies count together, whatever their caller; large ones and indices by their caller."""
     refilled_by = claim.scene.gaps.refilled_by[claim.gaps]
     form = form_of_send(pattern_of(claim, refilled_by, refilled_by))
     if form == "index":

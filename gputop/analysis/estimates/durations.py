@@ -362,7 +362,7 @@ class Model:
             unknown: When it may or may not have had work.
             pending: When it certainly had.
             learned: What the program's waits taught of kernels.
-            operations: How many of a long queue are looked at.
+            operations: The most operations of a long queue that are read.
             readbacks: (place in the queue, ns) of copies that are made when their calls return.
         """
         queue = _read_inside(_as_moved(queue, pending), *readbacks)

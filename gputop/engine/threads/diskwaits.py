@@ -24,7 +24,7 @@ from probes.source import FILES, Sample
 # integers of a row: process, system call, its first argument, time of its record; count, sum, worst
 WIDTH = 7
 _MOST = 4096  # rows; later files of a process with more are under no descriptor
-_MOST_CHANGES = 16_384  # descriptors; so many were told first or last
+_MOST_CHANGES = 16_384  # descriptors: the first so many and the last so many are kept
 _NO_DESCRIPTOR = -1
 _CHANGE_WIDTH = 3
 _DISK_COUNT = 1 + [row.name for row in fields(Stays)].index("disk_count")  # in a row of ``StaySums``

@@ -64,9 +64,11 @@ def report_of_gpus(report: Report, frame: Frame | None, gpus: Collection[int]) -
     accounts = [gpu.account for gpu in shown]
     idle, span_ns = whole(accounts), sum(gpu.span_ns for gpu in shown)
     sentence = report.verdict
+    # a report does not say on which GPU it is: on these at most their proved idle time
+    unexplained_ns = min(report.unexplained_ns, idle.lower)
     if len(shown) < len(report.gpus):
         sentence = verdict(
-            [gpu.label for gpu in shown], accounts, idle, span_ns, findings, diagnosis, unexplained_ns=0
+            [gpu.label for gpu in shown], accounts, idle, span_ns, findings, diagnosis, unexplained_ns
         )
     return replace(
         report,
@@ -75,5 +77,6 @@ def report_of_gpus(report: Report, frame: Frame | None, gpus: Collection[int]) -
         diagnosis=diagnosis,
         idle=idle,
         span_ns=span_ns,
+        unexplained_ns=unexplained_ns,
         verdict=sentence,
     )
