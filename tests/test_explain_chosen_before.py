@@ -112,3 +112,23 @@ def test_a_context_that_an_untraced_call_made_is_on_the_gpu_where_nvml_lists_it(
     made.gpus = gpus(NOTHING, (10,))
     assert idle_of(made) == {"GPU 1": 8}
     assert made.gaps()[0][0] == 2120 * US // US
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(1, "GPU 0 was idle"), (2, "GPU 0 and GPU 1 were idle"), (3, "3 GPUs were idle")],
+)
+def test_a_loss_on_several_gpus_of_one_program_names_each_or_their_number(count: int, said: str) -> None:
+    """It gives each GPU a millisecond of work in turn, then does something else for seven."""
+    made = Program()
+    made.starts(10)
+    for begin in range(10, 1_000_000, 10_000):
+        for device in range(count):
+            at = begin + 1000 * device
+            made.call("cudaSetDevice", at, at + 5, pid=10, aux=device)
+            made.call(LAUNCH, at + 10, at + 20, pid=10)
+            made.call(DEVICE_SYNC, at + 30, at + 990, pid=10)
+    made.gpus = gpus(*[(10,)] * count)
+    first = made.report().findings[0]
+    assert first.chain[0].text == said
+    assert len(made.report().gpus) == count

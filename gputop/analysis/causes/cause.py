@@ -336,6 +336,17 @@ def within(scene: AttributionContext, rows: Ints) -> Ints:
 _NAMED = 2  # occupants that a link or an advice names
 
 
+def _idle_text(claim: CauseMatch) -> str:
+    """``GPU 0 was idle``; of a program on several GPUs each of them, or how many."""
+    scene = claim.scene
+    labels = [
+        scene.analysis.gpu.devices.labels[device] for device in np.unique(scene.gaps.device[claim.gaps])
+    ]
+    if len(labels) == 1:
+        return f"{labels[0]} was idle"
+    return f"{' and '.join(labels) if len(labels) <= _NAMED else f'{len(labels)} GPUs'} were idle"
+
+
 def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
     """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
     scene = claim.scene
@@ -350,11 +361,9 @@ def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
     leader = int(rows[np.argmax(weights)])
     submitter = int(scene.gaps.thread[scene.segments.gap[leader]])
     pid, tid = _ids(scene, submitter)
-    gap = int(scene.segments.gap[leader])
-    device = scene.analysis.gpu.devices.labels[int(scene.gaps.device[gap])]
     total, gaps = int(ns.sum()), len(claim.gaps)
     links = [
-        Link("gpu", 0, 0, f"{device} was idle", total, gaps),
+        Link("gpu", 0, 0, _idle_text(claim), total, gaps),
         Link("cuda", pid, tid, _calls_text(scene, claim.gaps), total, gaps, role=WORDS_OF[Peer.SUBMITTER]),
     ]
     for thread, wait, poll in _waits(scene, leader):
