@@ -27,17 +27,23 @@ from gputop.analysis.answer.picture import (
     WHOLE,
     Lanes,
 )
-from gputop.analysis.build import examine
+from gputop.analysis.build import examine, ledger_of
 from gputop.analysis.causes import CATALOGUE
-from gputop.analysis.causes.cause import family_table
+from gputop.analysis.causes.cause import family_table, in_order
 from gputop.analysis.evidence.api_classes import Group
 from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.lanes import Grid, lanes_of
+from gputop.analysis.ledger import report_of
+from gputop.api.recording_evidence import evidence_of
+from gputop.api.session import Session
 from gputop.playback.player import ReplayFeed
 from probes import api
 from probes.schema import Kind
 from replay.reader import SessionReader
 from tests import items
+from tests.cause_stories import STORIES
+from tests.each_recording import FILES as EACH
 from tests.items import MS, START
 from tests.programs import LAUNCH, MAIN, PREAD, SYNC, US, Program, attached, started
 from tests.waiting import wait_until
@@ -237,3 +243,49 @@ def test_a_replay_hands_the_lanes_to_the_screen() -> None:
     assert found is not None
     sync = found.gpus[0].shares[PROVED + SYNC_ROW].sum() / WHOLE
     assert sync > 0.5 * found.columns, "three quarters of the time a tensor is read"
+
+
+def add_up(evidence: Evidence) -> None:
+    """Compares the lanes of all whole columns with the report and the ledger of the same time.
+
+    A column holds each row to half of 1/255 of its length, and two edges of a row are rounded.
+    """
+    start = int(evidence.header.get("start_ns", evidence.start_ns))
+    stretch = -(-start // COLUMN_NS) * COLUMN_NS, evidence.end_ns // COLUMN_NS * COLUMN_NS
+    ledger, scene, outcome = ledger_of(evidence, None, stretch)
+    report = report_of(ledger)
+    drawn = lanes_of(scene, outcome, report, start)
+    rounding = drawn.columns * COLUMN_NS / WHOLE + COLUMN_NS / WHOLE
+    lanes_ns = {
+        lane.label: lane.shares.astype(np.int64).sum(axis=1) * (COLUMN_NS / WHOLE) for lane in drawn.gpus
+    }
+    assert {gpu.label for gpu in report.gpus} <= set(lanes_ns)
+    for gpu in report.gpus:
+        rows, account = lanes_ns[gpu.label], gpu.account
+        assert rows[PROVED:ASSUMED].sum() == pytest.approx(account.proved_ns, abs=rounding)
+        assert rows[BUSY] + rows[PRESUMED] == pytest.approx(account.busy_ns, abs=rounding)
+        estimated = rows[
+            ASSUMED:PRESUMED
+        ].sum()  # start-up counts as estimated idle, and has a row of its own
+        assert account.estimated_ns - account.outside_ns - rounding <= estimated
+        assert estimated <= account.estimated_ns + rounding
+    family = dict(zip((cause.number for cause in in_order()), family_table(), strict=False))
+    by_family = np.zeros(len(FAMILIES))
+    for one in outcome.judged:
+        by_family[family[one.cause.number]] += one.total_ns
+    idle = sum(
+        (rows[PROVED:ASSUMED] + rows[ASSUMED:PRESUMED] for rows in lanes_ns.values()), np.zeros(len(FAMILIES))
+    )
+    several = max(len(lanes_ns), 1)
+    assert idle[:UNEXPLAINED] == pytest.approx(by_family[:UNEXPLAINED], abs=2 * several * rounding)
+
+
+@pytest.mark.parametrize("file", EACH)
+def test_lanes_of_a_recording_add_up_to_its_report_by_cause(file: Path) -> None:
+    with Session(file) as session:
+        add_up(evidence_of(session))
+
+
+@pytest.mark.parametrize("cause", sorted(STORIES))
+def test_lanes_of_a_made_up_program_add_up_to_its_report_by_cause(cause: str) -> None:
+    add_up(STORIES[cause]().evidence())
