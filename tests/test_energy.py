@@ -28,6 +28,8 @@ from probes.source import GPUS, Sample
 from replay.reader import SessionReader
 from tests import fake_frames as fake
 from tests import fake_reports as why
+from tests.items import START
+from tests.programs import DEVICE_SYNC, LAUNCH, Program
 
 S = 1_000_000_000
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -106,7 +108,7 @@ def test_watts_of_a_process_add_up_to_those_of_its_gpu() -> None:
 def test_what_a_fix_saves_stands_beside_the_saved_time() -> None:
     report = replace(why.report(why.finding(), diagnosis=why.diagnosis()), energy=Energy(
         {0: GpuEnergy(10 * S, 2120.0)}, {4242: 2120.0}))  # fmt: skip
-    assert saved_joules(report, report.findings[0].gain.ns) == pytest.approx(212 * 3.2)
+    assert saved_joules(report, report.findings[0], report.findings[0].gain.ns) == pytest.approx(212 * 3.2)
     assert step_joules(report) == pytest.approx(212 * 0.014)
     assert energy_text(report) == "Energy: GPU 0 took 2.1 kJ (212 W), 3 J a step."
     text = report_to_text(report)
@@ -123,6 +125,46 @@ def test_what_a_fix_saves_stands_beside_the_saved_time() -> None:
     narrow = [plain(line) for line in why_lines(shown, 60, 4, UNICODE)]
     assert not any(" J " in line for line in narrow), "the advice comes first where it is narrow"
     assert "energy" not in document(replace(report, energy=None))
+
+
+def busy(made: Program, pid: int, devices: tuple[int, ...], ms: int) -> None:
+    """Adds a program with a step of 20 ms: each of its GPUs works for so many of them, in turns."""
+    for begin in range(0, 400_000, 20_000):
+        for place, device in enumerate(devices):
+            at = begin + 1000 * (ms + 1) * place
+            made.call("cudaSetDevice", at, at + 5, pid=pid, aux=device)
+            made.call(LAUNCH, at + 100, at + 110, pid=pid)
+            made.call(DEVICE_SYNC, at + 120, at + 120 + 1000 * ms, pid=pid)
+
+
+def test_a_finding_saves_at_the_power_of_its_own_gpus() -> None:
+    """One program on GPU 0 (100 W), one on GPU 2 (700 W), one on 1 and 3 in turns (200 and 300 W)."""
+    made = Program()
+    programs = {10: (0,), 20: (2,), 30: (1, 3)}
+    watts = (100, 200, 700, 300)
+    for pid, devices in programs.items():
+        made.starts(pid)
+        busy(made, pid, devices, 4)
+    listed = [[pid for pid, devices in programs.items() if gpu in devices] for gpu in range(4)]
+    rows = [
+        {"index": index, "uuid": f"u{index}", "processes": [[pid, 1 << 20] for pid in listed[index]]}
+        for index in range(4)
+    ]
+    made.gpus = Sample(GPUS, START, {"gpus": rows})
+    report = made.report()
+    measured = {index: GpuEnergy(10 * S, 10.0 * power) for index, power in enumerate(watts)}
+    report = replace(report, energy=Energy(measured, {}))
+    assert {finding.pid for finding in report.findings} == set(programs)
+    for finding in report.findings:
+        own = [watts[device] for device in programs[finding.pid]]
+        joules = saved_joules(report, finding, S)
+        assert joules is not None
+        assert min(own) <= joules <= max(own), (finding.pid, joules)
+        if len(own) == 2:
+            assert joules == pytest.approx(250, rel=0.02), "both GPUs are idle for as long"
+    assert Energy(measured, {}).watts_on(()) is None, "of four GPUs which one is not known"
+    assert Energy({5: GpuEnergy(S, 7.0)}, {}).watts_on(()) == 7.0
+    assert Energy(measured, {}).watts_on(((7, 1.0),)) is None
 
 
 @pytest.mark.parametrize(

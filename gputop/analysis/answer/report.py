@@ -125,10 +125,10 @@ class Finding:
         moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
         gaps: How often it happened.
         per_step_ns: ``loss.lower`` per step, None without steps.
-        line: Where the thread at the end of the chain was, or the call to look at is made; None when that
-            is not known.
+        line: Of the thread at the end of the chain, or of the call to look at; None where unknown.
         idle_level: How sure it is that the time was lost.
         name_level: How sure it is that this cause took it.
+        gpu_shares: (NVML's index, share of the loss) of each GPU that it is on, as far as known.
     """
 
     cause: str
@@ -150,6 +150,7 @@ class Finding:
     line: Line | None = None
     idle_level: Level = Level.PROVED
     name_level: Level = Level.PROVED
+    gpu_shares: Annotated[tuple[tuple[int, float], ...], HIDDEN] = ()
 
 
 @dataclass(frozen=True, slots=True)

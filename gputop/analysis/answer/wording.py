@@ -156,7 +156,7 @@ def saves_text(finding: Finding, report: Report) -> str:
     step = saved_of_step(finding, report)
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
     because = f" ({finding.gain.because})" if finding.gain.because else ""
-    joules = saved_joules(report, finding.gain.ns)
+    joules = saved_joules(report, finding, finding.gain.ns)
     energy = f" ({format_joules(joules)})" if joules is not None else ""
     return f"saves up to {format_ns(finding.gain.ns)}{energy}{each}{because}"
 
@@ -423,11 +423,13 @@ def step_joules(report: Report) -> float | None:
     return watts * steps.usual_ns / NS_PER_S
 
 
-def saved_joules(report: Report, ns: float) -> float | None:
-    """What its change saves at most: the time at the GPU's mean power, which an idle GPU seldom takes."""
-    if report.energy is None or not report.energy.most_watts:
-        return None
-    return report.energy.most_watts * ns / NS_PER_S
+def saved_joules(report: Report, finding: Finding, ns: float) -> float | None:
+    """Return the energy of some time at the mean power of the finding's GPUs; None where that is unknown.
+
+    An upper bound: an idle GPU seldom takes its mean power.
+    """
+    watts = report.energy.watts_on(finding.gpu_shares) if report.energy is not None else None
+    return watts * ns / NS_PER_S if watts else None
 
 
 def energy_text(report: Report) -> str:
@@ -457,5 +459,5 @@ def energy_figures(report: Report, energy: Energy) -> EnergyFigures:
         tuple(OneGpu(index, gpu) for index, gpu in energy.gpus.items()),
         tuple(ProcessEnergy(pid, joules, energy.watts_of(pid) or 0.0) for pid, joules in most_first),
         step_joules(report),
-        tuple(saved_joules(report, finding.gain.ns) or 0.0 for finding in report.findings),
+        tuple(saved_joules(report, finding, finding.gain.ns) for finding in report.findings),
     )

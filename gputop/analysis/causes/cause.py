@@ -300,6 +300,8 @@ def assessed(
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     steps = scene.steps_of(about.pid)
     middle = int(loss.middle)
+    streams = scene.analysis.gpu.streams
+    works = scene.evidence.calls["pid"][streams.enqueue_row] == about.pid
     return Finding(
         cause.number,
         kind,
@@ -320,6 +322,7 @@ def assessed(
         about.line,
         level,
         level,
+        scene.gpu_shares(streams.device[streams.enqueue_stream[works]]),
     )
 
 

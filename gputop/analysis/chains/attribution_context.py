@@ -98,6 +98,14 @@ class AttributionContext:
         self.ns: Ints = self.segments.ns
         self._columns()
 
+    def gpu_shares(self, device: Ints, weight: Ints | None = None) -> tuple[tuple[int, float], ...]:
+        """Return (NVML's index, share) of each GPU among weighted rows, without GPUs of unknown index."""
+        sums = np.bincount(device[device >= 0], None if weight is None else weight[device >= 0])
+        index, whole = self.analysis.gpu.devices.index, max(float(sums.sum()), 1.0)
+        return tuple(
+            (index[one], float(sums[one]) / whole) for one in np.flatnonzero(sums).tolist() if index[one] >= 0
+        )
+
     def _columns(self) -> None:
         evidence, segments = self.evidence, self.segments
         calls, threads, slices = evidence.calls, evidence.threads, evidence.slices

@@ -5,7 +5,7 @@ A process has the part of a GPU's energy that it has of the processes' SM time; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -56,7 +56,7 @@ class EnergyFigures:
     gpus: tuple[OneGpu, ...]
     processes: tuple[ProcessEnergy, ...]
     step_joules: float | None
-    saved_joules: tuple[float, ...]
+    saved_joules: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,16 @@ class Energy:
         """For how long the power of the GPU is known that was measured for longest."""
         return max((gpu.measured_ns for gpu in self.gpus.values()), default=0)
 
-    @property
-    def most_watts(self) -> float:
-        """The mean power of the GPU that takes most."""
-        return max((gpu.watts for gpu in self.gpus.values()), default=0.0)
+    def watts_on(self, shares: Sequence[tuple[int, float]]) -> float | None:
+        """Return the mean power of some GPUs, (index, share) each; None where none of them was measured.
+
+        Without shares that of the only GPU.
+        """
+        if not shares and len(self.gpus) == 1:
+            shares = [(index, 1.0) for index in self.gpus]
+        known = [(self.gpus[index].watts, share) for index, share in shares if index in self.gpus]
+        whole = sum(share for _watts, share in known)
+        return sum(watts * share for watts, share in known) / whole if whole else None
 
     def watts_of(self, pid: int) -> float | None:
         """The mean power of a process's part; None where that is not known."""

@@ -379,6 +379,7 @@ def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, 
         line_of(cause, claim),
         idle_level,
         name_level,
+        scene.gpu_shares(scene.gaps.device[gaps], per_gap),
     )
 
 

@@ -284,9 +284,9 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
     older_ns = older_ns if older_ns >= OLD_NS else 0
     step = saved_of_step(finding, report)
     if step is None:
-        joules = saved_joules(report, finding.gain.ns)
+        joules = saved_joules(report, finding, finding.gain.ns)
         return Fix(reason, text, finding.gain.ns, False, older_ns, joules)
-    return Fix(reason, text, step[0], True, older_ns, saved_joules(report, step[0]))
+    return Fix(reason, text, step[0], True, older_ns, saved_joules(report, finding, step[0]))
 
 
 def _without_causes(report: Report, lanes: Lanes | None) -> str:
