@@ -1,7 +1,7 @@
-"""The functions that make and end communicators of NCCL, and the cookies that tell where their arguments lie.
+"""The functions that make and end NCCL communicators, and their cookies.
 
-They are no rows of probes/api.py: programs of their own look at them (probes/ebpf/bpf/communicators.c), so
-that what is rare costs no other call anything. Sources: nccl.h and the disassembly of NCCL 2.32.
+They are not rows of probes/api.py: programs of their own read them (probes/ebpf/bpf/communicators.c), so that
+rare calls cost the others nothing. Sources: nccl.h and the disassembly of NCCL 2.32.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from probes import api
 from probes.schema import Communicator
 
 _MARK = 1 << 63  # no cookie of probes/code/cookies.py has it
-NO_ROW = api.MAX_ROWS - 1  # in place of the number of an API, which sorts behind all of them
+NO_ROW = api.MAX_ROWS - 1  # in place of the number of an API; sorts behind all of them
 
 
 class Id(IntEnum):
-    """How a function is given what its ranks have in common."""
+    """How the common id of the ranks is passed."""
 
     NONE = 0
     VALUE = 1  # by value: on x86-64 on the stack, on arm64 by a register before those behind it
@@ -27,15 +27,15 @@ class Id(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function. Numbers are those of its arguments that lie in registers, from 0 on.
+    """One function. Numbers are those of its register arguments, from 0 on.
 
     Attributes:
         what: What it does.
-        made: Where the communicator will be; of one that ends, itself.
-        first: How many ranks there are, or the colour of a part.
-        second: Which one this is, or the key by which ranks of a part are ordered.
-        by: How it is given the id.
-        id: Where, unless by value.
+        made: The new communicator; of a function that ends one, that one.
+        first: Number of ranks, or the colour of a part.
+        second: This rank, or the key by which ranks of a part are ordered.
+        by: How the id is passed.
+        id: The id's argument, unless by value.
     """
 
     what: Communicator
@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def cookie_of(symbol: str, layer: str) -> int | None:
-    """What a hit of this exported function carries; None where it is none of these."""
+    """The cookie of an exported function; None where it is none of these."""
     function = FUNCTIONS.get(api.base_name(symbol)) if layer == api.NCCL else None
     if function is None:
         return None
@@ -72,5 +72,5 @@ def cookie_of(symbol: str, layer: str) -> int | None:
 
 
 def is_one(cookie: int) -> bool:
-    """Whether a cookie is that of such a function."""
+    """True if a cookie is that of such a function."""
     return bool(cookie & _MARK)

@@ -1,4 +1,4 @@
-"""The 64-bit cookie of a probe: tells the BPF programs where the arguments of a function lie.
+"""The 64-bit cookie of a probe: where the BPF programs find the arguments of a function.
 
 Made from the rows of probes/api.py, decoded by probes/ebpf/bpf/arguments.h (docs/probes.md, "The cookie").
 """

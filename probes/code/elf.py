@@ -25,7 +25,7 @@ _RELATIVE = 8  # R_X86_64_RELATIVE
 X86_64 = 62
 MACHINES = {X86_64: "x86_64", 183: "aarch64"}
 
-# Far more than any library has that we know of, and little enough to read: a file may say what it likes
+# Far above any known library, and little enough to read: a file may claim anything
 MOST_SEGMENTS = 512  # a large one has 14
 MOST_SECTIONS = 8192  # 45
 MOST_SYMBOLS = 2_000_000  # of one table; libtorch_cuda has 600,000
@@ -34,7 +34,7 @@ MOST_TEXT = 32 << 20  # bytes of these names; they may overlap in the file
 MOST_STRINGS = 64 << 20  # bytes of names of a table
 MOST_RELOCATIONS = 64 << 20  # bytes of all tables together; CPython's have 600 KB
 LONGEST_NAME = 4096
-MOST_SEARCHED = 1 << 30  # bytes that are looked through for a text
+MOST_SEARCHED = 1 << 30  # bytes that are searched for a text
 _LAST, _FARTHEST = (1 << 64) - 1, 1 << 63  # an address; a place in a file is before this one
 _DYNAMIC_BYTES, _NOTE_BYTES = 1 << 16, 1 << 16
 
@@ -54,7 +54,7 @@ class Library:
         soname: DT_SONAME, or "".
         build_id: GNU build id in hex, or "".
         machine: x86_64, aarch64 or the ELF machine number.
-        sizes_at: File offset of a function -> bytes of its code; 0 where the file does not say.
+        sizes_at: File offset of a function -> bytes of its code; 0 where the file has none.
     """
 
     functions: dict[str, int]
@@ -76,7 +76,7 @@ class Image:
     """An ELF file, read as it is needed.
 
     Raises:
-        ElfError: It is none, or not one of 64 bits, or says more than any real one.
+        ElfError: Not an ELF file of 64 bits, or with more of something than any real one.
     """
 
     def __init__(self, file: File) -> None:
@@ -101,25 +101,25 @@ class Image:
         return [struct.unpack_from(form, data, size * row) for row in range(count)]
 
     def bytes_at(self, offset: int, size: int) -> bytes:
-        """Exactly so many bytes of the file. Raises ElfError where it has fewer."""
+        """Exactly ``size`` bytes of the file. Raises ElfError where it has fewer."""
         data = self.file.read(offset, size)
         if len(data) != size:
             raise ElfError("a damaged ELF file")
         return data
 
     def numbers(self, form: str, offset: int) -> tuple[int, ...]:
-        """Numbers at a place of the file, by a form of ``struct``. Raises ElfError."""
+        """Numbers at a place of the file, in a format of ``struct``. Raises ElfError."""
         return struct.unpack(form, self.bytes_at(offset, struct.calcsize(form)))
 
     def file_offset(self, address: int) -> int | None:
-        """Where in the file an address comes from."""
+        """The place in the file of an address; None where the file has none."""
         for _kind, _flags, offset, start, _physical, in_file, _in_memory, _align in self._loaded:
             if start <= address < start + in_file:
                 return int(address - start + offset)
         return None
 
     def file_offsets(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """The same of many addresses, -1 for None: as long as it takes with one segment."""
+        """The places of many addresses, -1 for None: as long as it takes with one segment."""
         spans = [
             (segment[3], min(segment[3] + segment[5], _LAST), segment[2])
             for segment in self._loaded
@@ -136,21 +136,21 @@ class Image:
         return np.where(inside[part], (addresses + shift[part]).astype(np.int64), -1)
 
     def address(self, offset: int) -> int | None:
-        """The address that a place in the file has before it is loaded somewhere."""
+        """The address of a place in the file, before the file is loaded."""
         for _kind, _flags, begin, start, _physical, in_file, _in_memory, _align in self._loaded:
             if begin <= offset < begin + in_file:
                 return int(offset - begin + start)
         return None
 
     def string(self, table: int, size: int, offset: int) -> str:
-        """A text of a table of strings; empty where it has none of a sensible length."""
+        """A text of a string table; "" where it has none of a sensible length."""
         if not 0 <= offset < size:
             return ""
         text, end, _rest = self.file.read(table + offset, min(size - offset, LONGEST_NAME)).partition(b"\0")
         return text.decode(errors="replace") if end else ""
 
     def read(self, address: int, size: int) -> bytes:
-        """What the file has at an address; empty where it has nothing."""
+        """The file's bytes at an address; empty where it has none."""
         offset = self.file_offset(address)
         return b"" if offset is None else self.file.read(offset, size)
 
@@ -170,7 +170,7 @@ class Image:
         return int.from_bytes(self.read(address, 8), "little")
 
     def objects(self, names: Collection[str]) -> dict[str, Object]:
-        """Those of these symbols that are defined here and exported, or else local."""
+        """The symbols of these names that are defined here: exported ones, or else local ones."""
         found: dict[str, Object] = {}
         for kind in (_SHT_DYNSYM, _SHT_SYMTAB):
             for symbols, strings, size in self.symbols(kind):
@@ -183,15 +183,15 @@ class Image:
         return found
 
     def strings(self, offset: int, size: int) -> bytes:
-        """A table of strings. Raises ElfError where it is larger than one that is to be read whole."""
+        """A string table. Raises ElfError where it is larger than ``MOST_STRINGS``."""
         if size > MOST_STRINGS:
             raise ElfError(f"{size >> 20} MB of names are more than a library has")
         return self.bytes_at(offset, size)
 
     def symbols(self, kind: int) -> Iterator[tuple[npt.NDArray[np.void], int, int]]:
-        """(symbols, file offset of their strings, size of the strings) of the table of that kind, if any.
+        """(symbols, file offset of their strings, size of the strings) of the table of a kind, if any.
 
-        A file has one of a kind at most (System V ABI, chapter 4): of one that says more the first counts.
+        A file has at most one of a kind (System V ABI, chapter 4); of several the first counts.
         """
         for section in self.sections:
             if section[1] == kind and section[9]:
@@ -206,7 +206,7 @@ class Image:
                 return
 
     def table_bytes(self) -> int:
-        """How much of the file are its symbols: what reading them takes."""
+        """Bytes of the file's symbol tables."""
         return sum(section[5] for section in self.sections if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM))
 
     def soname(self) -> str:
@@ -236,7 +236,7 @@ class Image:
 
 
 def parsed(file: File, parse: Callable[[Image], T]) -> T:
-    """What ``parse`` finds in a file; whatever is wrong with it is an ElfError. Raises OSError, too."""
+    """``parse`` of a file; any damage to it is an ElfError. Raises OSError, too."""
     try:
         return parse(Image(file))
     except (struct.error, IndexError, ValueError, OverflowError) as error:
@@ -244,7 +244,7 @@ def parsed(file: File, parse: Callable[[Image], T]) -> T:
 
 
 def read(file: File) -> Library:
-    """Reads the exported functions of a shared library or executable.
+    """The exported functions of a shared library or executable.
 
     Raises:
         ElfError: Not an ELF file, or damaged, or without dynamic symbols.
@@ -254,7 +254,7 @@ def read(file: File) -> Library:
 
 
 def read_defined(file: File, prefix: str) -> Library:
-    """Reads the functions of a file whose names begin so, exported or not; none where it is stripped.
+    """The functions of a file whose names begin with ``prefix``, exported or not; none where it is stripped.
 
     Raises:
         ElfError: Not an ELF file, or damaged.
@@ -264,7 +264,7 @@ def read_defined(file: File, prefix: str) -> Library:
 
 
 def contains(file: File, text: bytes) -> bool:
-    """Whether a file holds these bytes, in its first gigabyte. Raises OSError."""
+    """True if a file has these bytes in its first gigabyte. Raises OSError."""
     return any(text in data for data in file.chunks(MOST_SEARCHED, len(text) - 1))
 
 
@@ -298,7 +298,7 @@ def _parse(image: Image, kinds: tuple[int, ...], prefix: str) -> Library:
 
 
 def _functions(symbols: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Those that are defined here; local ones too, as linkers make what is hidden in a static library."""
+    """Functions defined here, local ones too: linkers make those of hidden ones in a static library."""
     defined: npt.NDArray[np.void] = symbols[(symbols["info"] & 0xF == _STT_FUNC) & (symbols["section"] != 0)]
     return defined
 

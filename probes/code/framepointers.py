@@ -1,7 +1,7 @@
-"""Whether a function keeps a frame pointer, so that the frame behind it is its caller's and none is left out.
+"""Which functions keep a frame pointer, so that the next frame of the chain is their caller's.
 
-By the tables that exceptions are unwound with (.eh_frame), which nearly all code has; without them by the
-function's first instructions. x86-64 and arm64. What is not understood counts as "no".
+By the exception tables (.eh_frame), which nearly all code has; without them by the first instructions. x86-64
+and arm64. What is not understood counts as "no".
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class _Row:
 
 
 class _DamagedError(Exception):
-    """The tables say what they may not."""
+    """The tables are malformed."""
 
 
 def caller_at(image: elf.Image, address: int, function: int | None, *, interrupted: bool = False) -> Caller:
-    """What is known of the caller of the code at an address.
+    """The caller of the code at an address.
 
     Args:
         image: The file.
-        address: An instruction, as the file counts addresses; of a frame that called another, in the call.
+        address: An instruction, by the file's addresses; of a frame that called another, in the call.
         function: Where the function begins; None when that is not known.
-        interrupted: It may be anywhere, also where the frame is being left.
+        interrupted: The address may be anywhere, also where the frame is being left.
     """
     machine = _MACHINES.get(image.machine)
     if machine is None:
@@ -161,7 +161,10 @@ def _row_at(image: elf.Image, address: int) -> _Row | None:
     common.at = behind
     if encoding != _PC_RELATIVE_S4:
         raise _DamagedError
-    begin = _address_of(image, description.at) + description.number("<i")
+    place = image.address(description.at)
+    if place is None:
+        raise _DamagedError
+    begin = place + description.number("<i")
     size = description.number("<I")
     if not begin <= address < begin + size:
         return None
@@ -170,13 +173,6 @@ def _row_at(image: elf.Image, address: int) -> _Row | None:
     row = _Row()
     _run(common, row, (code_unit, data_unit), begin, address, None)
     return _run(description, row, (code_unit, data_unit), begin, address, row.copy())
-
-
-def _address_of(image: elf.Image, offset: int) -> int:
-    address = image.address(offset)
-    if address is None:
-        raise _DamagedError
-    return address
 
 
 def _skip_pointer(data: _Bytes, encoding: int) -> None:
@@ -194,7 +190,7 @@ def _record(image: elf.Image, offset: int) -> _Bytes:
 
 
 def _description(image: elf.Image, address: int) -> int | None:
-    """Where in the file the description is that may hold an address, by the sorted table of the header."""
+    """Where in the file the description of an address may be, by the sorted table of the header."""
     for kind, _flags, offset, start, _physical, size, _memory, _align in image.segments:
         if kind != _PT_GNU_EH_FRAME or size < 12:
             continue

@@ -1,4 +1,4 @@
-"""What gputop needs of an interpreter's file: its version, its runtime structure, where to probe it."""
+"""Reads an interpreter's file: its version, its runtime structure, where to probe it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATE = "PyGILState_GetThisThreadState"
 _SYMBOLS = ("_PyRuntime", "PyCode_Type", "Py_RunMain", "Py_Version", _STATE)
 _TP_DEALLOC = 48
 _SIZES_3_10 = {672}  # of _PyRuntime; later versions export their number
-_COOKIE = b"xdebugpy"  # with it begins the runtime structure of 3.13 and later
+_COOKIE = b"xdebugpy"  # the first bytes of the runtime structure of 3.13 and later
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Interpreter:
     Attributes:
         shown: Path as its user knows it.
         version: As ``(3, 12)``; (0, 0) when it is not known.
-        problem: Why its lines are unknown, in words; empty when they are known.
+        problem: Why its lines are unknown; "" when they are known.
         layout: Where its structures lie; None with a problem.
-        runtime: Address of ``_PyRuntime`` in the file, before it is loaded somewhere.
+        runtime: Address of ``_PyRuntime`` in the file, before it is loaded.
         code_type: Of ``PyCode_Type``.
-        run_main: Of ``Py_RunMain``; 0 where a program that embeds Python has left it out.
-        run_main_offset: The same as a place in the file, for a probe; 0 where there is none.
-        code_free: Of what frees code objects.
-        free_offset: The same as a place in the file.
+        run_main: Of ``Py_RunMain``; 0 in a program that embeds Python without it.
+        run_main_offset: Its place in the file, for a probe; 0 where there is none.
+        code_free: Of the deallocator of code objects.
+        free_offset: Its place in the file.
         state_module, state_offset: Of the variable with a thread's state, as in ``Variable``, from 3.15 on.
     """
 
@@ -65,9 +65,9 @@ class Interpreter:
     state_offset: int = 0
 
 
-@functools.lru_cache(4096)  # asked for whatever any process of the machine maps
+@functools.lru_cache(4096)  # called for whatever any process of the machine maps
 def may_be(name: str) -> bool:
-    """Whether a file is called like an interpreter or its library."""
+    """True if a file has the name of an interpreter or its library."""
     return _NAME.fullmatch(name) is not None or _PYPY.fullmatch(name) is not None
 
 
@@ -155,7 +155,7 @@ def _version(image: elf.Image, found: Mapping[str, elf.Object], shown: str) -> t
 def installed(
     environment: Mapping[str, str], prefixes: Iterable[Path], program: Path | None
 ) -> Iterator[Path]:
-    """Files of interpreters that a command may run in: its own, and what a search path leads to."""
+    """Files of interpreters that a command may run in: its own, and those of search paths."""
     programs = [program] if program is not None else []
     folders = [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]
     for folder in (*folders, *(prefix / "bin" for prefix in prefixes)):

@@ -1,8 +1,8 @@
 """How CPython's structures lie in memory, by version, and the offsets that the BPF programs get.
 
 The offsets were compiled from each version's own headers (x86-64). CPython keeps them within a minor
-version; that the kernel's walk holds is checked there all the same: a thread's state must name the thread,
-a code object must have the type of code objects. Where that fails, the line is unknown.
+version; the kernel's walk checks it all the same: a thread's state must name the thread, a code object must
+have the type of code objects. Where that fails, the line is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE_BYTES, NAME_BYTES, OBJECT_BYTES, TABLE_BYTES = 512, 256, 256, 6144
 TABLE_PARTS = 32  # of a table of lines: ten thousand lines of one function, about
 STACK_RECORD, CODE_RECORD, LINE_RECORD, FORK_RECORD, HANDLE_RECORD = 1, 2, 3, 4, 5
 MAX_NATIVES = 17  # addresses of native code: where the thread is, or its caller, and 16 callers of that
-SAMPLED = 1 << 63  # this bit of a stack's serial says that a timer saw it
+SAMPLED = 1 << 63  # this bit of a stack's serial marks a timer's sample
 NO_FRAME = 0xFFFFFFFF
 
 FIRST_STACK = 1 << 62  # identifiers of stacks have this bit
@@ -33,8 +33,8 @@ TLS_SLOTS = 0x310 + 8
 TLS_KEYS = 32
 TLS_BLOCKS = 0x510
 TLS_MOST_KEYS = 1024
-# Variables of threads are in blocks, one a module. Those of what is there from the start lie together before
-# the FS base, others anywhere. The word behind the FS base points to a table, 16 bytes a module, that tells
+# Variables of threads are in blocks, one a module. Those of modules loaded at the start lie together before
+# the FS base, others anywhere. The word behind the FS base points to a table of the blocks, 16 bytes a module
 TLS_MODULES = 8
 TLS_MODULE_BYTES = 16
 TLS_MOST_MODULES = 1 << 16
@@ -118,16 +118,16 @@ LAYOUTS: dict[int, Layout] = {
 
 _WITHOUT_GIL = {13: {"kind": 2}, 14: {"kind": 8}}  # whose lines were tried without it
 _HEAD = 16
-_COPY, _COPIES = 38, 49  # in what 3.14 says of itself, as in OWN_OFFSETS
+_COPY, _COPIES = 38, 49  # in 3.14's own offsets, as in OWN_OFFSETS
 
 
 def _own(thread_state: int, thread_id: int, frame: int, code: int) -> dict[str, int]:
-    """Where offsets are in what an interpreter says of itself, in numbers of eight bytes from _PyRuntime on.
+    """Where an interpreter keeps its own offsets, in numbers of eight bytes from _PyRuntime on.
 
     Args:
-        thread_state: Where it says of it which frame is executed.
-        thread_id: Its thread's number.
-        frame, code: Where what it says of frames and of code objects begins.
+        thread_state: That of the executed frame in a thread's state.
+        thread_id: That of the thread's number.
+        frame, code: The first one of frames and of code objects.
     """
     return {
         "interpreters": 5, "next_interpreter": 8, "threads": 9, "frame": thread_state, "thread_id": thread_id,
@@ -143,14 +143,14 @@ _FREE_THREADED = 2
 
 
 def free_threaded(runtime: bytes) -> bool:
-    """Whether an interpreter says of itself that it has no GIL."""
+    """True if an interpreter reports that it has no GIL."""
     return bool(np.frombuffer(runtime, "<u8", _FREE_THREADED + 1)[_FREE_THREADED])
 
 
 def own_layout(runtime: bytes, minor: int) -> Layout | None:
-    """The layout with the offsets that the interpreter's own file tells, from the first OWN_BYTES.
+    """The layout with the offsets of the interpreter's own file, from its first OWN_BYTES.
 
-    None for one without the GIL that was not tried.
+    None for a version that was not tried without the GIL.
     """
     numbers = np.frombuffer(runtime, "<u8", OWN_BYTES // 8)
     offsets = {name: int(numbers[place]) for name, place in OWN_OFFSETS[minor].items()}
@@ -166,7 +166,7 @@ def own_layout(runtime: bytes, minor: int) -> Layout | None:
 
 
 def fits(layout: Layout) -> bool:
-    """Whether the kernel's copies of frames, states and code objects reach as far as these offsets."""
+    """True if the kernel's copies of frames, states and code objects reach as far as these offsets."""
     within = (
         (80, layout.code, layout.previous, layout.instruction, 0 if layout.copy == NO_FRAME else layout.copy),
         (128, layout.frame),
@@ -189,7 +189,7 @@ INTERPRETER: tuple[Field, ...] = (
     Field("unused", "u32", "<u4", "fills up to eight bytes"),
 )
 PROCESS: tuple[Field, ...] = (
-    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("serial", "u64", "<u8", "distinguishes processes and programs with one number"),
     Field("slot", "u64", "<u8", "where a thread keeps its state, from its FS base on, modulo 2^64"),
     Field("code_type", "u64", "<u8", "address of PyCode_Type"),
     Field("row", "u32", "<u4", "of its interpreter"),
@@ -206,7 +206,7 @@ STACK: tuple[Field, ...] = (
     Field("kind", "u32", "<u4", "STACK_RECORD"),
     Field("pid", "u32", "<u4", ""),
     Field("serial", "u64", "<u8", "of the process"),
-    Field("id", "u64", "<u8", "what CALL records say"),
+    Field("id", "u64", "<u8", "as in CALL records"),
     Field("count", "u32", "<u4", "frames that follow, innermost first"),
     Field("row", "u32", "<u4", "of the interpreter; NO_FRAME where none is known in this process"),
     Field("time", "u64", "<u8", "CLOCK_MONOTONIC, ns"),
@@ -215,7 +215,7 @@ STACK: tuple[Field, ...] = (
     Field("native_serial", "u64", "<u8", "as in NATIVE"),
 )
 NATIVE: tuple[Field, ...] = (
-    Field("serial", "u64", "<u8", "tells processes and programs apart that have one number"),
+    Field("serial", "u64", "<u8", "distinguishes processes and programs with one number"),
     Field("generation", "u64", "<u8", "how often its loader has mapped or unmapped a library since"),
 )
 FORK: tuple[Field, ...] = (

@@ -30,7 +30,7 @@ _SYSTEM_FOLDERS = (
 )
 _WHEEL_GLOBS = ("nvidia/*/lib/lib*.so*", "torch/lib/lib*.so*")
 _GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
-_UNKNOWN_SIZE = 4096  # bytes looked at of a function whose size the file does not report
+_UNKNOWN_SIZE = 4096  # bytes read of a function whose size the file does not report
 
 _STATIC_PREFIX = "cuda"
 _REMOVED_IN_13 = {"cudaThreadSynchronize", "cudaGetDeviceProperties_v2"}
@@ -75,15 +75,15 @@ class Probe:
     cheap: bool
 
 
-@functools.lru_cache(4096)  # asked for whatever any process of the machine maps
+@functools.lru_cache(4096)  # called for whatever any process of the machine maps
 def classify(name: str) -> tuple[str, int] | None:
-    """(layer, major) of a library's file name, or None when it is not one of ours."""
+    """(layer, major) of a library's file name, or None when it is not a traced one."""
     match = _NAME.fullmatch(name)
     return (_LAYERS[match[1]], int(match[2] or 0)) if match else None
 
 
 def target(path: Path, shown: str | None = None) -> Target | None:
-    """The library at ``path``, if it is one of ours and exists."""
+    """The library at ``path``, if it is a traced one and exists."""
     kind = classify(path.name)
     if kind is None:
         return None
@@ -103,8 +103,11 @@ def probes_of(library: Target, file: File) -> tuple[list[Probe], elf.Library]:
     Raises:
         elf.ElfError, OSError: The file cannot be read or is no library.
     """
-    image = elf.read_defined(file, _STATIC_PREFIX) if library.static else elf.read(file)
-    major = _static_major(image) if library.static else library.major
+    if library.static:
+        image = elf.read_defined(file, _STATIC_PREFIX)
+        major = 12 if _REMOVED_IN_13 & image.functions.keys() else 0  # 0: what the newest has
+    else:
+        image, major = elf.read(file), library.major
     if not major and (match := _NAME.fullmatch(image.soname)):
         major = int(match[2] or 0)
     probes: dict[int, Probe] = {}
@@ -129,18 +132,13 @@ def _site(file: File, start: int, image: elf.Library) -> sites.Site:
     return sites.choose(file.read(start, min(size, sites.CODE_LIMIT)))
 
 
-def _static_major(image: elf.Library) -> int:
-    """12 where functions that 13 removed are linked in, else what the newest has."""
-    return 12 if _REMOVED_IN_13 & image.functions.keys() else 0
-
-
 def mapped(pids: Iterable[int]) -> Iterator[Target]:
-    """Libraries that these processes have mapped; a process that ended or is closed to us has none."""
+    """Libraries that these processes have mapped; a process that ended or is not accessible has none."""
     yield from filter(None, map(reach, mappings(pids)))
 
 
 def mappings(pids: Iterable[int], also: Collection[str] = ()) -> Iterator[Mapped]:
-    """The mappings themselves, each library once for each process, and files at the paths ``also``."""
+    """The mappings of libraries, each once a process, and of files at the paths ``also``."""
     for pid in pids:
         seen: set[tuple[int, int]] = set()
         for mapping in maps.read(
@@ -153,7 +151,7 @@ def mappings(pids: Iterable[int], also: Collection[str] = ()) -> Iterator[Mapped
 
 
 def layer(mapping: Mapped) -> str:
-    """The layer of a mapped library, "" when it is none of ours."""
+    """The layer of a mapped library, "" when it is not a traced one."""
     kind = classify(file_name(mapping.path))
     return kind[0] if kind else ""
 
@@ -169,7 +167,7 @@ def file_name(path: str) -> str:
 
 
 def reach(mapping: Mapped) -> Target | None:
-    """The very file that a process has mapped, None when it is none of ours or the process has ended.
+    """The very file that a process has mapped; None when it is not a traced one or the process has ended.
 
     The path alone could lead elsewhere: to gputop's own file where the process has another root, to a newer
     one that took the place of the mapped one. So device and inode decide. Where no path leads to the file, or
@@ -186,7 +184,7 @@ def reach(mapping: Mapped) -> Target | None:
 def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
     """A path to any file that a process has mapped, with its device and inode; None as for ``reach``.
 
-    None, too, where its file system does not answer: the reader tells that.
+    None, too, where its file system does not answer, which the reader reports.
     """
     reader = file_reader.current()
     if reader is None:
@@ -195,7 +193,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
         return reader.places[mapping.file]
     what = [mapping.pid, list(mapping.span), list(mapping.file), mapping.path, mapping.offset]
     try:
-        # what lies on the way may hang: that is to be blamed on who mapped it, not on the file's owner
+        # a directory on the way may hang: that is blamed on the process's user, not on the file's owner
         user = users.of(mapping.pid)
         found, _ = reader.request("file_of", what, mapping.file, mapping.path, owner=-2 - user)
         if found is None:
@@ -210,7 +208,7 @@ def file_of(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
 
 
 def forget(identity: tuple[int, int]) -> None:
-    """Looks for a file anew when it is requested next: it is not where it was."""
+    """Drops the known place of a file that has moved."""
     reader = file_reader.current()
     if reader is not None:
         for key in [key for key, place in reader.places.items() if place[1] == identity]:
@@ -218,7 +216,7 @@ def forget(identity: tuple[int, int]) -> None:
 
 
 def reached(mapping: Mapped) -> tuple[Path, tuple[int, int]] | None:
-    """The same, in this process."""
+    """``file_of`` in this process."""
     itself = Path("/proc", str(mapping.pid), "map_files", "{:x}-{:x}".format(*mapping.span))
     shown = mapping.path.removesuffix(_GONE)
     behind = None
@@ -253,23 +251,19 @@ def executable(pid: int) -> Target | None:
 
 
 def executable_of(pid: int) -> Target | None:
-    """The same, in this process."""
+    """``executable`` in this process."""
     link = Path(f"/proc/{pid}/exe")
     try:
         shown, status = os.readlink(link), link.stat()
     except OSError:
         return None
-    return _program(Path(shown), (status.st_dev, status.st_ino)) or Target(
+    return program(Path(shown), (status.st_dev, status.st_ino)) or Target(
         link, shown, (status.st_dev, status.st_ino), api.RUNTIME, 0, static=True
     )
 
 
-def program(path: Path) -> Target | None:
-    """The same of a program that is about to start; None when there is no such file."""
-    return _program(path, None)
-
-
-def _program(path: Path, identity: tuple[int, int] | None) -> Target | None:
+def program(path: Path, identity: tuple[int, int] | None = None) -> Target | None:
+    """The program at a path, as ``executable``; None where there is none, or another than ``identity``."""
     try:
         real = path.resolve(strict=True)
         status = real.stat()
@@ -290,7 +284,7 @@ class Runtime(Enum):
 
 
 def runtime_in(file: File) -> Runtime:
-    """Whether the CUDA runtime is linked into a program, and seen there. Raises OSError, elf.ElfError."""
+    """How the CUDA runtime is linked into a program. Raises OSError, elf.ElfError."""
     image = elf.read_defined(file, _STATIC_PREFIX)
     if any(api.find(symbol, api.RUNTIME, 0) for symbol in image.functions):
         return Runtime.VISIBLE

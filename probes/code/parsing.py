@@ -1,7 +1,7 @@
-"""What is to be known of a file of somebody else's: by the child that reads it, or here where there is none.
+"""Facts about files of others: from the child that reads them, or read here where there is none.
 
-What the child says was made from a file that anybody may have written, by a process that it may have taken
-over. So it is plain data, and each part is held against what it may be.
+The child's answers come from a file that anybody may have written and from a process that such a file may
+have compromised. So they are plain data, and each part is validated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def probes_of(target: Target, file: File) -> tuple[list[Probe], str]:
 
 
 def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Thread:
-    """Has files read while something else goes on, in a thread that is begun."""
+    """Starts a thread that has files read ahead."""
     reader = file_reader.current()
     questions: dict[tuple[int, int], tuple[str, Target, list[Any]]] = {}
     if program is not None and (target := libraries.program(program)) is not None:
@@ -51,9 +51,9 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
         questions.setdefault(target.identity, ("probes", target, [target.layer, target.major, target.static]))
 
     def look() -> None:
-        for job, target, what in questions.values() if reader is not None else ():
-            assert reader is not None
-            reader.look_ahead(str(target.path), job, what, target.identity, target.shown)
+        if reader is not None:
+            for job, target, what in questions.values():
+                reader.look_ahead(str(target.path), job, what, target.identity, target.shown)
 
     thread = threading.Thread(target=look, name="gputop-ahead", daemon=True)
     thread.start()
@@ -61,14 +61,14 @@ def look_ahead(found: Iterable[Target], program: Path | None) -> threading.Threa
 
 
 def look_ahead_at(target: Target) -> None:
-    """Has a library opened and read at once, which is sooner than one after the other."""
+    """Has a library opened and read ahead: several at once are sooner done."""
     if (reader := file_reader.current()) is not None:
         what = [target.layer, target.major, target.static]
         reader.look_ahead(str(target.path), "probes", what, target.identity, target.shown)
 
 
 def linked_runtime(target: Target) -> Runtime | None:
-    """Whether the CUDA runtime is linked into a program, and can be probed there; None: not known for now."""
+    """How the CUDA runtime is linked into a program; None: not known for now."""
     try:
         with untrusted_files.opened(target.path, target.identity) as file:
             if file_reader.current() is None:
@@ -96,7 +96,7 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
 
 
 def function_in(file: File, name: str, shown: str) -> int | None:
-    """Where in a file a function begins that it exports; None where it has none. Raises as above."""
+    """Where in a file an exported function begins; None where it has none. Raises as above."""
     if file_reader.current() is None:
         return elf.read(file).functions.get(name)
     found = _answer("function", [name], file, shown)
@@ -125,7 +125,7 @@ def library_in(target: Target, file: File, witness: str) -> tuple[list[Probe], s
 
 
 def names_in(file: File, shown: str) -> tuple[int, float]:
-    """How many functions of a program have names; the share that keeps frame pointers. Raises as above."""
+    """(functions with names, share that keep frame pointers) of a program. Raises as above."""
     if file_reader.current() is None:
         functions = Functions(file.again())
         try:
@@ -146,7 +146,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
     Raises:
         NotYetError: The interpreter is being initialised.
         NoSlotError: It cannot be found.
-        OSError: The process has ended, or its memory is closed to us, or does not answer.
+        OSError: The process has ended, or its memory is not accessible, or does not answer.
     """
     reader = file_reader.current()
     if reader is None:
@@ -166,7 +166,7 @@ def threads_of(pid: int, found: Interpreter, mapping: Mapped) -> InterpreterPlac
 
 
 def doubt(path: Path, file: File) -> str:
-    """Why others than root or us may have a hand in a file; "" where they cannot."""
+    """Why other users may have a hand in a file; "" where they cannot."""
     reader = file_reader.current()
     if reader is None:
         return file_trust.doubt(path, file.identity)

@@ -1,10 +1,9 @@
-"""A process of its own: answers questions about files of others, each in one that ends with the answer.
+"""A child process that answers requests about files of others, each in a fork that ends with the answer.
 
-A question comes as ``[job, what]`` with the socket for its answer, with the file's place if that is known.
-The answer begins with the number of the process that will give it: who waits sees what that is about.
-``open JOB`` finds the place first, and hands it over before the answer. Finding and opening a file takes
-rights; who reads it has given up all of them. The jobs of ``TALKING`` keep a file read, and answer as long as
-a request comes.
+A request is ``[job, what]``, with the socket for its answer and the file's descriptor if it is open. The
+answer begins with the number of the process that works on it. ``open JOB`` opens the file first and hands its
+descriptor over before the answer: opening takes rights, and the reading process has none. The jobs of
+``TALKING`` keep a file read and answer until the last request.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if __name__ == "__main__":
 from probes.files.reader_protocol import NUMBER_BYTES
 from probes.process import privileges, sandbox
 
-_MOST_BYTES = 1 << 16  # of a question: it holds a path
-_MEMORY_BYTES = 1 << 30  # of address space, beside what it began with: the tables of the largest library
-_TALK_BYTES = 512 << 20  # of who keeps the functions of a file
+_MOST_BYTES = 1 << 16  # of a request: it holds a path
+_MEMORY_BYTES = 1 << 30  # of address space, beside that of the start: the tables of the largest library
+_TALK_BYTES = 512 << 20  # of a process that keeps the functions of a file
 _TALK_CPU_S = 60  # of all its answers: some hundred thousand
-_SPARE_S = 8.0  # after its time somebody given up ends by himself; who waits counts more slowly
+_SPARE_S = 8.0  # beyond its time a process that was given up ends: the waiting side counts slower
 
 
 _ALLOWED = sandbox.LOADING - {"open", "openat"} | {"setitimer"}
@@ -157,7 +156,7 @@ TALKING: dict[str, Callable[[Any, list[Any]], tuple[Any, Answers]]] = {"function
 
 
 def _opened(job: str, place: int, what: list[Any]) -> Any:
-    """What a job reads, opened with all rights that there are."""
+    """Opens what a job reads, with all rights that there are."""
     from probes.files import shared_pages, source_texts, untrusted_files
 
     if job == "threads":
@@ -168,17 +167,13 @@ def _opened(job: str, place: int, what: list[Any]) -> Any:
     return (shared_pages.OwnPages(), file.descriptor) if job == "frame" else file
 
 
-def _mapped_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], budget_s: float) -> None:
     from probes.code import elf
     from probes.files import untrusted_files
 
     place = files[0] if files else -1
     facts = None
-    if job != "frame":  # whose pages the kernel shows to nobody else
+    if job != "frame":  # its pages are visible to this process only
         privileges.confine_thread(privileges.OBSERVING)
     try:
         if job in LOOKING:
@@ -191,7 +186,7 @@ def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], 
             return
         else:
             opens, _, job = job.rpartition(" ")
-            if opens:  # first: who has given up his rights can send no descriptor either
+            if opens:  # first: without rights a process can send no descriptor either
                 path, identity, what = what
                 found = untrusted_files.placed(path, tuple(identity))
                 place, facts = found.descriptor, [found.size, found.owner]
@@ -207,13 +202,14 @@ def _answer(job: str, what: list[Any], answer: socket.socket, files: list[int], 
     except OSError as error:
         reply = ["error", [error.errno or 0, (error.strerror or str(error))[:200]]]
     data = msgpack.packb(reply)
-    while data:  # by write(2): who is confined has no other way
+    while data:  # by write(2): a confined process has no other way
         data = data[os.write(answer.fileno(), data) :]
 
 
 def _confine(memory: int, cpu_s: int) -> None:
     with suppress(OSError):  # where the kernel has no filters it is a process of its own all the same
-        sandbox.confine(sandbox.Limits(_mapped_bytes() + memory, cpu_s, files=16), _ALLOWED)
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        sandbox.confine(sandbox.Limits(mapped + memory, cpu_s, files=16), _ALLOWED)
 
 
 def _talk(first: Any, answers: Answers, channel: int, budget_s: float) -> None:
@@ -230,7 +226,7 @@ def _talk(first: Any, answers: Answers, channel: int, budget_s: float) -> None:
 
 
 def detach(channel: int) -> None:
-    """For a fork: lets go of everything that is its parent's but one descriptor."""
+    """Detaches a fork from its parent's terminal, signals and all descriptors but one."""
     os.setsid()  # the terminal's signals mean gputop
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -244,13 +240,13 @@ def detach(channel: int) -> None:
 
 def answer_all(questions: socket.socket, budget_s: float) -> None:
     """Answers until the last request; for a process that does nothing else."""
-    # who is confined can import nothing
+    # a confined process can import nothing
     from probes.code import elf, interpreter, libraries, symbols, thread_states  # noqa: F401
     from probes.files import file_trust, mmap_events, shared_pages, source_texts, untrusted_files  # noqa: F401
 
     with suppress(OSError):
         sandbox.prepared(_ALLOWED, sandbox.Refused.FAILS)
-    gc.disable()  # what it has looked at would be copied
+    gc.disable()  # a collection would copy the parent's pages
     privileges.confine_process(privileges.OBSERVING | privileges.DRIVER)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children that answer are not waited for
     questions.sendall(b"r")

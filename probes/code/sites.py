@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 CODE_LIMIT = 1 << 16  # bytes of a function that are searched for jumps back to its beginning
 _WALK_LIMIT = 32  # bytes that are walked over at most
-_MOST_JUMPS = 2000  # that are looked at; a function of 64 KiB with more could be made of nothing else
+_MOST_JUMPS = 2000  # that are checked; a function of 64 KiB with more could be made of nothing else
 
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _PUSH = range(0x50, 0x58)
@@ -67,7 +67,7 @@ def _emulated(code: bytes, at: int) -> bool:
 
 
 def _jumps_to(code: bytes, begin: int, targets: set[int]) -> bool:
-    """Whether anything from ``begin`` on may be a jump back to one of ``targets``."""
+    """True if anything from ``begin`` on may be a jump back to one of ``targets``."""
     if not targets:
         return False
     for pattern, size in ((_SHORT_JUMP, 2), (_LONG_JUMP, 5)):

@@ -1,4 +1,4 @@
-"""Which files of code are libraries: the line that a person can change is in another one."""
+"""Distinguishes libraries' files from a program's own, which have the lines that a person can change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-# Python's own modules and installed packages; what stands for PyTorch in the demo's workloads is one, too.
+# Python's own modules and installed packages, and the demo's stand-ins for PyTorch.
 _LIBRARY: Final = re.compile(
     r"/(site-packages|dist-packages)/|/lib(64)?/python3(\.\d+)?/|^<(frozen|torch|built-in)\b"
     r"|/gputop/demo/(cuda|torchlike|loaderlike|workers)\.py$"
@@ -24,7 +24,7 @@ _NATIVE_LIBRARY: Final = re.compile(
 
 @lru_cache(maxsize=4096)
 def is_library(path: str) -> bool:
-    """Whether a file is a library's."""
+    """True if a file belongs to a library."""
     path = direct(path)
     if _LIBRARY.search(path) is not None:
         return True
@@ -32,9 +32,9 @@ def is_library(path: str) -> bool:
 
 
 def without_folders(path: str) -> str:
-    """The file's name; of a library's file also the folders within the library, which are nobody's.
+    """The file's name; of a library's file also the folders within the library, which identify no user.
 
-    A library of native code gets a folder by which it stays one.
+    A native library gets a folder that marks it as one.
     """
     path = direct(path)
     found = _LIBRARY.search(path)
@@ -45,5 +45,5 @@ def without_folders(path: str) -> str:
 
 
 def direct(path: str) -> str:
-    """A path that does not go back up: through a library's folder it may lead to somebody's."""
+    """A path without ``..``, which could lead out of a library's folder."""
     return posixpath.normpath(path) if "/../" in path else path

@@ -1,4 +1,4 @@
-"""The functions of a program's or library's file, by address: its names, and whether it tells any."""
+"""The functions of a program's or library's file, by address: names, places, callers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Functions:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file is what it was: one that was written again knows nothing of what was mapped."""
+        """True if the file was not written again: a new one does not match what was mapped."""
         return self._file.version == self._version
 
     def _read(self) -> None:
@@ -76,11 +76,11 @@ class Functions:
         return len(self.begins)
 
     def address(self, offset: int) -> int | None:
-        """The address of a place in the file, before it is loaded somewhere."""
+        """The address of a place in the file, before the file is loaded."""
         return self._image.address(offset)
 
     def function(self, address: int) -> tuple[str, int] | None:
-        """(name as linkers know it, where it begins) of the function there; None where no symbol tells."""
+        """(linker's name, where it begins) of the function there; None where no symbol covers it."""
         row = int(np.searchsorted(self.begins, np.uint64(address), side="right")) - 1
         if row < 0 or address >= int(self.begins[row]) + int(self._size[row]):
             return None
@@ -89,7 +89,7 @@ class Functions:
         return (name, int(self.begins[row])) if name else None
 
     def answers(self, places: Iterable[tuple[int, bool]]) -> list[Found | None]:
-        """What is at places of the file: where it is, its function, what is known of its caller.
+        """The address, function and caller of each place.
 
         Args:
             places: (offset in the file, exact): where a thread was, else where a call returns to.
@@ -110,14 +110,14 @@ class Functions:
         return place, name, begin, caller.value
 
     def keeping(self) -> float:
-        """The share of its functions that keep a frame pointer in their middle; of some of them."""
+        """The share of functions that keep a frame pointer in their middle, of a sample."""
         rows = distinct(np.linspace(0, len(self) - 1, min(len(self), _SAMPLED)).astype(np.int64)).tolist()
         middles = [(int(self.begins[row]) + int(self._size[row]) // 2, int(self.begins[row])) for row in rows]
         kept = [self.caller(middle, begin) is Caller.NEXT for middle, begin in middles]
         return sum(kept) / max(len(kept), 1)
 
     def is_behind_call(self, address: int) -> bool:
-        """Whether the instruction before an address is a call."""
+        """True if the instruction before an address is a call."""
         code = self._image.read(address - 8, 8)
         if len(code) < 8:
             return False

@@ -29,7 +29,7 @@ _LOOK_S = 0.05
 
 
 class NotYetError(Exception):
-    """The interpreter has not come far enough; it may be asked again."""
+    """The interpreter is still being initialised; a later try may succeed."""
 
 
 class NoSlotError(Exception):
@@ -52,7 +52,7 @@ _MOST_OFFSET = 1 << 31  # of a variable in its block
 
 
 def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> InterpreterPlace:
-    """Where its threads' states are, checked against all of them, or as many as are read in 50 ms.
+    """The place of its threads' states, checked against all of them, or as many as are read in 50 ms.
 
     Raises:
         NotYetError: It is being initialised.
@@ -85,14 +85,14 @@ def locate(memory: int, interpreter: Interpreter, mapping: Mapped) -> Interprete
         slot, inner, module = slots.pop()
         code_type = bias + interpreter.code_type
         if not 0 <= code_type < 1 << 64:
-            raise NoSlotError  # its file says what no address is
+            raise NoSlotError  # its file has no valid address
         return InterpreterPlace(slot, code_type, inner, module)
     except OverflowError as error:  # no address: the memory was freed meanwhile
         raise NotYetError from error
 
 
 def packed(interpreter: Interpreter, mapping: Mapped) -> list[Any]:
-    """What ``locate`` needs of both, as plain data."""
+    """The plain data that ``locate`` needs of both."""
     assert interpreter.layout is not None
     one = interpreter
     places = [one.runtime, one.code_type, one.code_free, one.free_offset, one.state_module, one.state_offset]
@@ -100,7 +100,7 @@ def packed(interpreter: Interpreter, mapping: Mapped) -> list[Any]:
 
 
 def unpacked(data: list[Any]) -> tuple[Interpreter, Mapped]:
-    """The same again, with nothing else in it."""
+    """The inverse of ``packed``, with nothing else in it."""
     layout, (runtime, code_type, code_free, free_offset, state_module, state_offset), (begin, offset) = data
     interpreter = Interpreter(
         "",
@@ -136,7 +136,7 @@ def _variable(memory: int, interpreter: Interpreter, bias: int, thread: int) -> 
 
 
 def _kept(memory: int, thread: int, place: _Slot) -> int:
-    """What a thread keeps in a slot; 0 where it has none."""
+    """The value in a thread's slot; 0 where it has none."""
     slot, inner, module = place
     try:
         value = _number(memory, (thread + slot) % _ADDRESSES)
@@ -150,7 +150,7 @@ def _kept(memory: int, thread: int, place: _Slot) -> int:
 def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:
     """The states of the threads of all interpreters; they change while they are read.
 
-    What was there before ends a list, and everything ends after ``_MOST_STATES`` or ``_LOOK_S``.
+    A repeated address ends a list, and everything ends after ``_MOST_STATES`` or ``_LOOK_S``.
     """
     seen: set[int] = set()
     until = time.monotonic() + _LOOK_S
@@ -170,7 +170,7 @@ def _states(memory: int, interpreter: int, layout: Layout) -> Iterator[int]:
 
 
 def _number(memory: int, address: int, form: str = "<Q") -> int:
-    """Raises NotYetError where nothing is mapped: what pointed there has changed meanwhile."""
+    """A number. Raises NotYetError where nothing is mapped: what pointed there has changed meanwhile."""
     size = struct.calcsize(form)
     try:
         data = os.pread(memory, size, address)

@@ -1,10 +1,9 @@
 """Where a file keeps a variable of each thread: read from the code of a function that just returns it.
 
 Such a variable has no address, and local ones have no symbol in a stripped file. Compilers reach it in two
-ways (U. Drepper, ELF Handling For Thread-Local Storage, chapter 4). A program knows how far before the
-thread's FS base it is. A library asks for the block of its module, of which the loader writes the number into
-a word of the library's, and adds the place in there. What was read is a guess until a thread's state is
-found there.
+ways (U. Drepper, ELF Handling For Thread-Local Storage, chapter 4): a program by a fixed distance from the
+thread's FS base; a library by the block of its module, whose number the loader writes into a word of the
+library, and the place in there. The result is a guess until a thread's state is found there.
 """
 
 from __future__ import annotations
