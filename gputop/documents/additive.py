@@ -26,8 +26,7 @@ def added_up(one: Value, later: Value) -> Value:
     """A row (a data class), and what came next."""
     kind: Any = type(one)
     changed = {name: both(getattr(one, name), getattr(later, name)) for name, both in _rules(kind)}
-    made: Value = replace(one, **changed)  # type: ignore[type-var]
-    return made
+    return replace(one, **changed)  # type: ignore[type-var]
 
 
 @cache

@@ -208,8 +208,7 @@ def bursts(times: Ints, least: int, within_ns: int) -> Mask:
     marks = np.zeros(len(times) + 1, np.int64)
     np.add.at(marks, first[dense], 1)
     np.add.at(marks, first[dense] + least, -1)
-    dense_here: Mask = np.cumsum(marks[:-1]) > 0
-    return dense_here
+    return np.cumsum(marks[:-1]) > 0
 
 
 # The registry of causes: each registers itself where it is written; everything else looks them up here.
@@ -330,8 +329,7 @@ def within(scene: AttributionContext, rows: Ints) -> Ints:
     """The calls that lie in the stretch that is explained."""
     low, high = scene.analysis.gpu.stretch
     calls = scene.evidence.calls
-    inside: Ints = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
-    return inside
+    return rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
 
 
 # The links of a chain in words, from the segments of one claim.

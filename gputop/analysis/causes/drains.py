@@ -44,14 +44,12 @@ class Drain(IntEnum):
 
 def read_between(scene: AttributionContext) -> Ints:
     """For each gap the bytes of the read that drained the queue before it; -1 where none did."""
-    found: Ints = scene.once("read between", lambda: _bytes(scene))
-    return found
+    return scene.once("read between", lambda: _bytes(scene))
 
 
 def drained(scene: AttributionContext) -> Ints:
     """The ``Drain`` of each gap: of a proved one what opened it, of an estimated one what it goes back to."""
-    found: Ints = scene.once("drained", lambda: _kinds(scene))
-    return found
+    return scene.once("drained", lambda: _kinds(scene))
 
 
 def _bytes(scene: AttributionContext) -> Ints:
@@ -73,8 +71,7 @@ def _kinds(scene: AttributionContext) -> Ints:
 
 def source_of(scene: AttributionContext) -> Ints:
     """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
-    found: Ints = scene.once("drain source", lambda: _find(scene))
-    return found
+    return scene.once("drain source", lambda: _find(scene))
 
 
 def _find(scene: AttributionContext) -> Ints:

@@ -191,8 +191,7 @@ def _serving(scene: AttributionContext) -> Mask:
 def _own(scene: AttributionContext) -> Mask:
     """Stays off the CPU of processes that give a GPU work: services that they use wait for requests, too."""
     givers = scene.evidence.threads.pid[np.unique(scene.gaps.thread)]
-    own: Mask = np.isin(scene.evidence.slices["pid"], givers)
-    return own
+    return np.isin(scene.evidence.slices["pid"], givers)
 
 
 def _answering(scene: AttributionContext) -> Mask:

@@ -38,8 +38,7 @@ def launches_among(evidence: Evidence, rows: Ints) -> Ints:
     calls = evidence.calls
     wanted = launching(evidence.apis.names).take(calls["op"][rows], mode="clip")
     wanted &= (calls["ret"][rows] == 0) & ~calls["abandoned"][rows]
-    found: Ints = rows[wanted]
-    return found
+    return rows[wanted]
 
 
 def kernel_name(evidence: Evidence, pid: int, handle: int) -> tuple[str, str]:
@@ -260,15 +259,13 @@ def after_launch(scene: AttributionContext) -> Mask:
     if not len(scene.evidence.calls):
         return np.zeros(len(gaps), np.bool_)
     groups = scene.evidence.group_of(np.maximum(gaps.drained_by, 0))
-    found: Mask = ~gaps.estimated & (gaps.drained_by >= 0) & among(groups, _GIVING)
-    return found
+    return ~gaps.estimated & (gaps.drained_by >= 0) & among(groups, _GIVING)
 
 
 def long_work(scene: AttributionContext) -> Mask:
     """Gaps in which the submitting thread works for long between its calls."""
     works = own_work(scene) & scene.inside(Group.OTHER) & ~scene.unrecorded
-    long: Mask = scene.gap_ns(works) >= LONG_NS
-    return long
+    return scene.gap_ns(works) >= LONG_NS
 
 
 def in_own_call(scene: AttributionContext, *groups: Group) -> Mask:

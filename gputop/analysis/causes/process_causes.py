@@ -259,8 +259,7 @@ def _of_loader(scene: AttributionContext) -> Mask:
     mostly = 2 * np.bincount(of_each, weights=loads, minlength=len(pids)) > np.bincount(
         of_each, weights=births, minlength=len(pids)
     )
-    chosen: Mask = mostly[of_each][scene.segments.gap]
-    return chosen
+    return mostly[of_each][scene.segments.gap]
 
 
 def _workers(scene: AttributionContext, free: Mask) -> Mask:

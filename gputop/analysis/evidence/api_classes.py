@@ -101,8 +101,7 @@ class Activities:
     def of(self, *what: str) -> Table:
         """Those that are of some kind."""
         numbers = [number for number, text in enumerate(self.texts) if text in what]
-        chosen: Table = self.rows[np.isin(self.rows["what"], numbers)]
-        return chosen
+        return self.rows[np.isin(self.rows["what"], numbers)]
 
 
 class ActivityGatherer:

@@ -76,8 +76,7 @@ def by_text(evidence: Evidence, stacks: Column, pattern: re.Pattern[str]) -> Mas
         if line not in known and len(known) < MOST_READ:
             known[line] = pattern.search(text_of(evidence, line)) is not None
         found[place] = known.get(line, False)
-    matching: Mask = found[which.reshape(-1)]
-    return matching
+    return found[which.reshape(-1)]
 
 
 def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
@@ -89,8 +88,7 @@ def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
         line = evidence.facts.stacks.line(stack)
         if line is not None:
             of_stack[place] = known.setdefault(line, len(known))
-    of_each: Ints = of_stack[np.searchsorted(numbers, stacks)]  # of few different ones faster than an inverse
-    return of_each
+    return of_stack[np.searchsorted(numbers, stacks)]  # of few different ones faster than an inverse
 
 
 # The line of the calls of autograd's threads: that at which Python waits in `backward()`.
@@ -280,8 +278,7 @@ def _near(rows: Table, begin: Ints, end: Ints) -> Table:
     if not len(begin):
         return rows[:0]
     place = np.searchsorted(end, rows["begin"], side="right")
-    near: Table = rows[(place < len(begin)) & (begin[np.minimum(place, len(begin) - 1)] < rows["end"])]
-    return near
+    return rows[(place < len(begin)) & (begin[np.minimum(place, len(begin) - 1)] < rows["end"])]
 
 
 def flat(rows: Table) -> tuple[Innermost, list[tuple[int, ...]]]:

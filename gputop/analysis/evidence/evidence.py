@@ -125,8 +125,7 @@ class Threads:
         if len(tids) > MANY and self.tid[-1] < MOST_TIDS:
             table = np.full(MOST_TIDS, -1, np.int32)
             table[self.tid] = np.arange(len(self.tid))
-            rows: Ints = table.take(tids, mode="clip").astype(np.int64)
-            return rows
+            return table.take(tids, mode="clip").astype(np.int64)
         wanted = np.asarray(tids, np.int64)
         place = np.minimum(np.searchsorted(self.tid, wanted), len(self.tid) - 1)
         return np.where(self.tid[place] == wanted, place, -1)
@@ -199,15 +198,13 @@ class Evidence:
         """The ``Role`` of each call."""
         if calls is self.calls:
             return self._once("role", lambda: self.apis.role.take(calls["op"], mode="clip"))
-        roles: Column = self.apis.role.take(calls["op"], mode="clip")
-        return roles
+        return self.apis.role.take(calls["op"], mode="clip")
 
     def group(self, calls: Columns) -> Column:
         """The ``Group`` of each call."""
         if calls is self.calls:
             return self._once("group", lambda: self.apis.group.take(calls["op"], mode="clip"))
-        groups: Column = self.apis.group.take(calls["op"], mode="clip")
-        return groups
+        return self.apis.group.take(calls["op"], mode="clip")
 
     @property
     def fill(self) -> int | None:
@@ -231,13 +228,11 @@ class Evidence:
 
     def role_of(self, rows: Ints) -> Column:
         """The ``Role`` of these rows of ``calls``."""
-        roles: Column = self.apis.role.take(self.calls["op"][rows], mode="clip")
-        return roles
+        return self.apis.role.take(self.calls["op"][rows], mode="clip")
 
     def group_of(self, rows: Ints) -> Column:
         """The ``Group`` of these rows of ``calls``."""
-        groups: Column = self.apis.group.take(self.calls["op"][rows], mode="clip")
-        return groups
+        return self.apis.group.take(self.calls["op"][rows], mode="clip")
 
 
 # Births and ends of threads and processes, as a table.

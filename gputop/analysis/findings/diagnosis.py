@@ -441,8 +441,7 @@ def _calls_of(scene: AttributionContext) -> Ints:
     """The calls of the stretch that is explained."""
     low, high = scene.analysis.gpu.stretch
     calls = scene.evidence.calls
-    rows: Ints = np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
-    return rows
+    return np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
 
 
 def _torch(scene: AttributionContext) -> bool:

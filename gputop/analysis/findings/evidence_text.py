@@ -317,8 +317,7 @@ def _ranks(values: Column) -> Column:
     """Equal values have the mean of their places."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(count)
-    ranks: Column = (ends - (count - 1) / 2.0)[place.reshape(-1)]
-    return ranks
+    return (ends - (count - 1) / 2.0)[place.reshape(-1)]
 
 
 def _off_cpu(evidence: Evidence) -> Iterator[str]:

@@ -80,8 +80,7 @@ def lonely(rows: Sizes) -> Mask:
     late = far & (begin > first[-1]) if len(first) else far
     if count[late].sum() < LEAST_GAPS:
         return far
-    longer: Mask = far & ~late & (ns > OUTWEIGHS * _median(ns[late], count[late]))
-    return longer
+    return far & ~late & (ns > OUTWEIGHS * _median(ns[late], count[late]))
 
 
 def _median(ns: Ints, count: Ints) -> float:

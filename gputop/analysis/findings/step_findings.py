@@ -241,8 +241,7 @@ def measures(pieces: PieceTimes, times: float | Floats = 1.0) -> Measures:
     scale = _SECOND / np.maximum(length, 1) if per_second else 1 / np.broadcast_to(times, len(keep))[keep]
 
     def scaled(values: Ints) -> Floats:
-        result: Floats = values[keep] * scale
-        return result
+        return values[keep] * scale
 
     return Measures(
         pieces.unit,
@@ -310,8 +309,7 @@ def regrouped(windows: PieceTimes, launches: Ints | None = None) -> tuple[PieceT
     heads = np.flatnonzero(np.diff(group, prepend=-1))
 
     def summed(values: Ints) -> Ints:
-        sums: Ints = np.add.reduceat(values, heads) if len(heads) else values
-        return sums
+        return np.add.reduceat(values, heads) if len(heads) else values
 
     begin = windows.begin[heads]
     pieces = PieceTimes(
