@@ -1,4 +1,4 @@
-"""bcc, which compiles the probes: where it was found, and PyPI's package of that name."""
+"""bcc, which compiles the probes, and PyPI's unrelated package of that name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from probes.ebpf.build import compiler
 
 @dataclass(frozen=True, slots=True)
 class Bcc:
-    """What was found.
+    """The bcc installation.
 
     Attributes:
         path: Folder of the Python module, or ``""``.
         version: Its version, or ``""``.
         library: The native library behind it, or ``""``.
         error: Why it cannot be used, or ``""``.
-        unrelated: Folder of another package named bcc that this interpreter has, or ``""``.
+        unrelated: Folder of another package named bcc in this interpreter's path, or ``""``.
     """
 
     path: str
@@ -31,7 +31,7 @@ class Bcc:
 
 
 def find_unrelated(search: list[str] | None = None) -> str:
-    """Folder of a package named bcc in the interpreter's own path that is not the BPF compiler's."""
+    """Return the folder of a package named bcc in the interpreter's path that is not the BPF compiler's."""
     spec = importlib.machinery.PathFinder.find_spec("bcc", search)
     if spec is None:
         return ""
@@ -42,7 +42,7 @@ def find_unrelated(search: list[str] | None = None) -> str:
 
 
 def mapped_library(prefix: str) -> str:
-    """Path of a library that this process has loaded, by the beginning of its name."""
+    """Return the path of a library that this process has loaded, by the beginning of its name."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
@@ -52,7 +52,7 @@ def mapped_library(prefix: str) -> str:
 
 
 def read_bcc() -> Bcc:
-    """Imports bcc as the compiler of the probes does, and says where it came from."""
+    """Import bcc as the probes' compiler does, and describe it."""
     unrelated = find_unrelated()
     try:
         module = compiler.import_bcc()

@@ -1,4 +1,4 @@
-"""The kernel: which way of attaching it offers, its type information, tracefs."""
+"""The kernel: attach method, type information, tracefs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _MOUNTS = Path("/proc/self/mounts")
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """What was found.
+    """Properties of the kernel.
 
     Attributes:
-        release: As ``uname -r`` says it.
-        architecture: As ``uname -m`` says it.
-        path: How functions are probed: ``uprobe_multi``, ``perf``, ``untried`` (it takes rights) or ``none``.
-        problem: Why there is no path, or ``""``.
-        forced: What ``GPUTOP_ATTACH`` requests, or ``""``.
-        btf: Where type information is looked for.
-        btf_error: Why it is of no use; ``""`` when it is complete, or there and the kernel too old anyway.
+        release: ``uname -r``.
+        architecture: ``uname -m``.
+        path: Attach method: ``uprobe_multi``, ``perf``, ``untried`` (rights are missing) or ``none``.
+        problem: Why there is none, or ``""``.
+        forced: Value of ``GPUTOP_ATTACH``, or ``""``.
+        btf: Path of the type information.
+        btf_error: Why it is of no use; ``""`` when it is complete, or when the kernel is too old anyway.
         sys_masked: /sys/kernel is hidden, as in many containers.
-        tracefs: Where it is mounted, or ``""``.
+        tracefs: Its mount point, or ``""``.
     """
 
     release: str
@@ -45,7 +45,7 @@ class KernelCheck:
 
 
 def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """(how functions are probed here, why that is not known)."""
+    """Return (attach method, why there is none)."""
     if problem := loader.kernel_problem(release):
         return NONE, problem
     try:
@@ -66,7 +66,7 @@ def _btf_error(path: Path, release: str) -> str:
 
 
 def _tracefs() -> str:
-    """By the list of mounts: the place itself may be closed to us."""
+    """From the list of mounts: the mount point may be closed to us."""
     try:
         mounts = [line.split() for line in _MOUNTS.read_text(errors="replace").splitlines()]
     except OSError:
@@ -76,7 +76,7 @@ def _tracefs() -> str:
 
 
 def read_kernel(environment: Mapping[str, str] | None = None) -> KernelCheck:
-    """What this machine's kernel offers."""
+    """Return the properties of this machine's kernel."""
     environment = os.environ if environment is None else environment
     release = platform.release()
     path, problem = _attach_path(release, environment)

@@ -1,4 +1,4 @@
-"""The CUDA and NCCL libraries: which files, mapped by whom, probed where, and whether probes are hit."""
+"""CUDA and NCCL libraries: files, processes that map them, probe sites, and whether probes fire."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Symbol:
     """A traced function.
 
     Attributes:
-        name: As the library exports it.
-        offset: Where its probe sits in the file.
+        name: Exported name.
+        offset: Probe site in the file.
         cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
-        hits: Counted since the check attached; None when that was not done.
-        minimal: One of those that are traced where each probe is dear: without uprobe_multi.
+        hits: Counted since the check attached; None if not counted.
+        minimal: Traced even without uprobe_multi, where probes are expensive.
     """
 
     name: str
@@ -44,12 +44,12 @@ class SelfHit:
 
     Attributes:
         symbol: The function.
-        calls: How often it was called.
-        counted: How often its probe was hit.
+        calls: Number of calls.
+        counted: Number of hits of its probe.
         error: Why it was not called, or ``""``.
-        refused: It was not called because the kernel refused the probe.
-        withheld: It was not called because others may have written it, and it was not asked for.
-        gone: It has no probe because its file is not there any more: its process may have ended.
+        refused: Not called because the kernel refused the probe.
+        withheld: Not called because the library is writable by other users.
+        gone: No probe because the file has vanished: its process may have ended.
     """
 
     symbol: str
@@ -62,7 +62,7 @@ class SelfHit:
 
     @property
     def seen(self) -> bool:
-        """Whether every call was counted. Others may call it too."""
+        """True if every call was counted; other processes' calls may add to them."""
         return 0 < self.calls <= self.counted
 
 
@@ -76,12 +76,12 @@ class LibraryCheck:
         build_id: GNU build id, or ``""``.
         soname: DT_SONAME, or ``""``.
         linkage: ``shared``, ``static`` (the runtime within an executable) or ``static, stripped``.
-        symbols: What is traced in it.
-        witness: The harmless function and its probe site; None if the library does not have it.
+        symbols: Its traced functions.
+        witness: The harmless function that the check calls; None if the library does not have it.
         error: Why it cannot be probed, or ``""``.
-        gone: Whether that is since nothing leads to the file any more, as when its process has ended.
-        version: What the library says of itself, or ``""``.
-        self_hit: None when it was not tried.
+        gone: The error is that the file has vanished, as when its process has ended.
+        version: The library's own version number, or ``""``.
+        self_hit: None if not tried.
     """
 
     target: libraries.Target
@@ -100,7 +100,7 @@ class LibraryCheck:
 def find(
     pids: Iterable[int] | None, environment: Mapping[str, str], interpreters: Iterable[Path] = ()
 ) -> list[LibraryCheck]:
-    """Every library that these processes have mapped; for None all processes', and all installed ones."""
+    """Return the libraries mapped by these processes; for None by all, and the installed ones too."""
     mapped_by: dict[tuple[int, int], set[int]] = {}
     targets: dict[tuple[int, int], libraries.Target] = {}
     for pid in sorted(libraries.all_pids() if pids is None else pids):
@@ -123,7 +123,7 @@ def find(
 
 
 def _linked_in(pids: Iterable[int]) -> list[LibraryCheck]:
-    """The runtime within the executables of these processes."""
+    """Return the runtimes linked into the executables of these processes."""
     users: dict[tuple[int, int], set[int]] = {}
     targets: dict[tuple[int, int], libraries.Target] = {}
     for pid in sorted(pids):
@@ -165,7 +165,7 @@ def look(target: libraries.Target, pids: tuple[int, ...] = ()) -> LibraryCheck:
 
 
 def witness_at(symbol: str, begin: int | None) -> Symbol | None:
-    """The function that the check calls itself, probed at its first instruction."""
+    """Return the function that the check calls itself, probed at its first instruction."""
     return None if begin is None else Symbol(symbol, begin, cheap=False)
 
 
@@ -257,20 +257,16 @@ def _details(library: LibraryCheck) -> list[str]:
     return lines
 
 
-def _minimal(library: LibraryCheck) -> LibraryCheck:
-    """The library with only those functions that are traced where probes are dear."""
-    return replace(library, symbols=tuple(symbol for symbol in library.symbols if symbol.minimal))
-
-
 def libraries_section(found: Iterable[LibraryCheck], *, all_traced: bool = True) -> Section:
-    """The lines about libraries. ``all_traced`` is False where only the minimal functions are."""
+    """Return the lines about libraries; not ``all_traced``: only of the minimal functions."""
     found = list(found)
     others_work = any(library.self_hit is not None and library.self_hit.seen for library in found)
     facts: list[Fact] = []
     details: list[str] = []
     data = []
-    for each in found:
-        library = each if all_traced else _minimal(each)
+    for library in found:
+        if not all_traced:
+            library = replace(library, symbols=tuple(one for one in library.symbols if one.minimal))
         facts += _identity_facts(library)
         if not library.error:
             facts.append(_symbols_fact(library))

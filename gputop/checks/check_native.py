@@ -1,4 +1,4 @@
-"""Programs without Python that use CUDA: whether their functions have names, and keep frame pointers."""
+"""CUDA programs without Python: whether their functions have names and keep frame pointers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.checks.fact import Fact, Section, note, ok
 from probes.code import elf, interpreter, libraries, parsing
 from probes.files import untrusted_files
 
-_KEEPS = 0.5  # of the functions that are looked at
+_KEEPS = 0.5  # share of the sampled functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class ProgramCheck:
     """A program's file.
 
     Attributes:
-        path: As its processes name it.
+        path: Path, as its processes see it.
         pids: Its processes.
-        functions: How many have names.
-        keeping: The share of them that keeps a frame pointer, 0 to 1.
+        functions: Number of functions with names.
+        keeping: Share of them that keeps a frame pointer, 0 to 1.
     """
 
     path: str
@@ -32,7 +32,7 @@ class ProgramCheck:
 
 
 def find(pids: Iterable[int]) -> list[ProgramCheck]:
-    """The programs of these processes, without Python; not those whose files are closed to us."""
+    """Return the programs of these processes that are not Python and whose files are readable."""
     users: dict[str, list[int]] = {}
     for pid in sorted(pids):
         with contextlib.suppress(OSError):

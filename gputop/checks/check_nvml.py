@@ -1,10 +1,9 @@
-"""NVML: the library, the driver, the GPUs, and which of their figures are not to be had."""
+"""NVML: library, driver, GPUs, and figures that are not available."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from gputop.checks.check_bcc import mapped_library
 from gputop.checks.distribution import Distribution
@@ -17,7 +16,7 @@ _PATIENCE_S = 3.0  # a GPU in trouble answers late or never
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """A GPU and what NVML refuses to say of it, with the reasons; why it answers nothing, if it is lost."""
+    """A GPU, the figures that NVML does not report with the reasons, and why it is lost, if so."""
 
     index: int
     name: str
@@ -28,7 +27,7 @@ class GpuCheck:
 
 @dataclass(frozen=True, slots=True)
 class Nvml:
-    """What was found.
+    """NVML and its GPUs.
 
     Attributes:
         library: Its path, or ``""``.
@@ -43,12 +42,8 @@ class Nvml:
     error: str
 
 
-def _gpu(row: dict[str, Any]) -> GpuCheck:
-    return GpuCheck(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
-
-
 def read_nvml(library: Path | None = None) -> Nvml:
-    """Queries NVML for everything, in a thread of its own: a call that hangs becomes a sentence."""
+    """Query NVML for everything, in a thread, so that a hanging call becomes an error text."""
     sampler = nvml.NvmlSampler(_ROUND_S, library)
     try:
         sampler.wait_opened(_PATIENCE_S)
@@ -60,7 +55,11 @@ def read_nvml(library: Path | None = None) -> Nvml:
     path = mapped_library("libnvidia-ml.so")
     if not sampler.answered:
         return Nvml(path, sampler.driver, (), f"NVML did not answer within {_PATIENCE_S:g} s")
-    return Nvml(path, sampler.driver, tuple(map(_gpu, sample.data["gpus"])), sample.data["error"])
+    gpus = tuple(
+        GpuCheck(row["index"], row["name"], row["uuid"], dict(row["unavailable"]), row["lost"])
+        for row in sample.data["gpus"]
+    )
+    return Nvml(path, sampler.driver, gpus, sample.data["error"])
 
 
 def _gpu_facts(gpu: GpuCheck) -> list[Fact]:
@@ -76,12 +75,12 @@ def _gpu_facts(gpu: GpuCheck) -> list[Fact]:
 
 
 def nvml_section(found: Nvml, distribution: Distribution) -> Section:
-    """The lines about NVML. Without it calls and switches are traced all the same."""
+    """Return the lines about NVML, none of which blocks: calls and switches are traced without it."""
     facts = []
     if found.driver:
         facts.append(ok(f"driver {found.driver}, {found.library}"))
     if found.error:
-        fix = "nvidia-smi says more; dmesg | grep -i xid" if found.driver else distribution.install_driver
+        fix = "nvidia-smi has more; dmesg | grep -i xid" if found.driver else distribution.install_driver
         facts.append(missing(found.error, fix, blocks=False))
     for gpu in found.gpus:
         facts += _gpu_facts(gpu)

@@ -1,4 +1,4 @@
-"""Python: which interpreters are here, and whether the lines of their programs are known."""
+"""Python interpreters, and whether source lines are available for their programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _File:
 def find(
     pids: Iterable[int] | None, environment: Mapping[str, str], prefixes: Iterable[Path] = ()
 ) -> list[Python]:
-    """Every interpreter that these processes have mapped; for None all processes', and all installed ones."""
+    """Return the interpreters mapped by these processes; for None by all, and the installed ones too."""
     files: dict[_Identity, _File] = {}
     for pid in libraries.all_pids() if pids is None else pids:
         _look_at(pid, files, chosen=pids is not None)
@@ -59,7 +59,7 @@ def find(
 
 
 def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
-    """Adds the interpreters of a process; a file that is only called like one where there is none else."""
+    """Add the interpreters of a process; a file that only has an interpreter's name if there is no other."""
     found: list[_File] = []
     for mapping in line_tracker.candidates(pid, chosen=chosen):
         reached = libraries.file_of(mapping)
@@ -76,7 +76,7 @@ def _look_at(pid: int, files: dict[_Identity, _File], *, chosen: bool) -> None:
 
 
 def interpreter_file(files: dict[_Identity, _File], identity: _Identity, path: Path, shown: str) -> _File:
-    """The interpreter in a file, read once."""
+    """Return the interpreter in a file, read once."""
     if identity not in files:
         try:
             with untrusted_files.opened(path, identity) as file:

@@ -1,4 +1,4 @@
-"""The whole of ``gputop check``: gathers the sections, and writes them as text or as JSON."""
+"""All sections of ``gputop check``, as text or JSON."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _ASCII_GLYPHS = {OK: "+", MISSING: "x", NOTE: "-"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to look at.
+    """Scope of a check.
 
     Attributes:
         pids: Only libraries of these processes; None for all.
-        seconds: How long hits are counted at least.
+        seconds: Shortest time in which hits are counted.
         environment: For the library search path.
-        interpreters: Prefixes of Python installations whose wheels may be used.
+        interpreters: Prefixes of Python installations whose CUDA wheels count as installed.
         nvml_library: NVML library to load instead of the system's.
         call_all: Also call libraries writable by non-root users.
     """
@@ -55,19 +55,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Everything found."""
+    """The sections of a check."""
 
     distribution: Distribution
     sections: tuple[Section, ...]
 
     @property
     def live(self) -> bool:
-        """Whether live tracing works here."""
+        """True if live tracing works here."""
         return not any(section.blocks for section in self.sections)
 
 
 def gather(plan: Plan) -> CheckReport:
-    """Runs all checks; attaches, if nothing speaks against it."""
+    """Run all checks, with a trial of tracing if nothing rules it out."""
     distribution = read_distribution()
     machine = check_kernel.read_kernel(plan.environment)
     before = (
@@ -82,11 +82,12 @@ def gather(plan: Plan) -> CheckReport:
     pythons = check_python.find(plan.pids, plan.environment, plan.interpreters)
     others = {pid for library in found for pid in library.pids}.difference(*(one.pids for one in pythons))
     programs = check_native.find(others)
+    libraries = check_libraries.libraries_section(found, all_traced=machine.path != check_kernel.PERF)
+    reader = file_reader.current()
+    abandoned = [missing(text, "", blocks=False) for text in reader.problems] if reader is not None else []
     after = (
         check_tracing.tracing_section(trial),
-        _with_abandoned(
-            check_libraries.libraries_section(found, all_traced=machine.path != check_kernel.PERF)
-        ),
+        replace(libraries, facts=(*libraries.facts, *abandoned)),
         check_python.python_section(pythons),
         check_native.native_section(programs),
         check_nvml.nvml_section(check_nvml.read_nvml(plan.nvml_library), distribution),
@@ -94,15 +95,8 @@ def gather(plan: Plan) -> CheckReport:
     return CheckReport(distribution, (*before, *after))
 
 
-def _with_abandoned(section: Section) -> Section:
-    """The section, and what the child that reads files has given up: a sentence a file."""
-    reader = file_reader.current()
-    facts = [missing(text, "", blocks=False) for text in reader.problems] if reader is not None else []
-    return replace(section, facts=(*section.facts, *facts))
-
-
 def to_json(report: CheckReport, version: str) -> CheckDocument:
-    """The object ``gputop.check/1`` of docs/json.md."""
+    """Return the ``gputop.check/1`` object of docs/json.md."""
     facts = [
         {
             "family": section.name,
@@ -127,7 +121,7 @@ def to_json(report: CheckReport, version: str) -> CheckDocument:
 
 
 def _wrapped(first: str, text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` columns, unless a word (a path) is longer."""
+    """Wrap into lines of at most ``width`` columns, unless a word (a path) is longer."""
     return textwrap.wrap(
         text,
         width,
@@ -136,15 +130,6 @@ def _wrapped(first: str, text: str, width: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _section_lines(
-    section: Section, glyphs: Mapping[str, str], *, verbose: bool, ascii_only: bool
-) -> list[str]:
-    lines = [section.name, *_fact_lines(section.facts, glyphs, ascii_only=ascii_only)]
-    if verbose:
-        lines += [f"    {escape_text(line, ascii_only=ascii_only)}" for line in section.details]
-    return lines
 
 
 def _fact_lines(facts: Sequence[Fact], glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
@@ -161,20 +146,19 @@ def _fact_lines(facts: Sequence[Fact], glyphs: Mapping[str, str], *, ascii_only:
 
 
 def to_text(report: CheckReport, *, verbose: bool = False, ascii_only: bool = False) -> str:
-    """Lines for people: the verdict, what stands in the way and what mends it, then a group a family."""
+    """Return the verdict and what is missing with its remedy, then a group of lines for each section."""
     glyphs = _ASCII_GLYPHS if ascii_only else _GLYPHS
-    blocks: list[Sequence[str]] = [
-        _first_lines(report, glyphs, ascii_only=ascii_only),
-        *(
-            _section_lines(section, glyphs, verbose=verbose, ascii_only=ascii_only)
-            for section in report.sections
-        ),
-    ]
+    blocks = [_first_lines(report, glyphs, ascii_only=ascii_only)]
+    for section in report.sections:
+        lines = [section.name, *_fact_lines(section.facts, glyphs, ascii_only=ascii_only)]
+        if verbose:
+            lines += [f"    {escape_text(line, ascii_only=ascii_only)}" for line in section.details]
+        blocks.append(lines)
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
 
 
 def _first_lines(report: CheckReport, glyphs: Mapping[str, str], *, ascii_only: bool) -> list[str]:
-    """The verdict, and what is missing: first what tracing needs, then what it works without."""
+    """The verdict, and what is missing: first requirements of tracing, then the rest."""
     missing_facts = [fact for section in report.sections for fact in section.facts if fact.status == MISSING]
     blocking = [fact for fact in missing_facts if fact.blocks]
     others = [fact for fact in missing_facts if not fact.blocks]

@@ -1,4 +1,4 @@
-"""What this process may do: capabilities, lockdown, seccomp, and what holds without root."""
+"""Rights of this process: capabilities, lockdown, seccomp, hidepid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILTERED = 2  # Seccomp: of /proc/PID/status
 
 
 def _blocking(found: Rights) -> list[Fact]:
-    """What stands in the way; bcc and type information have sections of their own."""
+    """Missing rights; bcc and type information have sections of their own."""
     facts = []
     for sentence in rights.missing(replace(found, btf=True, bcc="elsewhere")):
         text, _, fix = sentence.partition(": ")
@@ -21,28 +21,14 @@ def _blocking(found: Rights) -> list[Fact]:
 
 
 def _capabilities(found: Rights) -> list[Fact]:
-    facts = []
-    if found.may_trace:
-        user = "root" if found.root else "not root, but with enough capabilities"
-        names = [
-            name
-            for name, there in (
-                ("CAP_BPF", found.cap_bpf),
-                ("CAP_PERFMON", found.cap_perfmon),
-                ("CAP_SYS_ADMIN", found.cap_sys_admin),
-                ("CAP_SYS_PTRACE", found.cap_sys_ptrace),
-            )
-            if there
-        ]
-        facts.append(ok(f"{user}: {', '.join(names)}"))
-    else:
-        facts.append(
-            note(
-                "without rights gputop shows NVML, and switches and waits of your own processes",
-                "sudo gputop adds CUDA calls, wakeups and all users' processes",
-            )
-        )
-    if found.may_trace and not found.cap_sys_ptrace:
+    if not found.may_trace:
+        text = "without rights gputop shows NVML, and switches and waits of your own processes"
+        return [note(text, "sudo gputop adds CUDA calls, wakeups and all users' processes")]
+    user = "root" if found.root else "not root, but with enough capabilities"
+    capabilities = ("cap_bpf", "cap_perfmon", "cap_sys_admin", "cap_sys_ptrace")
+    names = [name.upper() for name in capabilities if getattr(found, name)]
+    facts = [ok(f"{user}: {', '.join(names)}")]
+    if not found.cap_sys_ptrace:
         facts.append(
             note(
                 "no CAP_SYS_PTRACE: libraries of other users' processes are not visible",

@@ -1,4 +1,4 @@
-"""Whether tracing works: loads and attaches the probes, calls a function of each library, counts the hits."""
+"""Trial of tracing: load and attach the probes, call a function of each library, count the hits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gputop.checks import selfhit
@@ -26,7 +26,7 @@ _KEPT_LINES = 40
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], list[str]]]:
-    """Standard error goes into a file meanwhile; call what it yields for the last lines of it."""
+    """Context manager: redirect standard error to a file; the yielded function returns its last lines."""
     lines: list[str] = []
     sys.stderr.flush()
     try:
@@ -54,19 +54,19 @@ _MS = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of it.
+    """Result of the trial.
 
     Attributes:
-        tried: False when it was clear before that it cannot work.
-        loaded_ms: How long loading took, and compiling if it was needed; None when it failed.
+        tried: False if it was known beforehand that tracing cannot work.
+        loaded_ms: Time of loading, with compiling if needed; None when it failed.
         cached: The programs had been compiled at an earlier start.
-        cache: Where compiled programs are kept, or ``""``.
-        cache_problem: Why they are not kept, or ``""``.
+        cache: Folder of compiled programs, or ``""``.
+        cache_problem: Why they are not cached, or ``""``.
         tracepoints: Scheduler tracepoints attached.
         refusals: Libraries that the kernel or gputop refused, a sentence each.
         error: Why the programs are not loaded or attached, or ``""``.
-        log: What bcc, the kernel's verifier and libraries said meanwhile.
-        libc: The self-hit in the C library, tried where there is no other library.
+        log: Messages of bcc, the kernel's verifier and libraries.
+        libc: The self-hit in the C library, tried if there is no other library.
     """
 
     tried: bool
@@ -99,10 +99,11 @@ class CountedFile:
 def try_tracing(
     found: Sequence[LibraryCheck], seconds: float, *, call_all: bool = False
 ) -> tuple[Trial, list[LibraryCheck]]:
-    """Attaches everything for at least ``seconds``; returns what came of it and the libraries with hits.
+    """Attach everything; return the result and the libraries with their hits.
 
     Args:
-        seconds: How long hits are counted at least.
+        found: The libraries.
+        seconds: Shortest time in which hits are counted.
         call_all: Also call libraries writable by non-root users.
     """
     with held_back() as log:
@@ -153,7 +154,7 @@ def _count(
     plan: list[CountedFile] = []
     row = 0
     for library in found:
-        # without uprobe_multi a probe is dear: then only what the check calls, or is asked to wait for
+        # without uprobe_multi probes are expensive: only the check's own call, or a requested wait
         symbols = tuple(symbol for symbol in library.symbols if multi or (symbol.minimal and seconds > 0))
         counted = CountedFile(library.target.path, library.target.identity, symbols, library.witness, row)
         plan.append(counted)
@@ -180,14 +181,14 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.ESTALE)  # of a path that was opened a
 
 @dataclass(frozen=True, slots=True)
 class _Without:
-    """Why a library has no probe; ``gone``: its file is not there any more."""
+    """Why a library has no probe; ``gone``: its file has vanished."""
 
     error: str
     gone: bool
 
 
 def attach_to(counter: hits.HitCounter, counted: CountedFile) -> _Without | None:
-    """Counts the calls of a file; what stood in the way."""
+    """Count the calls of a file; return the obstacle, if any."""
     try:
         file = untrusted_files.opened(counted.path, counted.identity)
     except OSError as error:
@@ -201,7 +202,7 @@ def attach_to(counter: hits.HitCounter, counted: CountedFile) -> _Without | None
 
 
 def with_self_hit(library: LibraryCheck, without: _Without | None, *, call_all: bool) -> LibraryCheck:
-    """The library after its harmless function was called."""
+    """Return the library after a call of its harmless function."""
     if library.error or library.witness is None:
         return library
     name = library.witness.name
@@ -249,13 +250,6 @@ def _self_call(counter: hits.HitCounter, libc: CountedFile) -> SelfHit:
     return SelfHit(_LIBC_SYMBOL, selfhit.CALLS, counter.read()[libc.first_row])
 
 
-def _libc_fact(hit: SelfHit) -> Fact:
-    if hit.seen:
-        return ok(f"a probe on the C library's {hit.symbol} counts")
-    why = hit.error or f"{hit.calls} calls, {hit.counted} counted"
-    return missing(f"a probe on the C library's {hit.symbol} does not count: {why}", "root on the host")
-
-
 def _loading_facts(trial: Trial) -> list[Fact]:
     duration = f"{trial.loaded_ms:.0f} ms"
     if trial.cached:
@@ -269,27 +263,18 @@ def _loading_facts(trial: Trial) -> list[Fact]:
 
 
 def tracing_section(trial: Trial) -> Section:
-    """The lines about loading and attaching."""
-    data = {
-        "tried": trial.tried,
-        "loaded_ms": trial.loaded_ms,
-        "cached": trial.cached,
-        "cache": trial.cache,
-        "cache_problem": trial.cache_problem,
-        "tracepoints": trial.tracepoints,
-        "refusals": list(trial.refusals),
-        "error": trial.error,
-        "log": list(trial.log),
-    }
+    """Return the lines about loading and attaching."""
+    data = {key: value for key, value in asdict(trial).items() if key != "libc"}
     if not trial.tried:
         return Section("tracing", (note("not tried: see what is missing above"),), data)
     if trial.error:
         return Section("tracing", (missing(trial.error, "gputop check -v shows the log"),), data, trial.log)
-    facts = [
-        *_loading_facts(trial),
-        ok(f"{trial.tracepoints} scheduler tracepoints attach"),
-    ]
+    facts = [*_loading_facts(trial), ok(f"{trial.tracepoints} scheduler tracepoints attach")]
     facts += [missing(text, "gputop goes on without this file", blocks=False) for text in trial.refusals]
-    if trial.libc is not None:
-        facts.append(_libc_fact(trial.libc))
+    if trial.libc is not None and trial.libc.seen:
+        facts.append(ok(f"a probe on the C library's {_LIBC_SYMBOL} counts"))
+    elif trial.libc is not None:
+        why = trial.libc.error or f"{trial.libc.calls} calls, {trial.libc.counted} counted"
+        text = f"a probe on the C library's {_LIBC_SYMBOL} does not count: {why}"
+        facts.append(missing(text, "root on the host"))
     return Section("tracing", tuple(facts), data)

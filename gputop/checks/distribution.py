@@ -1,4 +1,4 @@
-"""The commands that install what is missing, in the words of this distribution."""
+"""Installation commands of this Linux distribution."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DRIVERS = {
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Which distribution this is.
+    """A Linux distribution.
 
     Attributes:
-        name: As it calls itself, for instance ``Debian GNU/Linux 12 (bookworm)``.
-        install_bcc: What to type to get bcc.
-        install_driver: What to type to get NVIDIA's driver.
+        name: Full name, for instance ``Debian GNU/Linux 12 (bookworm)``.
+        install_bcc: Command that installs bcc.
+        install_driver: Command that installs NVIDIA's driver.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Distribution:
 
 
 def read_distribution(path: Path | None = None) -> Distribution:
-    """Reads os-release (freedesktop.org); derivatives count as what they are like."""
+    """Read os-release (freedesktop.org); derivatives count as their parent."""
     release = path or OS_RELEASE
     try:
         lines = [line.partition("=") for line in release.read_text(errors="replace").splitlines()]

@@ -1,4 +1,4 @@
-"""One line of ``gputop check``: what was found, whether that is enough, and what to type where it is not."""
+"""A line of ``gputop check``: a fact, its status, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ OK, MISSING, NOTE = "ok", "missing", "note"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something found, or not.
+    """A fact of the machine.
 
     Attributes:
         status: ``ok``, ``missing`` (something does not work without it) or ``note``.
-        text: What was found, as a part of a sentence.
-        fix: What to type or to change; given with every ``missing``.
+        text: The fact, as a part of a sentence.
+        fix: Command or change that helps; present with nearly every ``missing``.
         blocks: Whether live tracing is impossible because of it.
     """
 
@@ -26,17 +26,17 @@ class Fact:
 
 
 def ok(text: str) -> Fact:
-    """Something that is as it should be."""
+    """A requirement that is met."""
     return Fact(OK, text)
 
 
 def note(text: str, fix: str = "") -> Fact:
-    """Something worth knowing that stops nothing."""
+    """A fact worth knowing that blocks nothing."""
     return Fact(NOTE, text, fix)
 
 
 def missing(text: str, fix: str, *, blocks: bool = True) -> Fact:
-    """Something that is not there; ``blocks`` when live tracing needs it."""
+    """An unmet requirement; ``blocks`` if live tracing needs it."""
     return Fact(MISSING, text, fix, blocks)
 
 
@@ -58,5 +58,5 @@ class Section:
 
     @property
     def blocks(self) -> bool:
-        """Whether live tracing is impossible because of something in here."""
+        """True if a fact in it makes live tracing impossible."""
         return any(fact.blocks for fact in self.facts)

@@ -1,8 +1,7 @@
-"""Calls one harmless function of a library in a child process, so that a probe on it must be hit.
+"""Calls a harmless function of a library in a child process, so that a probe on it must fire.
 
-A library may belong to anybody: it is whatever some process has mapped under the right name. Loading it runs
-its code, so only what root (or this user) alone can have written is loaded unless all was requested, and the
-child confines itself before.
+A library may belong to any user: it is whatever a process has mapped under the right name. Loading runs its
+code, so libraries writable by other users are skipped by default, and the child is sandboxed first.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ SYMBOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SelfCall:
-    """What came of the child.
+    """Result of the child.
 
     Attributes:
         calls: Calls made, 0 when the library could not be loaded.
-        version: What the function said, 0 if nothing.
+        version: The function's result, 0 if none.
         error: Why no call was made, or ``""``.
-        withheld: It was not loaded because others may have written it.
+        withheld: Not loaded because other users may have written it.
     """
 
     calls: int
@@ -63,13 +62,14 @@ def call(
     identity: untrusted_files.Identity | None = None,
     any_owner: bool = False,
 ) -> SelfCall:
-    """Loads the library in a child and calls ``symbol``.
+    """Load the library in a child and call ``symbol``.
 
     Args:
         path: The library.
-        identity: Which file it must be; None for any.
         symbol: One of ``SYMBOLS``.
-        any_owner: Also load what others may have written.
+        calls: Number of calls.
+        identity: Expected identity of the file; None for any.
+        any_owner: Also load libraries writable by other users.
     """
     try:
         with untrusted_files.opened(path, identity) as file:
@@ -82,9 +82,9 @@ def call(
 
 
 def call_from_child(file: int, symbol: str, calls: int) -> SelfCall:
-    """Calls a function of a library in a confined child."""
+    """Call a function of a library in a sandboxed child."""
     packages = str(Path(sandbox.__file__).resolve().parents[2])
-    # by descriptor: the child's user may not reach the path, and it is the file that was looked at
+    # by descriptor: the child's user may not reach the path, and this is the file that was checked
     words = (packages, str(file), symbol, str(calls), str(TIMEOUT_S))
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", selfhit_child.__file__, *words],
@@ -108,7 +108,7 @@ def call_from_child(file: int, symbol: str, calls: int) -> SelfCall:
 
 
 def _heard(child: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """What a child printed until its end, and why it was not waited for; it and its group are gone then."""
+    """Return (a child's output, why the wait was given up); the child and its group have ended then."""
     assert child.stdout is not None
     deadline = time.monotonic() + TIMEOUT_S + _MARGIN_S
     output, ended = b"", os.pidfd_open(child.pid)
@@ -135,7 +135,7 @@ def _ready(descriptor: int, deadline: float) -> bool:
 
 
 def shown_version(layer: str, version: int) -> str:
-    """A version number of CUDA or NCCL as people write it; ``""`` for none."""
+    """Return a version number of CUDA or NCCL in the usual form; ``""`` for none."""
     if version <= 0:
         return ""
     if layer == api.NCCL:

@@ -1,7 +1,7 @@
-"""The child of ``gputop check`` that loads a library and calls it: a program that confines itself before.
+"""Child process of ``gputop check`` that confines itself, loads a library and calls a function of it.
 
 Args:
-    The folder of gputop's packages; the library's descriptor; the function; how often; for how long, s.
+    The folder of gputop's packages; the library's descriptor; the function; number of calls; time limit, s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main(packages: str, file: str, symbol: str, calls: str, seconds: str) -> int:
-    """Prints what the function said, or why it was not called; the status is 0 when it was."""
+    """Print the function's result, or why it was not called; the status is 0 if it was."""
     sys.path.append(packages)  # the interpreter was started without any
     from probes.process import sandbox
 
