@@ -223,7 +223,7 @@ def test_of_sums_only_there_are_totals_and_no_explanation(tmp_path: Path) -> Non
         assert run(command, *flags, str(path), "-o", str(tmp_path / page)).returncode == 0
     told = [(tmp_path / "page.html").read_text(), (tmp_path / "tables" / "sessions.csv").read_text()]
     for page in told:
-        assert "No call that gave a GPU work was kept (record --detail)" in page
+        assert "No call that enqueued GPU work was kept (record --detail)" in page
     assert "not kept: calls of" in told[0]
 
 

@@ -172,7 +172,7 @@ def test_without_steps_everything_is_per_second() -> None:
 
 def test_a_recording_without_calls_is_no_error() -> None:
     found = diff([items.apis(), items.mark(1, START + MS)], program([6 * MS] * 60))
-    assert "one of the two gave no GPU work" in found.sentence
+    assert "one of the two enqueued no GPU work" in found.sentence
     assert diff_to_text(found)
 
 

@@ -67,7 +67,7 @@ def test_of_several_parts_each_it_says_what_the_whole_says(
 ) -> None:
     paths = FOLDER / f"{pair[0]}.msgpack", FOLDER / f"{pair[1]}.msgpack"
     whole, found = diff(*paths), in_parts(paths, monkeypatch)
-    assert "parts of it were, and joined" in found.notes[0]
+    assert "parts were analysed and joined" in found.notes[0]
     assert (found.unit, found.ratio.times) == (whole.unit, whole.ratio.times)
     assert {**shares(found), **large(whole)} == shares(found)
     assert {**shares(whole), **large(found)} == shares(whole)
@@ -101,7 +101,7 @@ def shares(found: Diff) -> dict[str, Any]:
 @pytest.mark.long
 def test_of_many_parts_it_says_the_same(long: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole, found = diff(*long), in_parts(long, monkeypatch)
-    assert found.notes[0].startswith("BEFORE is too long to be looked at at once")
+    assert found.notes[0].startswith("BEFORE is too long to be analysed at once")
     parts = int(found.notes[0].split(": ")[1].split()[0])
     assert parts >= 4
     assert (found.unit, found.ratio.times) == (whole.unit, whole.ratio.times)
@@ -124,5 +124,5 @@ def test_what_does_not_fit_is_compared_in_parts(
 ) -> None:
     monkeypatch.setattr(stretches, "NEED", 10_000)
     printed = run("diff", "--memory", "0.3", *map(str, long)).stdout
-    assert "BEFORE is too long to be looked at at once" in printed
+    assert "BEFORE is too long to be analysed at once" in printed
     assert "C12 is gone" in printed

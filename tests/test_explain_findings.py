@@ -272,7 +272,7 @@ def test_nothing_seen_is_said() -> None:
     assert "No CUDA call" in started().report().verdict
     program = started()
     program.call("cudaMalloc", 0, 10)
-    assert "No call gave a GPU work" in program.report().verdict
+    assert "No call enqueued GPU work" in program.report().verdict
 
 
 def test_a_busy_gpu_is_healthy() -> None:

@@ -129,7 +129,7 @@ def test_the_answer_in_parts_is_that_of_the_whole(name: str, tmp_path: Path) -> 
     assert whole.steps is not None
     assert parts.steps.count == pytest.approx(whole.steps.count, abs=2 * 3)
     assert parts.steps.median_ns == pytest.approx(whole.steps.median_ns, rel=0.05)
-    assert "3 parts of it were, and joined" in parts.notes[0]
+    assert "3 parts were analysed and joined" in parts.notes[0]
 
 
 def test_one_part_is_the_whole() -> None:
@@ -148,7 +148,7 @@ def test_a_file_that_does_not_fit_is_explained_in_processes(
     monkeypatch.setattr(stretches, "LEAST_PART", 30_000)
     parts = explain(path, memory_bytes=1 << 30)
     assert sums(parts) == sums(whole)
-    assert "parts of it were, and joined" in parts.notes[0]
+    assert "parts were analysed and joined" in parts.notes[0]
     middle = explain(path, memory_bytes=1 << 30, start_s=3, end_s=6)
     assert middle.duration_ns == 3_000_000_000
     assert middle.idle.lower == explain(path, start_s=3, end_s=6).idle.lower
@@ -195,7 +195,7 @@ def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path
     )
     took, note = done.stdout.split(maxsplit=1)
     assert int(took) <= memory
-    assert "parts of it were, and joined" in note
+    assert "parts were analysed and joined" in note
 
 
 def test_parts_are_as_long_as_they_may_be_and_hold_each_mark_once() -> None:

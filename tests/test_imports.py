@@ -270,7 +270,7 @@ def test_of_the_loader_s_trace_the_rows_speak_and_not_the_verdicts_stored_in_it(
     path = imported(source, tmp_path)
     report, told = gputop.explain(path), notes(path)
     assert not report.findings
-    assert "does not tell when a GPU was idle: Ingero records no streams" in report.verdict
+    assert "Idle time is not known from this file: Ingero records no streams" in report.verdict
     assert "the one 25.8ms cudaLaunchKernel is the first of its function: the 15 after it have" in told
     assert re.search(
         r"cudaMemcpyAsync: \d+ of 14 copies moved 1.0M to 400M .* their time grows with their size", told

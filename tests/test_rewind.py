@@ -162,7 +162,7 @@ def test_an_explanation_that_stopped_begins_anew_and_says_so(
 ) -> None:
     monkeypatch.setattr(explanation, "MOST_WAITING", 0)
     live.go(1)
-    assert "more events come than it can take in" in live.feed.explained().problem
+    assert "events come faster than it can process them" in live.feed.explained().problem
     monkeypatch.undo()
     live.go(WINDOW_NS // TICK - 1)
     assert live.feed.explained().problem, "that was at once too much again, so it waits for a while"
@@ -174,7 +174,7 @@ def test_an_explanation_that_stopped_begins_anew_and_says_so(
     assert report.start_ns >= live.frames[24].time_ns + WINDOW_NS, "nothing is said of what it does not know"
     (told,) = [text for text in live.frames[-1].problems if "explanation" in text]
     assert told == (
-        "the explanation stopped: more events come than it can take in; it restarted, without the time before"
+        "the explanation stopped: events come faster than it can process them; it restarted, without the time before"
     )
 
 

@@ -96,7 +96,7 @@ def test_a_long_recording_in_segments_is_explained_in_parts(
     monkeypatch.setattr(stretches, "NEED", 1 << 14)
     monkeypatch.setattr(stretches, "LEAST_PART", 40_000)
     report = explain(tmp_path / "cut", memory_bytes=1 << 30)
-    assert "parts of it were, and joined" in report.notes[0]
+    assert "parts were analysed and joined" in report.notes[0]
     assert report.idle.lower == whole.idle.lower
     assert (report.span_ns, report.outside_ns) == (whole.span_ns, whole.outside_ns)
 

@@ -239,7 +239,10 @@ def test_no_calls_is_never_said_beside_calls(report: Report | None) -> None:
 
 
 def test_why_the_explanation_stopped_is_told() -> None:
-    assert "more events" in text(told(Explained(problem="more events come than it can take in")))[0]
+    assert (
+        "events come faster"
+        in text(told(Explained(problem="events come faster than it can process them")))[0]
+    )
 
 
 def test_a_first_look_is_not_told_as_the_explanation() -> None:

@@ -1,4 +1,4 @@
-"""Evidence in, report out: the one path that the command, the screen and ``diff`` share."""
+"""Evidence in, report out: the one path of the command, the screen and ``diff``."""
 
 from __future__ import annotations
 
@@ -33,19 +33,17 @@ from gputop.analysis.proofs.gaps import GpuTime, KernelTime, held_kernels
 from gputop.analysis.proofs.nvml_witness import contradictions, shared_gpus, strangers
 from gputop.engine.calls.failed_calls import between
 
-MANY_AGAINST, PART_AGAINST = 3, 0.2  # samples of NVML that must contradict the proofs to refute them
+MANY_AGAINST, PART_AGAINST = 3, 0.2  # NVML samples that refute the proofs: number, and share of all
 
 
 def explain(
     evidence: Evidence, pids: frozenset[int] | None = None, stretch: tuple[int, int] | None = None
 ) -> Report:
-    """The report; arguments as of ``ledger_of``. Of a stretch only its own failed calls are reported."""
+    """Return the report; arguments as of ``ledger_of``. A stretch includes only its own failed calls."""
     report = examine(evidence, pids, stretch)[0]
-    return (
-        report
-        if stretch is None
-        else replace(report, failures=between(report.failures, report.start_ns, stretch))
-    )
+    if stretch is None:
+        return report
+    return replace(report, failures=between(report.failures, report.start_ns, stretch))
 
 
 def examine(
@@ -54,7 +52,7 @@ def examine(
     stretch: tuple[int, int] | None = None,
     effort: Effort = WHOLE,
 ) -> tuple[Report, AttributionContext, Outcome]:
-    """The report, and what it was made from; arguments as of ``ledger_of``."""
+    """Return the report and its sources; arguments as of ``ledger_of``."""
     ledger, scene, outcome = ledger_of(evidence, pids, stretch, effort)
     return report_of(ledger), scene, outcome
 
@@ -67,25 +65,25 @@ def ledger_of(
     *,
     part: bool = False,
 ) -> tuple[Ledger, AttributionContext, Outcome]:
-    """What an explanation comes to, and what it was made from.
+    """Return the ledger of an explanation and its sources.
 
     Args:
-        evidence: What was observed.
-        pids: Only findings of these processes; the GPU's idle time is everybody's.
-        stretch: Only what lies between these times, ns of CLOCK_MONOTONIC.
+        evidence: The recorded evidence.
+        pids: Only findings of these processes; GPU idle time is that of all.
+        stretch: Only the time between these moments, ns of CLOCK_MONOTONIC.
         effort: How much of a long stretch is analysed in full.
-        part: It is one of several parts that are joined.
+        part: True if this is one of several parts to be joined.
     """
     start = int(evidence.header.get("start_ns", evidence.start_ns))
     stretch = stretch or (start, evidence.end_ns)
     analysis = analyse(evidence, stretch, effort)
     scene = AttributionContext(analysis)
     gpu = analysis.gpu
-    # what is worth a word is measured by one GPU's time: of eight ranks each may lose its own
+    # the threshold of a finding is a share of one GPU's time: each of eight ranks may lose its own
     scale = max((device.span_ns for device in gpu.spans), default=0)
     against, checked = contradictions(evidence, gpu)
     refuted = against >= MANY_AGAINST and against > PART_AGAINST * checked
-    # a short recording holds one sample or two: then all of them must contradict
+    # of one or two samples all must contradict
     coverage = not (refuted or against == checked > 0)
     shared = shared_gpus(evidence, gpu)
     alone = {one.device for one in gpu.spans} - shared if coverage else frozenset[int]()
@@ -94,7 +92,7 @@ def ledger_of(
     findings = with_gains(scene, outcome, replays)
     if not evidence.header.get("unproved"):  # this check needs arguments that are not in such a file
         for cause in CAUSES:
-            # calls alone are no ground beside the kernels themselves
+            # where kernels are recorded, calls alone prove nothing
             if analysis.traced is None or cause.late_rank:
                 findings += cause.assess(scene, scale)
     kinds = kinds_of(scene, outcome, findings)
@@ -151,7 +149,7 @@ def ledger_of(
             )
             for one in storms(scene)
         },
-        cpu_waits=dict(_cpu_waits(scene)),
+        cpu_waits=_cpu_waits(scene),
         coverage=coverage,
         notes=_notes(scene, coverage=coverage, shared=bool(shared)),
         nothing=_nothing(evidence),
@@ -177,7 +175,7 @@ def _entries(
     *,
     settled: bool,
 ) -> dict[Key, Entry]:
-    """Losses by cause, kind and process; ``settled``: what is a finding here is one."""
+    """Losses by cause, kind and process; ``settled``: this is the whole, so its findings are final."""
     made: dict[Key, Entry] = {}
     for one in outcome.judged:
         finding = findings[one.place] if one.place is not None else None
@@ -218,7 +216,7 @@ def _entries(
 
 
 def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
-    """Start-up, wind-down and first use: what the stretch holds beside the spans."""
+    """Start-up, wind-down and first use: the stretch without the spans."""
     first_use = sum(device.outside_ns for device in gpu.spans)
     if isinstance(gpu, KernelTime):
         first_use += sum(length(*one) for one in gpu.first_use.values())
@@ -228,23 +226,18 @@ def _outside(gpu: GpuTime, stretch: tuple[int, int]) -> int:
 
 def _nothing(evidence: Evidence) -> str:
     if why := evidence.header.get("unproved"):
-        return f"This file does not tell when a GPU was idle: {why}. What its rows tell stands below."
+        return f"Idle time is not known from this file: {why}. Findings that do not need it are listed below."
     if len(evidence.unkept[0]):
-        return (
-            "No call that gave a GPU work was kept (record --detail), so it is not known when one was idle."
-        )
+        return "No call that enqueued GPU work was kept (record --detail), so idle time is not known."
     if not len(evidence.calls):
         return "No CUDA call was seen, so nothing is known about a GPU."
-    return "No call gave a GPU work, so there is no idle time to explain."
+    return "No call enqueued GPU work, so there is no idle time to explain."
 
 
-def _cpu_waits(scene: AttributionContext) -> tuple[tuple[int, int], ...]:
-    evidence = scene.evidence
+def _cpu_waits(scene: AttributionContext) -> dict[int, int]:
     queued = scene.segments.state == State.QUEUED
-    costs = dict.fromkeys(np.unique(evidence.slices["pid"]).tolist(), 0)
-    for pid in costs:
-        costs[pid] = int(scene.ns[queued & (scene.pid == pid)].sum())
-    return tuple(sorted(costs.items()))
+    pids = np.unique(scene.evidence.slices["pid"]).tolist()
+    return {pid: int(scene.ns[queued & (scene.pid == pid)].sum()) for pid in pids}
 
 
 def _notes(scene: AttributionContext, *, coverage: bool, shared: bool) -> tuple[str, ...]:
@@ -261,8 +254,8 @@ def _notes(scene: AttributionContext, *, coverage: bool, shared: bool) -> tuple[
             f"other processes use the GPU ({numbers}): what it does for them is not seen call by "
             "call, so nothing is called proved"
             if shared
-            else f"other processes hold memory on the GPU ({numbers}): idle means that the watched ones "
-            "gave it nothing"
+            else f"other processes hold memory on the GPU ({numbers}): idle time is time without work of the "
+            "watched ones"
         )
     late = sorted({int(pid) for pid in np.unique(gpu.streams.pid).tolist()} - evidence.complete)
     if late and not held_kernels(evidence):
@@ -273,8 +266,8 @@ def _notes(scene: AttributionContext, *, coverage: bool, shared: bool) -> tuple[
         )
     if evidence.lost_events and evidence.header.get("addresses") and evidence.held.sums:
         notes.append(
-            "events were lost: a process may hold more or less memory than is told, and what seems to grow "
-            "may have been given back"
+            "events were lost: held memory may be more or less than reported, and memory that seems to grow "
+            "may have been freed"
         )
     reset = evidence.held.unsure if evidence.header.get("addresses") else ()
     if reset:

@@ -1,4 +1,4 @@
-"""Two recordings of one program, before and after a change: what became of its steps and of what it lost."""
+"""Two recordings of one program, before and after a change: its steps and losses compared."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from gputop.engine.calls.stack_table import Line
 from gputop.format import format_ns
 
 SCHEMA: Final = "gputop.diff/1"
-# smaller differences are no change, however sure: two runs of one program differ by as much
-LEAST_CHANGE = 0.05
-SURE = 1.5  # times as far as the means can be off, a difference is no chance
-FEW = 8  # steps, of which a small difference is chance
+LEAST_CHANGE = 0.05  # a smaller difference is no change: two runs of one program differ by as much
+SURE = 1.5  # a difference this many times the error of the means is not due to chance
+FEW = 8  # steps; with fewer a small difference may be due to chance
 _WHAT = {Unit.LAUNCH: "the work behind one launch of the kernels that both launch"}
-_MOSTLY = 0.5  # of a loss has to be proved for the proved part to stand for it
-_OTHER_WORK = 1.5  # a step that launches this many times as much may be another piece of work
+_MOSTLY = 0.5  # share of a loss that must be proved for the proved part to be compared
+_OTHER_WORK = 1.5  # a step that launches this many times as much may be other work
 
 
 Bound = Annotated[str, one_of("lower", "upper")]
@@ -34,13 +33,13 @@ Bound = Annotated[str, one_of("lower", "upper")]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a measure lies over the steps.
+    """The distribution of a measure over the steps.
 
     Attributes:
-        usual: The sum by the count: what the whole loop took, divided by its steps. A loader that hands over
-            four batches at once makes most steps short and some long, which a median does not see.
-        off: How far ``usual`` can be off: the most that the sum over the first steps strays from an even
-            pace, up and down, by the count. Steps that are long and short by turns stray little.
+        usual: The mean. A loader that returns four batches at once makes most steps short and some long,
+            which a median does not show.
+        off: The error of ``usual``: the range of the partial sums' deviation from an even pace, by the count.
+            Alternating long and short steps deviate little.
     """
 
     count: int
@@ -57,7 +56,7 @@ class Spread:
 
 
 class Change(str, Enum):
-    """What became of a cause."""
+    """The change of a cause."""
 
     GONE = "gone"
     NEW = "new"
@@ -79,7 +78,7 @@ class MeasureChange:
     @property
     @marked(Mark())
     def clear(self) -> bool:
-        """Whether it changed for certain."""
+        """True if the change is certain."""
         return self.before is not None and self.after is not None and _differ(self.before, self.after)
 
 
@@ -89,10 +88,10 @@ class CauseChange:
 
     Attributes:
         before, after: Its loss, ns; None where it is no finding.
-        proved: Whether the loss is a lower bound, else it is an upper one.
-        spread_before, spread_after: Over the steps; None for causes that are no pieces of gaps.
-        line: Where in the program its call is made, after the change where it still is; None where unknown.
-        gain_ns: The gain that ``explain`` reported before, ns; None where it is new.
+        proved: True if the losses are lower bounds, else they are upper ones.
+        spread_before, spread_after: Over the steps; None for causes outside of gaps.
+        line: The line of its call, after the change where it is still made; None where unknown.
+        gain_ns: The gain that ``explain`` reports for BEFORE, ns; None where the cause is new.
     """
 
     cause: str
@@ -110,7 +109,7 @@ class CauseChange:
     @property
     @marked(Mark())
     def bound(self) -> Bound:
-        """Which bound the loss is."""
+        """The kind of bound of the losses."""
         return "lower" if self.proved else "upper"
 
 
@@ -134,10 +133,10 @@ class Side:
 
     report: Report
     measures: Measures
-    units: float  # steps of BEFORE that its work is worth, or batches, or seconds of the span
+    units: float  # its work in steps of BEFORE, or batches, or seconds of the span
 
     def facts(self) -> SideFacts:
-        """What the document holds of it."""
+        """Return the fields of the document."""
         report, steps = self.report, self.report.steps
         return SideFacts(
             report.duration_ns,
@@ -156,7 +155,7 @@ _SIDE = Mark(schema=SideFacts, make=Side.facts)
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The comparison; ``ratio`` says how many steps of BEFORE one of AFTER is worth."""
+    """The comparison; ``ratio``: steps of BEFORE in one of AFTER."""
 
     sentence: str
     unit: Unit
@@ -171,21 +170,21 @@ class Diff:
     @property
     @marked(Mark())
     def schema(self) -> Literal["gputop.diff/1"]:
-        """What the document is."""
+        """The name of the document."""
         return SCHEMA
 
     def measure(self, name: str) -> MeasureChange:
-        """One measure by its name."""
+        """Return one measure by its name."""
         return next(one for one in self.measures if one.name == name)
 
 
 def side(report: Report, pieces: PieceTimes, times: float | Floats) -> Side:
-    """One recording, each of whose pieces is the work of ``times`` units."""
+    """Return one side, each of whose pieces is ``times`` units of work."""
     return Side(report, measures(pieces, times), max(pieces.count * float(np.mean(times)), 1e-9))
 
 
 def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
-    """The comparison of two sides."""
+    """Compare two sides."""
     changes = tuple(
         MeasureChange(name, spread(values), spread(other))
         for (name, values), (_name, other) in zip(
@@ -209,7 +208,7 @@ def difference(unit: Unit, ratio: Ratio, first: Side, second: Side) -> Diff:
 
 
 def spread(values: Floats | Ints) -> Spread | None:
-    """How values lie; None without any."""
+    """Return the distribution of values; None without any."""
     if not len(values):
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
@@ -220,13 +219,13 @@ def spread(values: Floats | Ints) -> Spread | None:
 
 
 def _differ(before: Spread, after: Spread) -> bool:
-    """The means lie farther apart than both can be off, and by more than a trifle."""
+    """True if the difference of the means exceeds their errors, and ``LEAST_CHANGE``."""
     apart = abs(after.usual - before.usual)
     return apart > SURE * (before.off + after.off) and apart > LEAST_CHANGE * max(before.usual, after.usual)
 
 
 def _causes(before: Side, after: Side) -> Iterator[CauseChange]:
-    """Every cause that is a finding in one of the two, the largest first."""
+    """The causes of findings in either, largest first."""
     found: dict[tuple[str, LossKind], tuple[list[Finding], list[Finding]]] = {}
     for place, side in enumerate((before, after)):
         for finding in side.report.findings:
@@ -239,7 +238,7 @@ def _cause(
     key: tuple[str, LossKind], was: Sequence[Finding], now: Sequence[Finding], before: Side, after: Side
 ) -> CauseChange:
     cause, kind = key
-    # for both sides the same bound: the lower one, unless it leaves out most of what the two lose
+    # one bound for both sides: the lower one, unless it leaves out most of the loss
     both = [finding.loss for finding in (*was, *now)]
     sure = sum(loss.lower for loss in both)
     proved = sure > 0 and sure >= _MOSTLY * sum(loss.middle for loss in both)
@@ -280,7 +279,13 @@ def _sentence(
     parts = [_idleness(measures[0]) if unit is Unit.SECOND else _pace(measures[0], unit, ratio)]
     if not ratio.known:
         parts.insert(0, "a step of AFTER is other work than one of BEFORE, so their times are not compared")
-    parts += [_change_text(row, unit) for row in causes if row.change not in (Change.NEW, Change.SAME)]
+    for row in causes:
+        if row.change is Change.GONE:
+            parts.append(f"{row.cause} is gone ({_loss(row, row.before, unit)})")
+        elif row.change in (Change.LESS, Change.MORE):
+            parts.append(
+                f"{row.cause} costs {_loss(row, row.after, unit)} instead of {format_ns(row.before)}"
+            )
     new = [f"{row.cause}, {_loss(row, row.after, unit)}" for row in causes if row.change is Change.NEW]
     parts.append(f"new: {'; '.join(new)}" if new else "no new cause")
     return "; ".join(parts) + "."
@@ -302,17 +307,11 @@ def _pace(duration: MeasureChange, unit: Unit, ratio: Ratio) -> str:
 def _idleness(idle: MeasureChange) -> str:
     was, now = idle.before, idle.after
     if was is None or now is None:
-        return "one of the two gave no GPU work"
+        return "one of the two enqueued no GPU work"
     usual = [format_ns(side.usual) if side.usual else "0" for side in (now, was)]
     if not idle.clear:
         return f"no clear change: the GPU is idle for {usual[0]} a second, before {usual[1]}"
     return f"the GPU is idle for {usual[0]} a second instead of {usual[1]}"
-
-
-def _change_text(row: CauseChange, unit: Unit) -> str:
-    if row.change is Change.GONE:
-        return f"{row.cause} is gone ({_loss(row, row.before, unit)})"
-    return f"{row.cause} takes {_loss(row, row.after, unit)} instead of {format_ns(row.before)}"
 
 
 def _loss(row: CauseChange, ns: float | None, unit: Unit) -> str:
@@ -341,7 +340,7 @@ def _notes(before: Side, after: Side, measures: Sequence[MeasureChange], ratio: 
 def _notes_of(name: str, side: Side) -> Iterator[str]:
     unit, count = side.measures.unit, len(side.measures.duration)
     if unit is not Unit.STEP and side.report.steps is None:
-        yield f"{name} has no steps: everything is told per {_PER[unit]}"
+        yield f"{name} has no steps: all figures are per {_PER[unit]}"
     if side.measures.left_out:
         yield f"{name}: {_plural(side.measures.left_out, unit)} far longer than usual not counted"
     if side.measures.between:
@@ -349,7 +348,7 @@ def _notes_of(name: str, side: Side) -> Iterator[str]:
     if 0 < count < FEW:
         yield f"{name} has only {_plural(count, unit)}: a small difference may be noise"
     if side.report.lost_events:
-        yield f"{name}: {side.report.lost_events} events are lost; what they would tell is left out"
+        yield f"{name}: {side.report.lost_events} events are lost, so its figures are too low"
     if not side.report.coverage:
         yield f"{name}: NVML contradicts the proofs, so its idle time is uncertain"
 
@@ -367,15 +366,14 @@ def _plural(count: int, unit: Unit) -> str:
     return f"{count} {'batches' if unit is Unit.BATCH else 'parts' if unit is Unit.LAUNCH else f'{unit}s'}"
 
 
-# The same by kernel: the GPU time of equal work, where both hold the GPU's own clock.
+# The same by kernel: the GPU time of equal work, where both recordings have kernel times.
 
 KernelBecame = Annotated[str, one_of("gone", "new", "slower", "faster", "more", "fewer", "same")]
-_LEAST = 0.05  # as of other figures: two runs of one program differ by as much
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSide:
-    """The runs of one name in one recording, by unit of work, and how long one takes."""
+    """The runs of one name in one recording, per unit of work, and the time of one."""
 
     ns: float
     runs: float
@@ -400,13 +398,13 @@ class KernelChange:
             ("slower", "faster", self.before.run_ns, self.after.run_ns),
             ("more", "fewer", self.before.runs, self.after.runs),
         ):
-            if abs(now - was) > _LEAST * max(was, now):
+            if abs(now - was) > LEAST_CHANGE * max(was, now):
                 return more if now > was else less
         return "same"
 
     @property
     def moved_ns(self) -> float:
-        """By how much a unit of work takes longer on the GPU."""
+        """The increase of GPU time per unit of work."""
         before, after = (one.ns if one is not None else 0.0 for one in (self.before, self.after))
         return after - before
 
@@ -414,7 +412,7 @@ class KernelChange:
 def kernel_changes(
     before: ExactReport | None, after: ExactReport | None, units: tuple[float, float]
 ) -> tuple[KernelChange, ...]:
-    """What became of each kernel, the largest difference first; none where one has no exact kernels."""
+    """Return the change of each kernel, largest difference first; none where one has no kernel times."""
     if before is None or after is None:
         return ()
     sides = [dict(_sides(one, count)) for one, count in zip((before, after), units, strict=True)]

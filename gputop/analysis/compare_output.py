@@ -1,4 +1,4 @@
-"""The comparison as text."""
+"""A comparison as text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Sequence
 
 from gputop.analysis.answer.wording import idle_words
-from gputop.analysis.compare import CauseChange, Diff, KernelChange, MeasureChange, Side, Spread
+from gputop.analysis.compare import CauseChange, Diff, KernelChange, Spread
 from gputop.engine.calls.launch_counts import folded
 from gputop.format import brief, escape_text, fit, format_ns
 
-_TRIFLE, _MOST_KERNELS = 0.01, 10  # of the kernels' time; rows that a text shows
-_LEAST_NAME = 24  # columns for what a row is about, however narrow the terminal
+_TRIFLE, _MOST_KERNELS = 0.01, 10  # share of the kernels' time below which a row is left out; rows shown
+_LEAST_NAME = 24  # columns for the first cell, however narrow the terminal
 _WORDS = {
     "duration_ns": "duration",
     "idle_ns": "GPU idle",
@@ -23,16 +23,20 @@ _WORDS = {
 
 
 def diff_to_text(diff: Diff, width: int = 100) -> str:
-    """The comparison for people."""
+    """Return the comparison as text for a terminal."""
     sentence = escape_text(diff.sentence[0].upper() + diff.sentence[1:])
-    lines = textwrap.wrap(sentence, width, subsequent_indent="  ")
-    counted = [
-        f"{word}: {_side_text(side)}" for word, side in (("before", diff.before), ("after", diff.after))
-    ]
-    lines += ["", *counted, ""]
+    lines = [*textwrap.wrap(sentence, width, subsequent_indent="  "), ""]
+    for word, side in (("before", diff.before), ("after", diff.after)):
+        report = side.report
+        steps = f"{report.steps.count} steps, " if report.steps is not None else ""
+        lines.append(f"{word}: {steps}{idle_words('the GPU', report.idle, report.span_ns)}")
+    lines.append("")
     head = f"A {diff.unit.upper()}"
     rows: list[tuple[str, ...]] = [(head, "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
-    rows += [_measure_text(one) for one in diff.measures]
+    for one in diff.measures:
+        exact = not one.name.endswith("_ns")
+        figures = *_spread_text(one.before, exact), *_spread_text(one.after, exact)
+        rows.append((_WORDS[one.name], *figures, "" if one.clear else "no clear change"))
     lines += _table(rows, width)
     if diff.causes:
         rows = [(f"CAUSE, A {diff.unit.upper()}", "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]
@@ -50,18 +54,6 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _side_text(side: Side) -> str:
-    report = side.report
-    steps = f"{report.steps.count} steps, " if report.steps is not None else ""
-    return f"{steps}{idle_words('the GPU', report.idle, report.span_ns)}"
-
-
-def _measure_text(one: MeasureChange) -> tuple[str, ...]:
-    exact = not one.name.endswith("_ns")
-    verdict = "" if one.clear else "no clear change"
-    return (_WORDS[one.name], *_spread_text(one.before, exact), *_spread_text(one.after, exact), verdict)
-
-
 def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
     if spread is None:
         return "-", ""
@@ -70,7 +62,7 @@ def _spread_text(spread: Spread | None, exact: bool) -> tuple[str, str]:
         return f"{value:.1f}".removesuffix(".0") if exact else format_ns(value) if value else "0"
 
     low, high = spread.quartiles
-    # a mean that few long steps make: the host runs ahead, and waits once in a while
+    # a mean of a few long steps: the host runs ahead, and waits now and then
     mostly = "" if low / 2 <= spread.usual <= max(2 * high, 1) else "mostly "
     return text(spread.usual), f"{mostly}{text(low)} to {text(high)}"
 
@@ -87,7 +79,7 @@ def _cause_text(row: CauseChange) -> tuple[str, ...]:
 
 
 def _kernels_shown(diff: Diff) -> list[KernelChange]:
-    """Those that differ by more than a trifle of the kernels' time."""
+    """The kernels that differ by more than ``_TRIFLE`` of the kernels' time."""
     whole = max(
         sum(side.ns for row in diff.kernels if (side := getattr(row, which)) is not None)
         for which in ("before", "after")

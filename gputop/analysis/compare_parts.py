@@ -1,13 +1,14 @@
-"""Two ledgers compared, each beside the pieces of work that its losses are divided by.
+"""Two ledgers compared, each with the pieces of work by which its losses are divided.
 
-A whole recording is one part, a long one the sum of several. Of several parts the steps are those that lie
-within parts: one that crosses a border is counted twice or not at all.
+A whole recording is one part, a long one the sum of several. A step across the border of two parts counts
+twice or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -43,14 +44,15 @@ from gputop.analysis.work_matching import (
     profile,
 )
 
-_INPUTS = 8  # of a part, those of which most bytes are copied
-_SAME_SIZE = 0.02  # inputs of two parts that are as near are one
-_SAME_WORK = 0.1  # the same of the launches of a step
+_INPUTS = 8  # of a part, by bytes copied
+_SAME_SIZE = 0.02  # inputs of two parts whose sizes differ by no more are one
+_SAME_WORK = 0.1  # likewise loops, by the launches of a step
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedLoop:
-    """The steps of one thread, all of the same work."""
+    """The steps of one thread, of equal work."""
 
     pid: int
     tid: int
@@ -69,14 +71,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What parts of a recording that follow each other say for a comparison.
+    """Consecutive parts of a recording, prepared for a comparison.
 
     Attributes:
         explained: Their explanation.
-        loops: Their steps, each kind of work apart.
-        inputs: Batches by which pieces are recognised where there are no steps.
-        windows: Their time, where nothing else can be compared.
-        launched: How often each kernel was launched in each of these windows.
+        loops: Their steps, by kind of work.
+        inputs: Batches, which divide the time where there are no steps.
+        windows: Windows of equal length, where nothing else can be compared.
+        launched: Launches of each kernel in each of these windows.
     """
 
     explained: Ledger
@@ -87,71 +89,54 @@ class Compared:
 
 
 def compare(before: Evidence, after: Evidence) -> Diff:
-    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
+    """Compare two recordings; see ``finish``."""
     return finish(*(compared_part(*ledger_of(one)) for one in (before, after)))
 
 
 def compared_part(explained: Ledger, scene: AttributionContext, outcome: Outcome) -> Compared:
-    """What one part says."""
+    """Prepare one part for a comparison."""
     loops: tuple[ComparedLoop, ...] = ()
     if scene.steps is not None:
         threads, steps = scene.evidence.threads, scene.steps
         pid, tid = int(threads.pid[steps.thread]), int(threads.tid[steps.thread])
         work = profile(scene.evidence, steps.main())
         loops = (ComparedLoop(pid, tid, work, piece_times(scene, outcome, by_step(steps))),)
-    windows, known = piece_times(scene, outcome, by_second(scene)), _work_of(scene)
+    windows, known = piece_times(scene, outcome, by_second(scene)), _main_work(scene)
     if known is None or not len(windows.begin):
         return Compared(explained, loops, (), windows, {})
-    edges = np.append(windows.begin, windows.until[-1:])
-    of_kernels = launched(scene.evidence, int(scene.evidence.calls["pid"][known.rows[0]]), edges)
-    return Compared(explained, loops, _inputs(scene, outcome, known), windows, of_kernels)
+    calls, edges = scene.evidence.calls, np.append(windows.begin, windows.until[-1:])
+    batches = tuple(
+        Input(size, volume, piece_times(scene, outcome, by_batch(scene, known, symbol)))
+        for symbol, size, volume in inputs(known, calls["bytes"][known.rows], FEWEST)[:_INPUTS]
+    )
+    of_kernels = launched(scene.evidence, int(calls["pid"][known.rows[0]]), edges)
+    return Compared(explained, loops, batches, windows, of_kernels)
 
 
-def _work_of(scene: AttributionContext) -> WorkSequence | None:
-    """All that the process that gives a GPU the most work enqueues there."""
+def _main_work(scene: AttributionContext) -> WorkSequence | None:
+    """The work of the process that enqueues most."""
     if scene.steps is not None:
         return scene.steps.sequence
     givers = next(givers_of(scene.evidence), None)
     return None if givers is None else sequence(scene.evidence, givers)
 
 
-def _inputs(scene: AttributionContext, outcome: Outcome, known: WorkSequence) -> tuple[Input, ...]:
-    found = inputs(known, scene.evidence.calls["bytes"][known.rows], FEWEST)
-    largest = sorted(found, key=lambda row: -row[2])[:_INPUTS]
-    return tuple(
-        Input(size, volume, piece_times(scene, outcome, by_batch(scene, known, symbol)))
-        for symbol, size, volume in largest
-    )
-
-
 def merge(earlier: Compared, later: Compared) -> Compared:
-    """Of two parts that follow each other."""
-    loops = list(earlier.loops)
-    for loop in later.loops:
-        place = next((row for row, one in enumerate(loops) if _alike(one, loop)), None)
-        if place is None:
-            loops.append(loop)
-        else:
-            loops[place] = replace(loops[place], times=loops[place].times.and_later(loop.times))
-    batches = list(earlier.inputs)
-    for one in later.inputs:
-        place = next(
-            (
-                row
-                for row, known in enumerate(batches)
-                if abs(known.size - one.size) <= _SAME_SIZE * known.size
-            ),
-            None,
-        )
-        if place is None:
-            batches.append(one)
-        else:
-            known = batches[place]
-            batches[place] = Input(known.size, known.volume + one.volume, known.times.and_later(one.times))
+    """Join two consecutive parts."""
     return Compared(
         ledger.merge(earlier.explained, later.explained),
-        tuple(loops),
-        tuple(batches),
+        _joined(
+            earlier.loops,
+            later.loops,
+            _alike,
+            lambda one, other: replace(one, times=one.times.and_later(other.times)),
+        ),
+        _joined(
+            earlier.inputs,
+            later.inputs,
+            lambda one, other: abs(one.size - other.size) <= _SAME_SIZE * one.size,
+            lambda one, other: Input(one.size, one.volume + other.volume, one.times.and_later(other.times)),
+        ),
         earlier.windows.and_later(later.windows),
         one_after_the_other(
             earlier.launched, later.launched, (len(earlier.windows.begin), len(later.windows.begin))
@@ -159,15 +144,32 @@ def merge(earlier: Compared, later: Compared) -> Compared:
     )
 
 
+def _joined(
+    earlier: Sequence[Row],
+    later: Sequence[Row],
+    alike: Callable[[Row, Row], bool],
+    both: Callable[[Row, Row], Row],
+) -> tuple[Row, ...]:
+    """The rows of two parts, each later row joined to the first one like it."""
+    rows = list(earlier)
+    for one in later:
+        place = next((number for number, row in enumerate(rows) if alike(row, one)), None)
+        if place is None:
+            rows.append(one)
+        else:
+            rows[place] = both(rows[place], one)
+    return tuple(rows)
+
+
 def _alike(one: ComparedLoop, other: ComparedLoop) -> bool:
-    """Whether the steps of two parts are the same work of the same thread."""
+    """True if the steps of two parts are equal work of one thread."""
     launches = sorted((one.profile.launches, other.profile.launches))
     same = launches[1] - launches[0] <= _SAME_WORK * launches[1]
     return (one.pid, one.tid) == (other.pid, other.tid) and same
 
 
 def finish(before: Compared, after: Compared) -> Diff:
-    """Compares per step of the same work, else per batch that both copy, per common launch, per second."""
+    """Compare per step of equal work, else per batch that both copy, per common launch, per second."""
     sides = before, after
     windows, times, ratio = _pieces(sides)
     first, second = (
@@ -182,7 +184,7 @@ def finish(before: Compared, after: Compared) -> Diff:
 def _pieces(
     sides: tuple[Compared, Compared],
 ) -> tuple[list[PieceTimes], Sequence[float | Floats], Ratio]:
-    """(pieces of both, how many units of work each is, how many steps of BEFORE one of AFTER is)."""
+    """(pieces of both, units of work in each, steps of BEFORE in one of AFTER)."""
     ratio = SAME_STEP
     loops = [loop for one in sides if (loop := _main(one.loops)) is not None]
     if len(loops) == 2:
@@ -203,15 +205,15 @@ def _pieces(
 
 
 def _main(loops: Sequence[ComparedLoop]) -> ComparedLoop | None:
-    """The one that takes most of the time."""
+    """The loop with most of the time."""
     return max(loops, key=lambda one: int((one.times.until - one.times.begin).sum()), default=None)
 
 
 def _notes(name: str, one: Compared) -> Iterator[str]:
     if one.explained.parts > 1:
         yield (
-            f"{name} is too long to be looked at at once: {one.explained.parts} parts of it were, and "
-            "joined; a step across a border between two counts twice or not at all"
+            f"{name} is too long to be analysed at once: {one.explained.parts} parts were analysed and "
+            "joined; a step across a border counts twice or not at all"
         )
     main = _main(one.loops)
     if left := sum(len(loop.times.begin) for loop in one.loops if loop is not main):

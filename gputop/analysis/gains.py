@@ -1,8 +1,7 @@
-"""What of the host's time goes with pieces of gaps: all that the thread did, not only what the GPU saw.
+"""The host time saved without a cause: all of a piece of work or wait, not only its part in a gap.
 
-A gap begins when the GPU has run out of work. Where the host is ahead, a thread is at its work or in its
-sleep before that already; when the cause goes, that part goes, too. It reaches from one CUDA call of the
-process to the next at most: what lies beyond another call is something else.
+A gap begins when the GPU has run out of work. Where the host is ahead, its work or sleep began before that,
+and goes with the cause. It extends from one CUDA call of the process to the next at most.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from gputop.analysis.evidence.api_classes import H2D, Group
 from gputop.analysis.evidence.columns import Ints, Mask, among, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import ends_with_copy
-from gputop.analysis.proofs.gaps import KernelTime
+from gputop.analysis.proofs.gaps import DeviceTime, KernelTime
 
 
 def whole_pieces(claim: CauseMatch) -> tuple[Ints, Ints]:
-    """(begin, end) of the claim's pieces with what they are a part of, in order and disjoint.
+    """Return (begin, end) of the claim's pieces, extended to the whole of each, in order and disjoint.
 
-    Of a wait that is the thread's stay off the CPU, with the time in which it was woken and had no CPU yet;
-    of a wait for a CPU that; of work all between two calls. What other causes took of it is theirs.
+    A wait is extended to the thread's stay off the CPU, with its time in the run queue; work to all between
+    two calls. Pieces of other causes are left out.
     """
     scene, segments = claim.scene, claim.scene.segments
     rows = np.flatnonzero(claim.segments)
@@ -51,7 +50,7 @@ def whole_pieces(claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _between_calls(claim: CauseMatch, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """How far each piece may reach: to the calls of its process before and after it."""
+    """The limits of each piece: the calls of its process before and after it."""
     calls = claim.scene.evidence.calls
     own = calls["pid"] == claim.pid
     first, last = union(calls["begin"][own], calls["end"][own])
@@ -62,8 +61,8 @@ def _between_calls(claim: CauseMatch, begin: Ints, end: Ints) -> tuple[Ints, Int
 
 
 def _stays(claim: CauseMatch, rows: Ints, *, queued: Ints) -> tuple[Ints, Ints]:
-    """(begin, end) of the submitting thread's stay off the CPU around each piece; of the queued ones since
-    they were. Empty where there is none.
+    """(begin, end) of the submitter's stay off the CPU around each piece, of ``queued`` ones its time in the
+    run queue. Empty where there is none.
     """
     scene, segments = claim.scene, claim.scene.segments
     evidence, slices = scene.evidence, scene.evidence.slices
@@ -79,31 +78,30 @@ def _stays(claim: CauseMatch, rows: Ints, *, queued: Ints) -> tuple[Ints, Ints]:
     return np.where(there, since, begin), np.where(there, slices["end"][last], begin)
 
 
-# What the change that a finding advises can win at most, and what is left after the first, the second, …
+# The gain of each finding's fix at most, and the step after the first, the second, … fix.
 
-EXCEEDS = 0.1  # of a loss: a gain beyond it wants a reason
+EXCEEDS = 0.1  # of a loss: a gain that exceeds it by more needs a reason
 MOST_FIXES = 3  # that are tried one after the other
-GPU_BOUND = 0.02  # of the time that is left: less of it is not the GPU's work
 NEAR_NS = 100_000  # a wait that begins this soon after a copy to the device is for that copy
 
 
 class Replays:
-    """The programs that are run again, and what goes with each finding; each is made once."""
+    """Simulated loops, and the removal of each finding; each is made once."""
 
     def __init__(self, scene: AttributionContext, outcome: Outcome, waits: int) -> None:
-        """Of what was explained; of each program at most so many waits are run again."""
+        """Prepare to simulate at most so many waits of each loop."""
         self._scene, self._claims, self._waits = scene, outcome.claims, waits
         self._loops: dict[tuple[int, int], Loop] = {}
         self._removals: dict[int, Removal] = {}
 
     def removal(self, place: int) -> Removal:
-        """What goes away with the cause of a finding, by its place among all."""
+        """Return the removal of a finding's cause, by the finding's place."""
         if place not in self._removals:
             self._removals[place] = removal(*self._claims[place])
         return self._removals[place]
 
     def loop(self, place: int) -> Loop | None:
-        """The program that a finding is about, None where it cannot be run again."""
+        """Return the loop of a finding's process, None where it cannot be simulated."""
         claim, scene = self._claims[place][1], self._scene
         gap = claim.gaps[0]
         device, pid = int(scene.gaps.device[gap]), claim.pid
@@ -130,7 +128,7 @@ class Replays:
 
 
 def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) -> list[Finding]:
-    """The findings with what they can win, as far as the program can be run again without them."""
+    """Return the findings with their gains, by simulation where the loop allows that."""
     result = []
     for place, finding in enumerate(outcome.findings):
         loop, claim = replays.loop(place), outcome.claims[place][1]
@@ -139,9 +137,9 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
             won = _most_won(scene, claim, loop, [gone])
             gain = int(won * length_ns) + _beside(scene, claim, won)
             if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
-                # what its advice is about: all of that function goes, with its kernels
+                # the advice removes all of that function, with its kernels
                 gain = int(where.host_ns * (1 + MARGIN))
-            gain = min(gain, _span_ns(scene, claim))
+            gain = min(gain, _span(scene, claim).span_ns)
             work = loop.done_for([gone]) * length_ns / max(loop.high - loop.low, 1)
             why = _because(outcome.claims[place][0], finding, gain, int(work))
             finding = replace(finding, gain=Gain(gain, why))
@@ -152,13 +150,13 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
 
 
 def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
-    """Why a change wins more than the idle time of its cause; "" where it does not.
+    """The reason for a gain above the idle time of its cause; "" where it is not.
 
     Args:
-        cause: What the finding is about.
-        finding: What it costs.
-        gain_ns: What its change wins at most.
-        work_ns: What the GPU does for calls that are no longer made.
+        cause: The cause of the finding.
+        finding: The finding, with its loss.
+        gain_ns: Its gain, at most.
+        work_ns: GPU time of the calls that are removed.
     """
     loss = max(finding.loss.lower, finding.loss.estimate or 0)
     more = gain_ns - loss
@@ -174,25 +172,25 @@ def _because(cause: Cause, finding: Finding, gain_ns: int, work_ns: int) -> str:
 
 
 def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Sequence[Removal]) -> float:
-    """The share of the time that can be won at most without what goes."""
-    length_ns, part = _length(scene, claim), max(loop.high - loop.low, 1)
-    without, busy = loop.without(gone), loop.busy_without(gone)
+    """The gain of some removals at most, as a share of the time."""
+    part, span = max(loop.high - loop.low, 1), _span(scene, claim)
     queued = int(loop.queued_without(gone) * _not_others(scene, claim.pid))
-    left = without, busy, queued
-    stays = _known_work(scene, claim) / length_ns - loop.done_for(gone) / part
-    return min(bound(loop.whole_ns, *left) / part, 1 + LEAST_MARGIN - max(stays, 0.0))
+    most = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone), queued)
+    # time in which the GPU certainly works stays, but for the work of the removed calls
+    stays = span.pending_ns / max(span.span_ns, 1) - loop.done_for(gone) / part
+    return min(most / part, 1 + LEAST_MARGIN - max(stays, 0.0))
 
 
-def _span_ns(scene: AttributionContext, claim: CauseMatch) -> int:
-    """The span of a claim's GPU: nothing wins more."""
+def _span(scene: AttributionContext, claim: CauseMatch) -> DeviceTime:
+    """The span of a claim's GPU."""
     device = int(scene.gaps.device[claim.gaps[0]])
-    return next(one.span_ns for one in scene.analysis.gpu.spans if one.device == device)
+    return next(one for one in scene.analysis.gpu.spans if one.device == device)
 
 
 def _not_others(scene: AttributionContext, pid: int) -> float:
-    """The share of its submitting threads' time in run queues in which no other process has the CPU.
+    """The share of its submitters' time in run queues in which no other process has the CPU.
 
-    Of that there may be less when a cause goes; what other processes have stays theirs.
+    Only that share may shrink without a cause.
     """
 
     def found() -> float:
@@ -204,7 +202,7 @@ def _not_others(scene: AttributionContext, pid: int) -> float:
 
 
 def _most_work(scene: AttributionContext, device: int, begin: int, end: int) -> int:
-    """How long a GPU may have worked between two times, ns: what is not estimated to be idle."""
+    """The time between two moments in which a GPU is not estimated to be idle, ns."""
     mine = scene.gaps.device == device
     parts = [(scene.gaps.begin[mine], scene.gaps.end[mine])]
     parts += [(one.small.begin, one.small.end) for one in scene.analysis.estimates if one.device == device]
@@ -213,32 +211,23 @@ def _most_work(scene: AttributionContext, device: int, begin: int, end: int) -> 
     return int((high - low - covered(idle, low, high))[0])
 
 
-def _known_work(scene: AttributionContext, claim: CauseMatch) -> float:
-    """For how long the GPU certainly worked in the time that a gain refers to, ns: no change wins that."""
-    device = int(scene.gaps.device[claim.gaps[0]])
-    span = next(one for one in scene.analysis.gpu.spans if one.device == device)
-    return span.pending_ns / max(span.span_ns, 1) * _length(scene, claim)
-
-
 def _at_most(scene: AttributionContext, finding: Finding, claim: CauseMatch, gone: Removal) -> Gain:
-    """The bound of a gain where the program cannot be run again, because the GPU's busy times are unknown.
+    """The bound of a gain where the loop cannot be simulated, because the GPU's busy times are unknown.
 
-    What goes away with a cause wins hardly more than the time that it takes; where the state of the GPU was
-    not known it may win as much.
+    A removal saves hardly more than its host time, and more than its loss only where the GPU's state is
+    unknown.
     """
     calls = scene.evidence.calls
     rows = distinct(gone.calls)
     calls_ns = length(np.append(gone.begin, calls["begin"][rows]), np.append(gone.end, calls["end"][rows]))
-    device = int(scene.gaps.device[claim.gaps[0]])
-    open_ns = next(span.unknown_ns for span in scene.analysis.gpu.spans if span.device == device)
     more = max(int(calls_ns * (1 + MARGIN)) - finding.gain.ns, 0)
-    return Gain(finding.gain.ns + min(more, open_ns))
+    return Gain(finding.gain.ns + min(more, _span(scene, claim).unknown_ns))
 
 
 def what_if(
     scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding], replays: Replays
 ) -> tuple[WhatIf, ...]:
-    """The time of a step without the first finding, without the first two, …; of the first one's process."""
+    """Return the time of a step without the first finding, the first two, …; of the first one's process."""
     numbers = {(one.cause, one.pid, one.tid): place for place, one in enumerate(outcome.findings)}
     wanted = [one for one in findings if (one.cause, one.pid, one.tid) in numbers and one.kind == "idle"]
     if not wanted:
@@ -262,7 +251,7 @@ def what_if(
 
 
 def _stretch(scene: AttributionContext, device: int, pid: int) -> tuple[int, int]:
-    """Where a process repeats its step, behind its warm-up; without steps the GPU's span."""
+    """(begin, end) of a process's steps, without its warm-up; without steps the GPU's span."""
     steps = scene.steps_of(pid)
     if steps is not None and steps.count:
         return int(steps.begin[steps.warm]), steps.end
@@ -271,14 +260,14 @@ def _stretch(scene: AttributionContext, device: int, pid: int) -> tuple[int, int
 
 
 def _length(scene: AttributionContext, claim: CauseMatch) -> int:
-    """The time for which what a change wins goes on winning."""
+    """The time to which a gain applies, ns."""
     gap = claim.gaps[0]
     low, high = _stretch(scene, int(scene.gaps.device[gap]), claim.pid)
     return max(high - low, 1)
 
 
 def _beside(scene: AttributionContext, claim: CauseMatch, won: float) -> int:
-    """What goes beside the steps that are run again: of the warm-up as of a usual one, and what is lost."""
+    """The gain outside of the simulated steps: of the warm-up as of usual steps, at least the loss there."""
     steps = scene.steps_of(claim.pid)
     warm = steps.warm * steps.usual_ns if steps is not None and steps.count else 0
     low, high = _stretch(scene, int(scene.gaps.device[claim.gaps[0]]), claim.pid)
@@ -288,7 +277,7 @@ def _beside(scene: AttributionContext, claim: CauseMatch, won: float) -> int:
 
 
 def removal(cause: Cause, claim: CauseMatch) -> Removal:
-    """What goes away with a cause: its pieces of host time, and the calls that are made for it."""
+    """Return the removal of a cause: its pieces of host time, and the calls made for it."""
     scene, calls = claim.scene, claim.scene.evidence.calls
     reads = _reads(claim) if "reads" in cause.calls_go else np.zeros(0, np.int64)
     sends = (
@@ -296,7 +285,7 @@ def removal(cause: Cause, claim: CauseMatch) -> Removal:
     )
     inside = np.concatenate([_inside(cause, claim), cause.gone(claim)])
     copies = sends[scene.evidence.group_of(sends) == Group.COPY]
-    freed = np.concatenate([sends, inside])  # what is made on the device is launched instead
+    freed = np.concatenate([sends, inside])
     pieces = _pieces(cause, claim)
     queued = _behind_own(claim) if cause.frees_cpu else (pieces[0][:0], pieces[0][:0])
     short = _short(cause, claim)
@@ -305,14 +294,14 @@ def removal(cause: Cause, claim: CauseMatch) -> Removal:
         np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0], queued[0]]),
         np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1], queued[1]]),
         np.concatenate([reads, sends, inside, loop[2]]),
-        # a copy is replaced by a launch; the wait behind it by nothing
+        # a copy is replaced by a launch that makes the data on the device; the wait behind it by nothing
         calls["begin"][copies if cause.relaunched else copies[:0]],
         _launch_ns(claim) if cause.relaunched else 0,
     )
 
 
 def _pieces(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
-    """(begin, end) of the host's time that goes: of a wait its work, of launches what is idle."""
+    """(begin, end) of the host time that is removed: of a wait its work, of launches their idle time."""
     if cause.overlaps:
         return cause.works(claim)
     if cause.short != "launch":
@@ -322,7 +311,7 @@ def _pieces(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _behind_own(claim: CauseMatch) -> tuple[Ints, Ints]:
-    """(begin, end) of its submitters' waits for a CPU in gaps, as far as threads of their process had it."""
+    """(begin, end) of its submitters' waits in gaps for a CPU that threads of their process had."""
     scene = claim.scene
     submitter = scene.evidence.threads.pid[scene.gaps.thread[scene.segments.gap]]
     waits = scene.own & (scene.segments.state == State.QUEUED) & (submitter == claim.pid)
@@ -332,7 +321,7 @@ def _behind_own(claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _launch_ns(claim: CauseMatch) -> int:
-    """What an operation costs the host: from one launch to the next where no other call lies between."""
+    """The host time of an operation: from one launch to the next with no other call between."""
     scene, calls = claim.scene, claim.scene.evidence.calls
     launches = scene.evidence.group(calls) == Group.LAUNCH
     both = (
@@ -345,7 +334,7 @@ def _launch_ns(claim: CauseMatch) -> int:
 
 
 def _short(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
-    """(begin, end) of the gaps that are too short to follow and go with the cause."""
+    """(begin, end) of the short gaps that are removed with the cause."""
     scene = claim.scene
     none = np.zeros(0, np.int64)
     parts = [(none, none)]
@@ -366,7 +355,7 @@ def _short(cause: Cause, claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _loop_of_reads(claim: CauseMatch, reads: Ints) -> tuple[Ints, Ints, Ints]:
-    """(begin, end, calls) of what lies between two reads of a loop: it goes with them, whatever it is."""
+    """(begin, end, calls) of everything between two reads of a loop, which is removed with them."""
     calls = claim.scene.evidence.calls
     none = np.zeros(0, np.int64)
     steps = claim.steps
@@ -384,9 +373,9 @@ def _loop_of_reads(claim: CauseMatch, reads: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _rests(claim: CauseMatch, reads: Ints) -> Mask:
-    """Behind which reads, by their begins, the rest of a step lies: what launches most of all in its step.
+    """The reads, by their begins, before the rest of a step, which has the most launches of the step.
 
-    It is no part of the loop of reads, however soon the next read comes: its kernels stay.
+    The rest is no part of the loop of reads, however soon the next read comes: its kernels stay.
     """
     scene, calls, steps = claim.scene, claim.scene.evidence.calls, claim.steps
     launches = (scene.evidence.group(calls) == Group.LAUNCH) & (calls["pid"] == claim.pid)
@@ -401,7 +390,7 @@ def _rests(claim: CauseMatch, reads: Ints) -> Mask:
 
 
 def _inside(cause: Cause, claim: CauseMatch) -> Ints:
-    """The calls that the cause is about, where its pieces lie in them: what allocates or frees."""
+    """The calls in which the cause's pieces lie, if it removes them: allocations and frees."""
     if "inside" not in cause.calls_go:
         return np.zeros(0, np.int64)
     scene, calls = claim.scene, claim.scene.evidence.calls
@@ -420,7 +409,7 @@ def _reads(claim: CauseMatch) -> Ints:
 def _sends(claim: CauseMatch, *, every_small: bool) -> Ints:
     """The copies to the device that end the gaps, and the waits right behind them.
 
-    Of many small copies all go, also those that end no gap.
+    With ``every_small`` also small copies that end no gap.
     """
     scene, calls = claim.scene, claim.scene.evidence.calls
     refilled_by = distinct(scene.gaps.refilled_by[claim.gaps])

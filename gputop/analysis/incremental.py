@@ -1,9 +1,9 @@
-"""The verdict of this second: cheap looks at the newest time, added to what was explained at length before.
+"""Light analyses of the newest second, between full explanations.
 
-A whole explanation of ten seconds takes from 30 ms to one second of CPU, by how much happens in them, so it
-comes every few seconds. Between two of them only what is newer is looked at: when the GPUs were provably idle
-and had work, and which cause takes which piece. Its sums (columnsums.py) make the figures and the order of
-the causes; estimates, chains, advice, the step and what a fix wins are those of the last whole explanation.
+A full explanation of ten seconds costs 30 ms to one second of CPU, depending on the number of events, so it
+is made every few seconds. Between two of them only newer records are analysed: proved idle time, pending work
+and the cause of each piece. These update the figures and the order of the causes (report_update.py);
+estimates, chains, advice, steps and gains are those of the last full explanation.
 """
 
 from __future__ import annotations
@@ -24,40 +24,37 @@ from gputop.analysis.proofs.gaps import GpuTime
 from gputop.analysis.report_update import Before, ColumnSums, Counted, Now, count, renewed
 from gputop.analysis.window import WINDOW_NS, Verdict, Window
 
-LEAST_REACH_NS, USUAL_REACH_NS, MOST_REACH_NS = (
-    400_000_000,
-    1_000_000_000,
-    3_000_000_000,
-)  # how far a look goes
-LEAST_NEW_NS = 150_000_000  # looked at once more: calls and waits that had not ended are known by then
-DEAR_S, CHEAP_S = 0.02, 0.01  # CPU of a look, above which it goes less far back, and below which farther
+# how far back a light analysis reaches
+LEAST_REACH_NS, USUAL_REACH_NS, MOST_REACH_NS = 400_000_000, 1_000_000_000, 3_000_000_000
+LEAST_NEW_NS = 150_000_000  # analysed again: calls and waits under way have ended by then
+DEAR_S, CHEAP_S = 0.02, 0.01  # CPU of an analysis above which the reach shrinks, and below which it grows
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole explanation, as looks go on from it."""
+    """A full explanation, with the ledger that later analyses update."""
 
     verdict: Verdict
     ledger: Ledger
 
     @property
     def counted(self) -> Counted:
-        """What the verdict's report sums up, by columns."""
+        """The report's figures by time column."""
         assert self.verdict.counted is not None
         return self.verdict.counted
 
 
 def explained(window: Window, effort: Effort = LIVE) -> Whole:
-    """All of the window, at length."""
+    """Return the full explanation of a window."""
     verdict, ledger, scene, outcome = window.examined(effort)
     return Whole(replace(verdict, counted=count(scene, outcome.cause, light=False)), ledger)
 
 
 class Fresh:
-    """Goes on from whole explanations with looks at what is newer.
+    """The current verdict: the last full explanation, updated by light analyses.
 
     Attributes:
-        contradicted: Whether the last look saw something else than the last whole explanation.
+        contradicted: True if the last analysis contradicts the last full explanation.
     """
 
     def __init__(self) -> None:
@@ -70,34 +67,29 @@ class Fresh:
         self.contradicted = False
 
     def consume(self, whole: Whole) -> Verdict:
-        """Consumes a whole explanation; returns what is known with it."""
-        verdict = whole.verdict
+        """Replace the full explanation and return its verdict."""
+        verdict, lanes = whole.verdict, self._lanes
         self._whole, self._before = whole, Before(verdict.report, whole.ledger, whole.counted.sums())
         self._sums.put(whole.counted)
         self.contradicted = False
-        # what has been seen since stays
-        newer = self._lanes is not None and self._lanes.first + self._lanes.columns > verdict.lanes.first
-        self._lanes = (
-            joined(self._lanes, verdict.lanes, verdict.lanes.first)
-            if newer and self._lanes
-            else verdict.lanes
-        )
+        self._lanes = verdict.lanes
+        if lanes is not None and lanes.first + lanes.columns > verdict.lanes.first:  # newer columns stay
+            self._lanes = joined(lanes, verdict.lanes, verdict.lanes.first)
         return verdict
 
     def look(self, window: Window, rarer: int = 1) -> Verdict | None:
-        """The verdict at the window's newest mark; None before the first whole explanation.
+        """Return the verdict at the window's newest mark; None before the first full explanation.
 
         Args:
             window: The newest records.
-            rarer: How many times less often than usual it looks: it goes as much farther back, so that as
-                little as usual is never looked at.
+            rarer: How many times less often than usual this is called; the reach grows by that factor.
         """
         whole, before = self._whole, self._before
         if whole is None or before is None:
             return None
         began = time.thread_time()
         end = window.end_ns
-        low = self._low(end, window.begin_ns, rarer)
+        low = max(self._settled_ns, end - rarer * self._reach_ns, window.begin_ns) // COLUMN_NS * COLUMN_NS
         scene, owner = seen(window, (low, end))
         counted = count(scene, owner, light=True)
         self._sums.put(counted)
@@ -111,46 +103,39 @@ class Fresh:
         lanes = before.presumed(counted, lanes_of(scene, outcome, report, window.start_ns))
         first = (end - WINDOW_NS) // COLUMN_NS
         self._lanes = lanes if self._lanes is None else joined(self._lanes, lanes, first)
-        self._pay((time.thread_time() - began) / rarer)
-        age = end - whole.verdict.end_ns
-        steps, called_ns = whole.verdict.steps, window.called_ns
-        return Verdict(report, end, window.start_ns, self._lanes, age, steps, called_ns=called_ns)
-
-    def _low(self, end_ns: int, begin_ns: int, rarer: int) -> int:
-        """From where to look: what is not settled, as far as there is time for it; where a column begins."""
-        low = max(self._settled_ns, end_ns - rarer * self._reach_ns, begin_ns)
-        return low // COLUMN_NS * COLUMN_NS
-
-    def _pay(self, cpu_s: float) -> None:
+        cpu_s = (time.thread_time() - began) / rarer
         if cpu_s > DEAR_S:
             self._reach_ns = max(int(self._reach_ns * 0.8), LEAST_REACH_NS)
         elif cpu_s < CHEAP_S:
             self._reach_ns = min(int(self._reach_ns * 1.25), MOST_REACH_NS)
+        age = end - whole.verdict.end_ns
+        steps, called_ns = whole.verdict.steps, window.called_ns
+        return Verdict(report, end, window.start_ns, self._lanes, age, steps, called_ns=called_ns)
 
 
 def seen(window: Window, stretch: tuple[int, int]) -> tuple[AttributionContext, Ints]:
-    """(the scene, the row of the catalogue of each segment) of the newest time, without estimates."""
+    """Return (context, catalogue row of each segment's cause) of the newest time, without estimates."""
     evidence = window.newest(stretch[0])
     gpu = GpuTime(evidence, stretch)
     scene = AttributionContext(Analysis(evidence, gpu, gpu.gaps, *walk(evidence, gpu.gaps)), with_steps=False)
     return scene, owners(scene)
 
 
-# When the next explanation is due: by what the last one cost, so that all take a fixed share of a core.
+# The schedule: the cost of an explanation sets when the next is due, so that all use a fixed share of a core.
 
-PERIOD_S = 0.7  # between two explanations, so that what repeats for the third time is told within a second
-SHARE = 0.015  # of a core: an explanation that costs more comes less often
-HURRIED_SHARE = 0.06  # while what is seen contradicts the explanation that is shown
-IN_VAIN = 2  # explanations that were contradicted at once: then half of it, after as many more a quarter
+PERIOD_S = 0.7  # between two explanations: a third repetition is reported within a second
+SHARE = 0.015  # of a core, of full explanations
+HURRIED_SHARE = 0.06  # while new records contradict the explanation on the screen
+IN_VAIN = 2  # explanations contradicted at once, after which ``HURRIED_SHARE`` is halved; again after as many
 FIRST_CAUSES = 2  # as the panel has
-CALM = 2  # times less often while one explanation names the same causes as the one before
-LOOK_SHARE = 0.012  # of a core, of looks at what is newest
-LONGEST_S = 0.9  # between two of them, so that one comes at the first mark after it
-FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # while the GPU has worked for less than this there is most news
+CALM = 2  # times less often while two explanations in a row name the same causes
+LOOK_SHARE = 0.012  # of a core, of light analyses
+LONGEST_S = 0.9  # between two light analyses, so that one comes at the first mark after it
+FIRST_NS, FIRST_SHARE = 5_000_000_000, 0.03  # a larger share while the GPU has worked for less than this
 
 
 class ExplainSchedule:
-    """Decides when the next whole explanation is due.
+    """When the next full explanation is due.
 
     Attributes:
         slower: How many times less often than usual.
@@ -161,12 +146,12 @@ class ExplainSchedule:
     def __init__(self, share: float = SHARE, longest_s: float = math.inf) -> None:
         self._share, self._longest_s = share, longest_s
         self._began, self._wait_s = 0.0, 0.0
-        self._contradicted = 0  # explanations in a row that what was seen next contradicted
+        self._contradicted = 0  # explanations in a row, contradicted by the next records
         self._named: object = None
         self._calm = 1
 
     def is_due(self, *, contradicted: bool) -> bool:
-        """Whether the next one is due, where what is seen does or does not contradict the last."""
+        """True if the next one is due; ``contradicted``: new records contradict the last one."""
         if contradicted:
             return self.due_at_once
         self._contradicted = 0
@@ -174,30 +159,27 @@ class ExplainSchedule:
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed."""
+        """True if enough time has passed."""
         return time.monotonic() >= self._began + self.slower * self._calm * self._wait_s
 
     @property
     def due_at_once(self) -> bool:
-        """The same while what is seen contradicts what was explained: it may cost more then.
-
-        Where haste does not help, because no explanation agrees with what follows it, it ends.
-        """
+        """True if enough time has passed at the higher share, which falls with each vain explanation."""
         times = min(1 << (self._contradicted // IN_VAIN), HURRIED_SHARE / self._share)
         hurried = self.slower * times * self._wait_s * self._share / HURRIED_SHARE
         return time.monotonic() >= self._began + max(hurried, PERIOD_S)
 
     def explain(self, make: Callable[[], Whole]) -> Whole:
-        """Explains; the next is due the later, the more this one costs."""
+        """Explain; the cost sets when the next one is due."""
         began, cpu = time.monotonic(), time.thread_time()
         made = make()
-        first = made.verdict.report.span_ns < FIRST_NS
+        report = made.verdict.report
+        first = report.span_ns < FIRST_NS
         share = self._share * (FIRST_SHARE / SHARE if first else 1)
-        self._began, self._wait_s = (
-            began,
-            max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s)),
-        )
-        named = _named(made)
+        self._began = began
+        self._wait_s = max(PERIOD_S, min((time.thread_time() - cpu) / share, self._longest_s))
+        causes = [(one.cause, one.kind, one.pid) for one in report.findings[:FIRST_CAUSES]]
+        named = report.diagnosis.kind if report.diagnosis else None, causes
         # while the window still fills, each knows more than the one before
         self._calm = CALM if not first and named == self._named else 1
         self._named = named
@@ -205,15 +187,8 @@ class ExplainSchedule:
         return made
 
 
-def _named(made: Whole) -> object:
-    """What the panel names: the kind of program, and the causes in their order."""
-    report = made.verdict.report
-    findings = tuple((one.cause, one.kind, one.pid) for one in report.findings[:FIRST_CAUSES])
-    return report.diagnosis.kind if report.diagnosis else None, findings
-
-
 class Looks:
-    """Decides when the next look at the newest time is due: as often as it can, and once a second at least.
+    """When the next light analysis is due: as often as its share allows, at least once a second.
 
     Attributes:
         slower: How many times less often than usual.
@@ -226,11 +201,11 @@ class Looks:
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed."""
+        """True if enough time has passed."""
         return time.monotonic() >= self._due
 
     def look(self, fresh: Fresh, window: Window) -> Verdict | None:
-        """Looks; the next is due the later, the more this one costs."""
+        """Analyse the newest time; the cost sets when the next analysis is due."""
         began, cpu = time.monotonic(), time.thread_time()
         verdict = fresh.look(window, self.slower)
         self._due = began + self.slower * min((time.thread_time() - cpu) / LOOK_SHARE, LONGEST_S)

@@ -51,7 +51,7 @@ from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import causes_of_short
 from probes.schema import OffFlag
 
-MOST_THREADS = 64  # the others have no lane
+MOST_THREADS = 64  # with lanes
 # the row of each kind of call (CALL_WORDS)
 CALL_ROWS = {
     Group.SYNC: 0, Group.COPY: 1, Group.SET: 1, Group.LAUNCH: 2, Group.GRAPH: 2,
@@ -60,7 +60,7 @@ CALL_ROWS = {
 
 
 def lanes_of(scene: AttributionContext, outcome: Outcome, report: Report, start_ns: int) -> Lanes:
-    """The lanes of the stretch that was explained."""
+    """Return the lanes of the explained stretch."""
     low, high = scene.analysis.gpu.stretch
     first = -(-low // COLUMN_NS)
     grid = Grid(first, max(high // COLUMN_NS - first, 0))
@@ -77,7 +77,7 @@ def lanes_of(scene: AttributionContext, outcome: Outcome, report: Report, start_
 
 
 def marked(lanes: Lanes, report: Report, start_ns: int) -> Lanes:
-    """The lanes with the worst moments of a report's findings, and its events, in place of others."""
+    """Return the lanes with the worst moments of a report's findings, and its events, as marks."""
     moments = [moment for finding in report.findings for moment in finding.moments_ns]
     moments += [event.time_ns for event in report.events]
     at = (np.array(moments, np.int64) + start_ns) // COLUMN_NS - lanes.first
@@ -88,10 +88,7 @@ def marked(lanes: Lanes, report: Report, start_ns: int) -> Lanes:
 
 
 def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
-    """Both, from a column on: the newer one counts where it has columns.
-
-    A column that neither has is not known, and no lane of the older one is lost.
-    """
+    """Return both lanes from a column on; newer columns replace older ones, missing ones are unknown."""
     begin = max(min(older.first, newer.first), first)
     end = max(older.first + older.columns, newer.first + newer.columns)
     both = (older, newer)
@@ -108,17 +105,15 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
 
     gpus = [{lane.label: lane for lane in lanes.gpus} for lanes in both]
     threads = [{lane.tid: lane for lane in lanes.threads} for lanes in both]
-    labels = list(gpus[1]) + [label for label in gpus[0] if label not in gpus[1]]
-    tids = list(threads[1]) + [tid for tid in threads[0] if tid not in threads[1]]
     made_gpus = []
-    for label in labels:
+    for label in dict.fromkeys((*gpus[1], *gpus[0])):
         found = [part.get(label) for part in gpus]
         newest = found[1] or found[0]
         assert newest is not None
         shares = over([lane.shares if lane is not None else None for lane in found])
         made_gpus.append(GpuLane(label, newest.index, shares, newest.error))
     made_threads = []
-    for tid in tids[:MOST_THREADS]:
+    for tid in list(dict.fromkeys((*threads[1], *threads[0])))[:MOST_THREADS]:
         of_thread = [part.get(tid) for part in threads]
         last = of_thread[1] or of_thread[0]
         assert last is not None
@@ -148,12 +143,12 @@ class Grid:
     """Columns of time, from a column's number on."""
 
     def __init__(self, first: int, columns: int) -> None:
-        """So many columns from the first one on."""
+        """Create a grid of so many columns."""
         self.first, self.columns = first, columns
         self.low, self.high = first * COLUMN_NS, (first + columns) * COLUMN_NS
 
     def time(self, rows: int, row: Ints, begin: Ints, end: Ints) -> Ints:
-        """Nanoseconds of each [row, column] that intervals of rows cover; where they overlap they add up."""
+        """Return the ns of each [row, column] that intervals cover; overlapping ones add up."""
         if not self.columns:
             return np.zeros((rows, 0), np.int64)
         keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
@@ -171,7 +166,7 @@ class Grid:
 
 
 def rounded_shares(ns: Ints) -> Shares:
-    """Rows that lie beside each other, rounded together: their sum is as exact as each of them."""
+    """Round rows together: their sum is as exact as each of them."""
     edges = np.rint(np.cumsum(ns, axis=-2) * (WHOLE / COLUMN_NS)).astype(np.int64)
     parts = np.diff(edges, axis=-2, prepend=0)
     shares: Shares = np.clip(parts, 0, WHOLE).astype(np.uint8)
@@ -180,13 +175,13 @@ def rounded_shares(ns: Ints) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class GpuParts:
-    """What is known of one GPU's time, as disjoint intervals; what they leave is not known.
+    """The known parts of one GPU's time, as disjoint intervals; the rest is unknown.
 
     Attributes:
-        cause: Of each idle piece the catalogue's row, -1 for none.
-        sure: Whether it is proved.
+        cause: The catalogue's row of each idle piece, -1 for none.
+        sure: True for proved pieces.
         begin, end: Of each idle piece.
-        presumed: Presumably at work: what an estimate leaves of the unknown.
+        presumed: Presumably at work: unknown time that is not estimated to be idle.
         busy: Certainly at work.
     """
 
@@ -199,7 +194,7 @@ class GpuParts:
 
 
 def gpu_parts(scene: AttributionContext, outcome: Outcome, number: int, *, proved: bool) -> GpuParts:
-    """The parts of one GPU's time."""
+    """Return the parts of one GPU's time."""
     gpu, segments, gaps = scene.analysis.gpu, scene.segments, scene.gaps
     mine = np.flatnonzero(gaps.device[segments.gap] == number)
     own = np.flatnonzero(gaps.device == number)
@@ -237,7 +232,7 @@ def _gpus(scene: AttributionContext, outcome: Outcome, grid: Grid, report: Repor
 
 
 def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
-    """Intervals with the row that they belong to."""
+    """Intervals with their row."""
     return np.full(len(intervals[0]), row, np.int64), *intervals
 
 
@@ -274,7 +269,7 @@ def _states(evidence: Evidence, grid: Grid, chosen: Ints, place: Ints, rows: Int
     rows = rows[place[slices["row"][rows]] >= 0]
     base = place[slices["row"][rows]] * STATE_ROWS
     wait = slices["wait"][rows].astype(np.int64)
-    # what an unfinished wait is for is not known yet
+    # the kind of an unfinished wait is not known yet
     still = ((slices["flags"][rows] & OffFlag.WAKE_MISSED) != 0) & (slices["end"][rows] >= grid.high)
     wait[still & (wait == Wait.FAULT)] = Wait.OTHER
     every, known, ended = np.arange(count), threads.known[chosen], threads.ended[chosen]
@@ -329,7 +324,7 @@ def _ranges(scene: AttributionContext, grid: Grid, threads: Sequence[ThreadLane]
 
 
 def _range_lane(pid: int, tid: int, rows: Mapping[str, Shares]) -> RangeLane:
-    """Of names by their time those that a lane has room for, and the rest of them together."""
+    """The first names that a lane has room for, and the rest together."""
     order = list(rows)
     shown = order if len(order) <= MOST_RANGES else order[: MOST_RANGES - 1]
     shares = [rows[name] for name in shown]
@@ -339,15 +334,15 @@ def _range_lane(pid: int, tid: int, rows: Mapping[str, Shares]) -> RangeLane:
     return RangeLane(pid, tid, (*shown, *([OTHER_RANGES] if rest else [])), np.stack(shares))
 
 
-# One step of a program as it was: its threads' calls and states over the GPU's work and idle time.
+# One step of a program: its threads' calls and states over the GPU's work and idle time.
 
 MOST_STEPS, MOST_HOSTS = 4, 4  # processes, and threads of each: those that make most calls
 
 
 def typical_steps(scene: AttributionContext, outcome: Outcome, report: Report) -> tuple[OneStep, ...]:
-    """A step of each process that repeats something, the one that gives the GPU most work first.
+    """Return a step of each process with a loop, the one that enqueues most work first.
 
-    It is one in which the first cause that the report names takes most of the idle time, where there is one.
+    Where the report names a cause, it is a step that loses most to the first one.
     """
     threads = scene.evidence.threads
     first = [int(threads.pid[scene.steps.thread])] if scene.steps is not None else []
@@ -383,14 +378,14 @@ def _one(scene: AttributionContext, outcome: Outcome, steps: Steps, report: Repo
 
 
 def _of_the_loop(steps: Steps) -> Ints:
-    """The steps of the loop that takes most time, whole ones where there are any."""
+    """The steps of the loop with most time, whole ones where there are any."""
     spent = np.bincount(steps.loop, weights=steps.until - steps.begin)
     main = steps.loop == int(np.argmax(spent))
     return np.flatnonzero(main & steps.whole if (main & steps.whole).any() else main)
 
 
 def _led_by(cause: str, parts: Iterable[GpuParts], steps: Steps, rows: Ints) -> Ints:
-    """Those of some steps in which a cause takes most of the idle time; none where there is no such cause."""
+    """The steps that lose most to a cause; none for an unknown cause."""
     number = next((row for row, one in enumerate(CATALOGUE) if one.number == cause), -1)
     ns = np.zeros((len(CATALOGUE) + 1, len(rows)), np.int64)
     for part in parts:
@@ -403,7 +398,7 @@ def _led_by(cause: str, parts: Iterable[GpuParts], steps: Steps, rows: Ints) -> 
 
 
 def _typical(scene: AttributionContext, steps: Steps, rows: Ints) -> tuple[int, int]:
-    """(begin, end) of that step of some that is nearest to their median, by length and by idle time."""
+    """(begin, end) of the step nearest to the median, by length and by idle time."""
     begin, until = steps.begin[rows], steps.until[rows]
     length = until - begin
     idle = covered(union(scene.gaps.begin, scene.gaps.end), begin, until)
@@ -413,7 +408,7 @@ def _typical(scene: AttributionContext, steps: Steps, rows: Ints) -> tuple[int, 
 
 
 def time_of(begin: Ints, end: Ints, edges: Ints) -> Ints:
-    """Nanoseconds of each column that intervals cover; they may overlap."""
+    """Return the ns of each column that intervals cover; they may overlap."""
     near = (end > edges[0]) & (begin < edges[-1])
     begin, end = union(begin[near], end[near])
     total = np.append(0, np.cumsum(end - begin))

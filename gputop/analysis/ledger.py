@@ -1,14 +1,13 @@
-"""What an explanation comes to, in rows that add up, beside a bounded number of examples.
+"""The result of an explanation, in rows that add up, with a bounded number of examples.
 
 A whole recording is one ledger, parts are the sum of theirs (``merge``), and a live report is the ledger of
-the last whole explanation with the figures of now. ``report_of`` makes the report of any of them: it alone
-decides what is a finding, in which order, of what class the program is, and what the first sentence says.
+the last full explanation with newer figures. ``report_of`` makes the report of any of them: it alone decides
+which rows are findings, their order, the program's class and the verdict.
 
-Exact are the spans of the GPUs, their proved idle time and the bounds of all of it, start-up and first use,
-losses by cause and level, and lost records. Estimates do not add: each part makes its own, from its samples
-and waits. Their sum keeps the source and the error, and what some parts have no estimate of is taken to have
-been idle as the rest was, with all of it as its error. Chain, sentences and moments of a finding are those of
-the part that lost most to it.
+Exact are the spans of the GPUs, their proved idle time and its bounds, start-up and first use, losses by
+cause and level, and lost records. Estimates do not add: each part makes its own, from its samples and waits.
+Their sum keeps the source and the error; time of parts without an estimate counts as idle in the same share,
+with all of it as error. Chain, texts and moments of a finding are those of the part that lost most to it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from gputop.format import format_ns
 MOST_EVENTS = 200  # the longest are reported; the others are small gaps
 MOST_NOTES = 32
 TOO_LONG = "the recording is too long to be explained at once"
-_WEAK = 0.05  # of a loss: so much of it decides how sure all of it is
+_WEAK = 0.05  # of a loss: a level below this share does not count for the whole
 
 Key = tuple[str, str, int]  # cause, kind of loss, process
 Levels = Mapping[Level, float]
@@ -76,22 +75,22 @@ Levels = Mapping[Level, float]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one cause took in one process.
+    """The loss of one cause in one process.
 
     Attributes:
-        example: The finding of the part that lost most; None where no part has enough of it for one.
+        example: The finding of the part that lost most; None where no part has enough for one.
         at: That part, ns since the start of the recording.
-        parts: In so many parts.
-        loss: What repeats of it, with its bounds.
-        sure_ns, total_ns: Of that: in gaps that no estimate is needed for, in all.
-        gain_ns: What its change can win at most.
-        gaps: How often it repeats.
-        levels: Its loss by how sure that is, ns.
-        names: Its loss by how sure it is that this cause took it, ns.
+        parts: Number of parts with it.
+        loss: Its repeated loss, with bounds.
+        sure_ns, total_ns: Of that, time in gaps that need no estimate, and all.
+        gain_ns: The gain of its fix, at most.
+        gaps: Number of gaps.
+        levels: Its loss by the level of the idle time, ns.
+        names: Its loss by the level of the attribution, ns.
         kinds: Its loss by class, ns.
         usual: Sizes of its gaps and of those of the causes beside it.
-        alone: Those of its gaps that stood alone in their part.
-        settled: It is known to be worth a finding.
+        alone: Its gaps that stood alone in their part.
+        settled: True if it is known to be a finding.
     """
 
     example: Finding | None
@@ -111,17 +110,17 @@ class Entry:
 
     @property
     def kind(self) -> DiagnosisKind | None:
-        """The class of most of it."""
+        """The class with most of the loss."""
         return max(self.kinds, key=lambda one: self.kinds[one], default=None)
 
     def joined(self, other: Entry) -> Entry:
-        """This and another one together."""
+        """Return the sum with another entry."""
         mine, its = (one.example.loss.middle if one.example else -1.0 for one in (self, other))
         first = self if mine >= its else other
         return replace(added_up(self, other), example=first.example, at=first.at)
 
     def rejudged(self) -> tuple[Entry, set[int]]:
-        """(this with the gaps that stood alone in their parts only, when those began that still do)."""
+        """(this with the gaps that stood alone in their part only, begins of those that still do)."""
         if not len(self.alone):
             return self, set()
         still = np.isin(self.alone["begin"], self.usual["begin"][lonely(self.usual)])
@@ -144,23 +143,22 @@ class Entry:
         return entry, set(entry.alone["begin"].tolist())
 
     def is_finding(self, least: Least) -> bool:
-        """Whether it repeats and is worth a change."""
+        """True if it repeats and reaches the threshold."""
         if self.settled or self.example is None or self.gaps < LEAST_GAPS:
             return self.settled
         return least.reached(numbered(self.example.cause), self.sure_ns, self.total_ns, self.gaps)
 
     def finding(self, parts: int, steps: int) -> Finding:
-        """The finding, of so many parts and of so many steps."""
+        """Return the finding, of so many parts and so many steps."""
         example = self.example
         assert example is not None  # is_finding
         if parts == 1:
             return example
         idle, name = (_weakest(levels, example.idle_level) for levels in (self.levels, self.names))
         low, high = self.at
-        where = f"from {low / 1e9:.1f} to {high / 1e9:.1f} s"
         text = (
-            f"{self.gaps} times in {self.parts} of {parts} parts of the recording; what follows is of the "
-            f"part {where}, which lost {format_ns(int(example.loss.middle))}"
+            f"{self.gaps} times in {self.parts} of {parts} parts of the recording; the rest is from the part "
+            f"from {low / 1e9:.1f} to {high / 1e9:.1f} s, which lost {format_ns(int(example.loss.middle))}"
         )
         return replace(
             example,
@@ -176,7 +174,7 @@ class Entry:
 
 
 def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] = (0, 0)) -> Entry:
-    """The row of what is a finding already, of a class, in a part."""
+    """Return the entry of a finding, of a class, in a part."""
     middle = finding.loss.middle
     return Entry(
         finding,
@@ -194,14 +192,14 @@ def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] =
 
 
 def _weakest(levels: Levels, otherwise: Level) -> Level:
-    """The least sure one that makes up more than a trifle of the time."""
+    """The least sure level with more than ``_WEAK`` of the time."""
     least = _WEAK * sum(levels.values())
     return next((one for one in reversed(list(Level)) if levels.get(one, 0.0) > least), otherwise)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStorm:
-    """A thread that is switched very often."""
+    """A thread with very many context switches."""
 
     name: str
     switches: Annotated[int, SUM]
@@ -218,38 +216,26 @@ def _by_key(both: Callable[[Any, Any], Any]) -> Adds:
     return Adds(lambda one, later: by_key(one, later, both))
 
 
-def _longest(one: Sequence[Event], later: Sequence[Event]) -> tuple[Event, ...]:
-    return tuple(sorted((*one, *later), key=lambda event: -event.ns)[:MOST_EVENTS])
-
-
-def _of_longest(one: Ground, later: Ground) -> Ground:
-    return later if later.span_ns > one.span_ns else one
-
-
-def _noted(one: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *later)))[:MOST_NOTES]
-
-
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What some time comes to.
+    """The sums and examples of a stretch of time.
 
     Attributes:
         start_ns: Start of the recording; all moments count from it.
-        begin_ns, end_ns: Of the time, CLOCK_MONOTONIC.
+        begin_ns, end_ns: The stretch, CLOCK_MONOTONIC.
         accounts: By GPU.
-        seen: By GPU: how long the parts are in which a process used it, ns; what is left is start-up or end.
+        seen: By GPU: length of the parts in which a process used it, ns; the rest is start-up or end.
         outside_ns, short_ns, unexplained_ns, unknown_ns, lost_events: As of ``Report`` and ``Outcome``.
-        exact: The GPU's own clock tells its time.
+        exact: True if GPU time is from the GPU's own clock.
         entries: Losses by cause, kind and process.
-        once: What is no finding of its part, by cause and words.
-        no_requests_ns: Idle time in which no work was requested.
-        grounds: The words of each class, of the part with the longest span.
-        spans: The class of each part, by the span of those that have it.
+        once: Losses that are no finding of their part, by cause and text.
+        no_requests_ns: Idle time without requests.
+        grounds: The texts of each class, of the part with the longest span.
+        spans: GPU time of the parts of each class.
         what_if: By causes: steps, then before, after and least of each, times the steps.
         storms: By (process, thread).
         nothing: The sentence where no GPU had work.
-        failures, memory: Of the end.
+        failures, memory: At the end.
     """
 
     start_ns: int
@@ -264,17 +250,26 @@ class Ledger:
     lost_events: Annotated[int, SUM]
     exact: Annotated[bool, ALL]
     entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]
-    events: Annotated[tuple[Event, ...], Adds(_longest)]
+    events: Annotated[
+        tuple[Event, ...],
+        Adds(lambda one, later: tuple(sorted((*one, *later), key=lambda event: -event.ns)[:MOST_EVENTS])),
+    ]
     once: Annotated[Rows, ROWS]
     no_requests_ns: Annotated[float, SUM]
-    grounds: Annotated[Mapping[DiagnosisKind | None, Ground], _by_key(_of_longest)]
+    grounds: Annotated[
+        Mapping[DiagnosisKind | None, Ground],
+        _by_key(lambda one, later: later if later.span_ns > one.span_ns else one),
+    ]
     spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
     what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
     storms: Annotated[Mapping[tuple[int, int], ThreadStorm], NESTED_ROWS]
     cpu_waits: Annotated[Mapping[int, int], COUNTED]
     coverage: Annotated[bool, ALL]
-    notes: Annotated[tuple[str, ...], Adds(_noted)]
+    notes: Annotated[
+        tuple[str, ...],
+        Adds(lambda one, later: tuple(dict.fromkeys((*one, *later)))[:MOST_NOTES]),
+    ]
     nothing: str
     failures: Annotated[tuple[Failure, ...], LATER]
     memory: Annotated[MemoryReport | None, LATER]
@@ -287,15 +282,12 @@ class Ledger:
 
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
-    """The ledger of two parts that follow each other."""
+    """Return the ledger of two consecutive parts."""
     return replace(added_up(earlier, later), nothing=later.nothing if later.accounts else earlier.nothing)
 
 
 def ranked(findings: Sequence[Finding]) -> list[int]:
-    """Their places, what costs most first.
-
-    What a straggler costs the other ranks counts for it, and not once more beside it.
-    """
+    """Return the findings' places, most expensive first; a straggler includes its cost to other ranks."""
     moved = of_lateness(findings)
     return sorted(
         range(len(findings)),
@@ -303,14 +295,11 @@ def ranked(findings: Sequence[Finding]) -> list[int]:
     )
 
 
-LEFT = "what the savings above leave of the time"
+LEFT = "limited to the time that the savings above leave"
 
 
 def shared_out(findings: Sequence[Finding], span_ns: int) -> list[Finding]:
-    """The findings, ranked, with savings that add up to at most the time that there is.
-
-    Each saves what those before it leave. Without a GPU's time there is nothing to share.
-    """
+    """Return ranked findings with gains limited so that they add up to at most the span."""
     if not span_ns:
         return list(findings)
     made: list[Finding] = []
@@ -325,12 +314,12 @@ def shared_out(findings: Sequence[Finding], span_ns: int) -> list[Finding]:
 def report_of(
     ledger: Ledger, pids: frozenset[int] | None = None, why: str = TOO_LONG, between_ns: int = 0
 ) -> Report:
-    """The report; only findings and events of ``pids``, if there are any.
+    """Return the report.
 
     Args:
         ledger: Of a whole recording, of parts, of the last seconds.
-        pids: Only these processes; the GPUs' idle time is everybody's.
-        why: Says in words why it is in parts.
+        pids: Only findings and events of these processes; GPU idle time is that of all.
+        why: Why it is in parts, as text.
         between_ns: The time that is in none of them.
     """
     labels, accounts = [*ledger.accounts], [settled(account) for account in ledger.accounts.values()]
@@ -394,7 +383,7 @@ def report_of(
 
 
 def _sorted_out(ledger: Ledger, accounts: Sequence[Account]) -> tuple[list[Entry], list[Event], int]:
-    """(the entries that are findings, gaps that are worth reporting, explained time that is neither, ns)."""
+    """(the entries that are findings, gaps to report alone, explained time that is neither, ns)."""
     scale = max((one.span_ns for one in accounts), default=0)
     least = least_of(scale, float(sum(one.error_ns or 0 for one in accounts)), exact=ledger.exact)
     found, small_ns = [], ledger.short_ns
@@ -417,13 +406,13 @@ def _sorted_out(ledger: Ledger, accounts: Sequence[Account]) -> tuple[list[Entry
 
 def _in_parts(ledger: Ledger, why: str) -> str:
     return (
-        f"{why}: {ledger.parts} parts of it were, and joined. Estimates are made part by part; the words, "
+        f"{why}: {ledger.parts} parts were analysed and joined. Estimates are made part by part; the texts, "
         "the chain and the moments of a finding are those of the part that lost most"
     )
 
 
 def _what_if(ledger: Ledger, findings: Sequence[Finding]) -> tuple[WhatIf, ...]:
-    """Of the parts whose largest loss is that of the whole."""
+    """The projections of the parts whose largest loss is that of the whole."""
     first = next((one.cause for one in findings if one.kind == "idle"), None)
     wanted = {causes: row for causes, row in ledger.what_if.items() if causes[0] == first and row[0]}
     if not wanted:
@@ -443,7 +432,7 @@ def _diagnosis(
     once_ns: int,
     accounts: Sequence[Account],
 ) -> Diagnosis | None:
-    """The class by what is lost; its words, and those of a busy GPU, are a part's."""
+    """The class by the losses; its texts, and those of a busy GPU, are one part's."""
     if ledger.exact:
         return _of_most(ledger, findings, ledger.spans)
     found, idle = class_of_rows(findings, kinds, ledger.no_requests_ns, once_ns, accounts)
@@ -453,7 +442,7 @@ def _diagnosis(
     ground = ledger.grounds.get(found.kind)
     if found.lead is not None or ground is None or ground.diagnosis is None:
         return found
-    # the share is that of all parts, where it waited is known of one
+    # the share is that of all parts; the place of the wait is from one
     known, (text, *more) = ground.diagnosis, ground.diagnosis.evidence
     client, _, share = text.partition(ACCOUNTS)
     text = client + found.evidence[0] + share.partition(TIME)[2]
@@ -469,7 +458,7 @@ def _is_busy(diagnosis: Diagnosis | None) -> bool:
 def _of_most(
     ledger: Ledger, findings: Sequence[Finding], spans: Mapping[DiagnosisKind | None, int]
 ) -> Diagnosis | None:
-    """The class that most of the time has in its parts."""
+    """The class of most of the time."""
     if not spans:
         return None
     kind = max(spans, key=lambda one: spans[one])

@@ -1,7 +1,6 @@
-"""What was found, added up by columns of 50 ms: what a newer look says of a column replaces the older.
+"""Figures by time columns of 50 ms: a newer analysis of a column replaces the older one.
 
-A look at the newest second is cheap, one at ten seconds is not. Both are counted here by the same columns, so
-the sums of the last ten seconds are as new as the newest look.
+Full and light analyses fill the same columns, so sums over ten seconds are as new as the last light one.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from gputop.analysis.ledger import Entry, Ledger, entry_of, report_of
 from gputop.analysis.ledger import Key as EntryKey
 from gputop.analysis.proofs.nvml_witness import witness
 
-KEPT = 512  # columns: 25 s, more than is ever explained at once
-_MOST_KEYS = 600  # those that count nothing are forgotten then
+KEPT = 512  # columns: 25 s, more than an explanation covers
+_MOST_KEYS = 600  # then figures that are 0 are dropped
 
 
 class Row(IntEnum):
-    """What is counted of a GPU, ns; of a cause the first three, and how many gaps."""
+    """The figures of a GPU, ns; of a cause the first three, and ``GAPS``."""
 
     PROVED = 0
     ASSUMED = 1  # proved but for an assumption
     ESTIMATED = 2
     PENDING = 3  # work was proved outstanding
-    OPEN = 4  # neither, and it was estimated how much of it was idle
+    OPEN = 4  # neither; its idle part is estimated
     UNESTIMATED = 5  # neither, and not estimated yet
     SPAN = 6
-    GAPS = 7  # how many began there
+    GAPS = 7  # number of gaps that began there
 
 
 class OfGpu(NamedTuple):
@@ -65,31 +64,30 @@ Key = OfGpu | OfCause
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Some columns in order, from the first: the figures that are not 0, each with a number a column."""
+    """Consecutive columns: the figures that are not 0, with a number for each column."""
 
     first: int
     columns: int
     figures: dict[Key, Ints]
 
     def sums(self) -> dict[Key, int]:
-        """All columns together."""
+        """The sum over all columns."""
         return {key: int(column.sum()) for key, column in self.figures.items()}
 
 
 def count(scene: AttributionContext, cause: Ints, *, light: bool) -> Counted:
-    """Counts what was looked at.
+    """Return the figures of an analysis.
 
     Args:
-        scene: What was found.
-        cause: The catalogue's row of the cause that took each segment, -1 for none.
+        scene: The analysis.
+        cause: The catalogue's row of each segment's cause, -1 for none.
         light: True if estimation was skipped.
     """
     low, high = scene.analysis.gpu.stretch
     first = low // COLUMN_NS
     grid = Grid(first, max(-(-high // COLUMN_NS) - first, 0))
     figures: dict[Key, Ints] = {}
-    parts = [*_of_gpus(scene, light), *_of_causes(scene, cause)]
-    for key, begin, end in parts:
+    for key, begin, end in (*_of_gpus(scene, light), *_of_causes(scene, cause)):
         ns = grid.time(1, np.zeros(len(begin), np.int64), begin, end)[0]
         if ns.any():
             figures[key] = figures[key] + ns if key in figures else ns
@@ -142,7 +140,7 @@ def _split(cause: Ints, pid: Ints, row: Ints, begin: Ints, end: Ints) -> Iterato
 
 
 def _gap_counts(scene: AttributionContext, cause: Ints, grid: Grid) -> dict[Key, Ints]:
-    """How many gaps of each cause began in each column."""
+    """The number of gaps of each cause that began in each column."""
     gaps, found = scene.gaps, dict[Key, Ints]()
     if not len(gaps) or not grid.columns:
         return found
@@ -167,7 +165,7 @@ class ColumnSums:
         self._number = np.full(KEPT, -1, np.int64)  # the column that each place holds
 
     def put(self, counted: Counted) -> None:
-        """Replaces the values of some columns."""
+        """Replace the values of some columns."""
         skipped = max(counted.columns - KEPT, 0)
         numbers = np.arange(counted.first + skipped, counted.first + counted.columns)
         places = numbers % KEPT
@@ -180,35 +178,40 @@ class ColumnSums:
             self._figures = {key: column for key, column in self._figures.items() if column.any()}
 
     def sums(self, first: int, end: int) -> dict[Key, int]:
-        """Each figure that is not 0, added up over the columns from the first up to the end."""
+        """Return each figure that is not 0, summed over the columns from the first up to the end."""
         within = (self._number >= first) & (self._number < end)
         found = ((key, int(column[within].sum())) for key, column in self._figures.items())
         return {key: total for key, total in found if total}
 
 
-# A report brought up to date: the figures of now, the words of the last whole explanation.
+# The update of a report: new figures, the texts of the last full explanation.
 
-LEFT = 0.5  # of the least loss: what falls below is gone; a loss at the limit does not come and go
-JUDGED = 0.5  # of a loss was there when it was explained at length and was no finding
-APART = 0.05  # of the time: NVML and what is reported contradict each other beyond this and NVML's own error
+LEFT = 0.5  # of the least loss: below it a finding is gone, so that one at the limit does not come and go
+JUDGED = 0.5  # a loss of which less was there at the full explanation is new
+APART = 0.05  # of the time: NVML contradicts the report beyond this and NVML's own error
 
 
 @dataclass(frozen=True)
 class Before:
-    """What was explained at length: report and ledger, and the sums (columnsums.py) of what they rest on."""
+    """The last full explanation: report, ledger, and the column sums of both."""
 
     report: Report
     ledger: Ledger
     sums: Mapping[Key, int]
-    new: dict[tuple[int, int], Finding] = field(default_factory=dict)  # what looks have found since
+    new: dict[tuple[int, int], Finding] = field(default_factory=dict)  # found by light analyses since
 
     @cached_property
     def guessed(self) -> dict[tuple[int, int], float]:
-        """Of estimated idle time the share of each (cause, process)."""
-        return _shares(self.sums, (Row.ESTIMATED,))
+        """The share of each (cause, process) in the estimated idle time."""
+        found: dict[tuple[int, int], float] = {}
+        for key, ns in self.sums.items():
+            if isinstance(key, OfCause) and key.row is Row.ESTIMATED:
+                found[key.cause, key.pid] = found.get((key.cause, key.pid), 0.0) + ns
+        total = sum(found.values())
+        return {cause: ns / total for cause, ns in found.items()} if total else {}
 
     def idle_share(self, label: str) -> float | None:
-        """The part that was idle of a GPU's time without a proof, None where unknown."""
+        """The idle share of a GPU's time without a proof, None where unknown."""
         account = self.account(label)
         if account is None or account.source is None:
             return None
@@ -220,14 +223,12 @@ class Before:
         return next((gpu.account for gpu in self.report.gpus if gpu.label == label), None)
 
     def presumed(self, counted: Counted, lanes: Lanes) -> Lanes:
-        """The lanes of a look, with its gaps filled in from the former explanation."""
+        """Return the lanes of a light analysis, its open time divided as in the full explanation."""
         table = family_table()
         made = []
         for lane in lanes.gpus:
-            share, unestimated = (
-                self.idle_share(lane.label),
-                counted.figures.get(OfGpu(lane.label, Row.UNESTIMATED)),
-            )
+            share = self.idle_share(lane.label)
+            unestimated = counted.figures.get(OfGpu(lane.label, Row.UNESTIMATED))
             if share is None or unestimated is None:
                 made.append(lane)
                 continue
@@ -242,7 +243,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What is known now: the sums of the last seconds, the newest look, and the stretch that they are of."""
+    """The present: the sums of the last seconds, the newest light analysis, and the stretch of the sums."""
 
     sums: Mapping[Key, int]
     scene: AttributionContext
@@ -255,21 +256,21 @@ class Now:
 
     @property
     def labels(self) -> list[str]:
-        """The GPUs with anything to report."""
+        """The GPUs with a span."""
         return sorted({key.label for key in self.sums if isinstance(key, OfGpu) and key.row is Row.SPAN})
 
     @property
     def causes(self) -> list[tuple[int, int]]:
-        """(row of the catalogue, process) of every cause that takes something."""
+        """(row of the catalogue, process) of every cause with a figure."""
         return sorted({(key.cause, key.pid) for key in self.sums if isinstance(key, OfCause)})
 
     def certain(self, cause: tuple[int, int]) -> int:
-        """Time of gaps that no estimate is needed for, ns."""
+        """The time of a cause in gaps that need no estimate, ns."""
         return sum(self.sums.get(OfCause(*cause, row), 0) for row in (Row.PROVED, Row.ASSUMED))
 
 
 def renewed(before: Before, now: Now) -> tuple[Report, bool]:
-    """(the report of now, whether what is seen contradicts the one of before)."""
+    """Return (the updated report, whether new records contradict the report before)."""
     found = {label: _account(before, now, label) for label in now.labels}
     accounts = {label: account for label, (account, _apart) in found.items()}
     losses = _losses(before, now, [*accounts.values()])
@@ -291,7 +292,7 @@ def renewed(before: Before, now: Now) -> tuple[Report, bool]:
 
 
 def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
-    """The rows of before with what they take now; what is no finding any more is small."""
+    """The entries of before with the findings of now; an entry without a finding counts as small gaps."""
     entries = {
         key: replace(entry, example=None, settled=False) for key, entry in before.ledger.entries.items()
     }
@@ -303,7 +304,7 @@ def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
 
 
 def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
-    """(a GPU's time of now, whether NVML contradicts it)."""
+    """(a GPU's updated account, whether NVML contradicts it)."""
     known, share = before.account(label), before.idle_share(label)
     span, pending = now.of_gpu(label, Row.SPAN), now.of_gpu(label, Row.PENDING)
     proved, assumed = now.of_gpu(label, Row.PROVED), now.of_gpu(label, Row.ASSUMED)
@@ -312,7 +313,7 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
     outside = max(span - proved - assumed - pending - open_ns, 0)
     upper = span - pending
     if known is not None and not known.proved_ns and before.sums.get(OfGpu(label, Row.PROVED), 0):
-        proved, assumed = 0, proved + assumed  # others use this GPU, too: nothing is called proved
+        proved, assumed = 0, proved + assumed  # shared with unwatched processes: nothing is proved
     bounds = Range(proved, upper)
     if known is None or share is None:
         parts = (proved, assumed, pending, open_ns + outside)
@@ -321,7 +322,7 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
     guessed = min(now.of_gpu(label, Row.ESTIMATED) + int(share * unestimated), open_ns)
     error = int((known.error_ns or 0) * span / max(known.span_ns, 1))
     seen, apart = _seen(known, now, label, 1 - (proved + assumed + guessed + outside) / max(span, 1))
-    if apart and seen is not None:
+    if apart:
         guessed = int(min(max(span * (1 - seen) - proved - assumed - outside, 0), open_ns))
         error += int(APART * span)
     account = Account(
@@ -340,32 +341,22 @@ def _account(before: Before, now: Now, label: str) -> tuple[Account, bool]:
     return account, apart
 
 
-def _seen(account: Account, now: Now, label: str, busy: float) -> tuple[float | None, bool]:
-    """(the share for which NVML says that the GPU was at work, whether that contradicts what is reported)."""
+def _seen(account: Account, now: Now, label: str, busy: float) -> tuple[float, bool]:
+    """(the GPU's busy share by NVML, whether it contradicts the reported one)."""
     devices = now.scene.analysis.gpu.devices
     if label not in devices.labels or account.seen_busy is None:
-        return None, False
-    low, high = now.stretch
-    heard = witness(now.scene.evidence, devices.index[devices.labels.index(label)], low, high)
-    if heard is None:
-        return None, False
-    # copies are no kernels: NVML does not count them
+        return busy, False
+    reading = witness(now.scene.evidence, devices.index[devices.labels.index(label)], *now.stretch)
+    if reading is None:
+        return busy, False
+    # NVML counts kernels, not copies
     beside = account.busy_ns / max(account.span_ns, 1) - account.seen_busy
-    seen = min(max(heard.busy + beside, 0.0), 1.0)
-    return seen, abs(seen - busy) > APART + heard.error
-
-
-def _shares(sums: Mapping[Key, int], rows: tuple[Row, ...]) -> dict[tuple[int, int], float]:
-    found: dict[tuple[int, int], float] = {}
-    for key, ns in sums.items():
-        if isinstance(key, OfCause) and key.row in rows:
-            found[key.cause, key.pid] = found.get((key.cause, key.pid), 0.0) + ns
-    total = sum(found.values())
-    return {cause: ns / total for cause, ns in found.items()} if total else {}
+    seen = min(max(reading.busy + beside, 0.0), 1.0)
+    return seen, abs(seen - busy) > APART + reading.error
 
 
 def _losses(before: Before, now: Now, accounts: list[Account]) -> dict[tuple[int, int], float]:
-    """What each (cause, process) takes of the idle time, ns."""
+    """The idle time of each (cause, process), ns."""
     losses = {
         cause: float(now.certain(cause) + now.sums.get(OfCause(*cause, Row.ESTIMATED), 0))
         for cause in now.causes
@@ -380,11 +371,11 @@ def _losses(before: Before, now: Now, accounts: list[Account]) -> dict[tuple[int
 
 
 def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding]:
-    """Those of before with what they take now, and what is new; without what is gone."""
+    """The findings of before with their losses of now, and new ones; without those that are gone."""
     losses = _losses(before, now, accounts)
     were = _losses(before, replace(now, sums=before.sums), [gpu.account for gpu in before.report.gpus])
     least = max(LEAST_SHARE * max((one.span_ns for one in accounts), default=0), LEAST_FINDING_NS)
-    # of the last seconds some may be missing: what is lost a step is a share of the time
+    # the window may have become shorter: the loss of a step scales with it
     longer = before.report.span_ns / max(sum(one.span_ns for one in accounts), 1)
     most = sum(one.bounds.upper for one in accounts)
     rows = {cause.number: row for row, cause in enumerate(CATALOGUE)}
@@ -392,7 +383,7 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
     for one in before.report.findings:
         key = (rows.get(one.cause, -1), one.pid)
         if one.kind != "idle" or not were.get(key):
-            # of a stretch that has become shorter it cannot take more than of the one before
+            # a loss of a shorter stretch cannot be more than of the longer one
             findings.append(_scaled(one, 1 / longer, longer) if longer > 1 else one)
         elif losses.get(key, 0.0) >= LEFT * least:
             findings.append(capped(_scaled(one, losses[key] / were[key], longer), most))
@@ -418,14 +409,14 @@ def _scaled(finding: Finding, times: float, longer: float) -> Finding:
 
 
 def capped(finding: Finding, most_ns: int) -> Finding:
-    """The same, of which no bound is above all the time that a GPU can have been idle."""
+    """Return a finding with a loss of at most so much, all the time that a GPU can have been idle."""
     loss = finding.loss
     estimate = None if loss.estimate is None else min(loss.estimate, most_ns)
     return replace(finding, loss=Range(min(loss.lower, most_ns), min(loss.upper, most_ns), estimate))
 
 
 def _new(now: Now, key: tuple[int, int]) -> Finding | None:
-    """A cause that was not there before, as far as the newest look shows it."""
+    """The finding of a new cause, from the newest light analysis."""
     scene, (number, pid) = now.scene, key
     if not len(scene.gaps):
         return None
@@ -434,7 +425,7 @@ def _new(now: Now, key: tuple[int, int]) -> Finding | None:
 
 
 def _measured(finding: Finding, now: Now, key: tuple[int, int], loss_ns: int) -> Finding:
-    """The same with what it takes now."""
+    """A finding with its loss of now."""
     sure = now.sums.get(OfCause(*key, Row.PROVED), 0)
     level = finding.idle_level
     if sure < 0.5 * loss_ns and level is Level.PROVED:

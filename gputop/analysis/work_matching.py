@@ -1,10 +1,10 @@
-"""How much work a step of one recording is, in steps of another: handles differ, structure does not.
+"""The work of a step of one recording, in steps of another: handles differ, structure does not.
 
-What the two have in common is looked for in this order: the same input (a copy to the device of the same
-size, as often a step), inputs of other sizes (a batch of twice the samples, with the same launches), the
-same launches so many times over, by the kernels' names and shapes where these are known. A change may remove
-launches, copies and waits, or make work on the GPU that was done on the host: where a step launches about as
-much as before, a step is a step. Where nothing of the kind holds, it is not known whether it is.
+Compared in this order: inputs of equal size (copies to the device, equally often per step), inputs of other
+sizes (a batch of twice the samples, with the same launches), multiples of the same launches, by the kernels'
+names and shapes where these are known. A change may remove launches, copies and waits, or move work from the
+host to the GPU: where a step launches about as much as before, the steps are equal. Else the ratio is
+unknown.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from gputop.documents.fields import HIDDEN, Mark
 from gputop.engine.threads.occupancy import expand
 from probes.shapes import Shape
 
-ALIKE = 0.05  # sizes and volumes that differ by no more are the same
+ALIKE = 0.05  # sizes and volumes that differ by no more are equal
 LAUNCHES_ALIKE = 0.02
-_REGULAR = 0.9  # of the steps must hold what is compared
+_REGULAR = 0.9  # of the steps must contain an operation for it to be compared
 _LEAST_BYTES = 64  # smaller copies are numbers, no input
-_LOOKED_AT = 256  # steps
-_MOST = 0.5  # of the launches of one must be of kernels that both launch, in the same ratio
+_SAMPLE = 256  # steps
+_MOST = 0.5  # of the launches of one must be of kernels that both launch, in one ratio
 _AGREE = 0.5  # of the kernels that both launch must be in that ratio
-_MOST_LAUNCHES = 0.8  # of kernels without names that come as often in both, for them to be the same work
-TENTH = 0.1  # by so much launches may differ, and be the same work
-_FAR = 10  # times as many bytes as usual: a first step, which takes the model to the device
+_MOST_LAUNCHES = 0.8  # of kernels without names, equally often in both, for equal work
+TENTH = 0.1  # launches of equal work differ by no more
+_FAR = 10  # times the usual bytes: a first step, which copies the model to the device
 _KERNELS = 3  # kinds of kernels; fewer are no structure
-_TIMES = 1.5  # times as much work, to be recognised by launches and bytes together
+_TIMES = 1.5  # least ratio that launches and bytes show together
 _TOGETHER = 0.15
 _LAUNCHED = (EnqueuedWork.KERNEL, EnqueuedWork.GRAPH, EnqueuedWork.COLLECTIVE)
 _MOST_KERNELS = 256  # of a part whose launches are counted by window
 
 
-Kernel = tuple[str, Shape | None]  # its name and its shape
+Kernel = tuple[str, Shape | None]  # name and shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a usual step does.
+    """The work of a usual step.
 
     Attributes:
         launches: Kernels, graphs and collectives.
-        of_loop: The same of the whole loop for each of its steps: more, where some steps are of more work.
-        inside: Kernels that its graphs hold beside one each, by what was captured.
-        kernels: How often each kernel, in ascending order.
-        named: How often each kernel by name and shape, where both are known: the same work in any recording.
+        of_loop: The mean over all steps of the loop: more, where some steps are of more work.
+        inside: Kernels in its graphs beyond one each, by the launches during capture.
+        kernels: Launches of each kernel, in ascending order.
+        named: Launches of each kernel by name and shape, where both are known: comparable across recordings.
         sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
     """
 
@@ -87,10 +87,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many steps of BEFORE one step of AFTER is worth, and by what (``""`` where a step is a step).
+    """Steps of BEFORE in one step of AFTER, and by which figure (``""`` for equal steps).
 
-    ``shown``: something that both do shows it; else nothing speaks against it. ``known``: False where it may
-    be any.
+    ``shown``: something common to both proves it; else nothing contradicts it. ``known``: False where the
+    ratio is unknown.
     """
 
     times: Annotated[float, Mark("ratio")]
@@ -105,9 +105,9 @@ BY_BYTES, BY_LAUNCHES = "bytes copied to the device", "kernel launches"
 
 
 def profile(evidence: Evidence, steps: Steps) -> Profile:
-    """What the usual one of these steps does."""
+    """Return the work of the usual one of these steps."""
     known = steps.sequence
-    chosen = np.unique(np.linspace(0, steps.count - 1, min(steps.count, _LOOKED_AT)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, steps.count - 1, min(steps.count, _SAMPLE)).astype(np.int64))
     row, place = expand(steps.head[chosen], steps.tail[chosen])
     symbol = known.symbol[place]
     used, number = np.unique(symbol, return_inverse=True)
@@ -145,13 +145,13 @@ def profile(evidence: Evidence, steps: Steps) -> Profile:
 
 
 def _usual(moved: Column, counts: Column) -> Copies:
-    """Copies of one kind by the steps that have it, without those that move far more."""
+    """Copies of one kind by the steps that make them, without steps that move far more."""
     usual = moved <= _FAR * np.median(moved[counts > 0])
     return Copies(float(moved[usual].sum() / max(counts[usual].sum(), 1)), float(counts[usual].mean()))
 
 
 def _named(evidence: Evidence, steps: Steps, rows: Ints, count: int) -> dict[Kernel, float]:
-    """How often a step launches each kernel that these calls do, by name and shape."""
+    """Launches per step of each kernel of these calls, by name and shape."""
     pid, calls = int(evidence.threads.pid[steps.thread]), evidence.calls
     found: dict[Kernel, float] = {}
     if not evidence.facts.stacks.names_kernels:
@@ -166,7 +166,7 @@ def _named(evidence: Evidence, steps: Steps, rows: Ints, count: int) -> dict[Ker
 
 
 def _captured(evidence: Evidence, pid: int) -> float:
-    """How many kernels a graph of this process holds, on average: what it launched while it captured."""
+    """Mean number of kernels in a graph of this process: its launches during capture."""
     calls = evidence.calls
     own = np.flatnonzero(calls["pid"] == pid)
     roles, groups = evidence.role(calls)[own], evidence.group(calls)[own]
@@ -179,10 +179,9 @@ def _captured(evidence: Evidence, pid: int) -> float:
 
 
 def compare_work(before: Profile, after: Profile) -> Ratio:
-    """How much of BEFORE's work one step of AFTER does.
+    """Return the work of one step of AFTER in steps of BEFORE.
 
-    Where nothing that both do shows it, usual steps may be alike and the loops not: threads that take turns
-    make some steps of the work of two.
+    Usual steps may be alike and the loops not: threads in turns make some steps of the work of two.
     """
     ratio = _of_usual(before, after)
     times = after.of_loop / max(before.of_loop, 1)
@@ -195,7 +194,7 @@ def compare_work(before: Profile, after: Profile) -> Ratio:
 def _of_usual(before: Profile, after: Profile) -> Ratio:
     if _shared(before.sends, after.sends):
         return SAME_STEP
-    named = _by_names(before, after)  # who reads the last result only reads as much as one turn of the loop
+    named = _by_names(before, after)  # before the reads: a read of the last result only has any ratio
     if named is not None:
         return named
     launches = after.launches / max(before.launches, 1)
@@ -215,14 +214,9 @@ def _of_usual(before: Profile, after: Profile) -> Ratio:
             return Ratio(times, BY_BYTES)
         return likely
     if before.inside or after.inside:
-        return _by_graphs(before, after)
+        times = (after.launches + after.inside) / max(before.launches + before.inside, 1)
+        return Ratio(times, BY_LAUNCHES) if max(times, 1 / times) >= _TIMES else LIKELY_SAME
     return _by_kernels(before.kernels, after.kernels) or likely
-
-
-def _by_graphs(before: Profile, after: Profile) -> Ratio:
-    """A graph does what was launched while it was captured."""
-    times = (after.launches + after.inside) / max(before.launches + before.inside, 1)
-    return Ratio(times, BY_LAUNCHES) if max(times, 1 / times) >= _TIMES else LIKELY_SAME
 
 
 def _near(one: float, other: float, part: float) -> bool:
@@ -238,7 +232,7 @@ def _shared(before: tuple[Copies, ...], after: tuple[Copies, ...]) -> bool:
 
 
 def _by_kernels(before: Floats, after: Floats) -> Ratio | None:
-    """The same kernels so many times over: each of them."""
+    """The ratio if each kernel is launched the same whole number of times as often."""
     if len(before) != len(after) or len(before) < _KERNELS:
         return None
     times = after / np.maximum(before, 1)
@@ -250,7 +244,7 @@ def _by_kernels(before: Floats, after: Floats) -> Ratio | None:
 
 
 def _as_often(before: Floats, after: Floats) -> bool:
-    """Whether most launches of both are of kernels without a name that come as often a step in the other."""
+    """True if most launches of both are of kernels launched equally often per step in the other."""
     rest, shared = after.tolist(), 0.0
     for times in before[::-1].tolist():
         same = next((one for one in rest if _near(one, times, ALIKE)), None)
@@ -261,10 +255,10 @@ def _as_often(before: Floats, after: Floats) -> bool:
 
 
 def _by_names(before: Profile, after: Profile) -> Ratio | None:
-    """Most of what one of them launches is kernels that both do, in the same shapes, so many times as often.
+    """The ratio of kernels that both launch, by name and shape, where they are most launches of one.
 
-    A loop over samples that became a batch has other shapes. What a change adds or leaves out is among the
-    rest, which has no common ratio.
+    A loop over samples that became a batch has other shapes. Kernels added or removed by a change have no
+    common ratio.
     """
     agreed = in_proportion(before.named, after.named)
     if agreed is None:
@@ -282,12 +276,12 @@ def _by_names(before: Profile, after: Profile) -> Ratio | None:
 def in_proportion(
     before: Mapping[Kernel, float], after: Mapping[Kernel, float]
 ) -> tuple[list[Kernel], float] | None:
-    """(kernels that both launch in about one ratio, that ratio); None where these are too few of them."""
+    """(kernels that both launch in about one ratio, that ratio); None if these are too few."""
     both = sorted(before.keys() & after.keys(), key=str)
     if not both:
         return None
     times = np.array([after[one] / before[one] for one in both])
-    # of all ratios that in which most kernels are, each with its neighbours
+    # the ratio of most kernels, each with its neighbours
     alike = np.abs(np.log(times[:, None] / times[None, :])) <= ALIKE
     best = alike[int(np.argmax(alike.sum(axis=1)))]
     if best.sum() < max(_AGREE * len(both), min(_KERNELS, len(both))):
@@ -298,7 +292,7 @@ def in_proportion(
 
 
 def common_launches(sides: Sequence[Mapping[Kernel, Ints]]) -> tuple[Ints, ...] | None:
-    """Launches by window of kernels that both sides launch in one ratio; None of too few."""
+    """Launches by window of kernels that both sides launch in one ratio; None if these are too few."""
     counts = [{kernel: float(by_window.sum()) for kernel, by_window in side.items()} for side in sides]
     agreed = in_proportion(*counts)
     if agreed is None:
@@ -309,7 +303,7 @@ def common_launches(sides: Sequence[Mapping[Kernel, Ints]]) -> tuple[Ints, ...] 
 
 
 def launched(evidence: Evidence, pid: int, edges: Ints) -> dict[Kernel, Ints]:
-    """How often a process launched each kernel, by name and, where it is known, shape, between the edges."""
+    """Launches of each kernel of a process between the edges, by name and, where known, shape."""
     if not evidence.facts.stacks.names_kernels:
         return {}
     calls = evidence.calls
@@ -328,7 +322,7 @@ def launched(evidence: Evidence, pid: int, edges: Ints) -> dict[Kernel, Ints]:
 def common_input(
     before: list[tuple[int, float, float]], after: list[tuple[int, float, float]]
 ) -> tuple[int, int] | None:
-    """The input that both copy, by its symbol in each, of what ``inputs`` says: most bytes first."""
+    """The common input with most bytes, by its symbol in each; arguments as returned by ``inputs``."""
     found = [
         (min(volume, more), one, other)
         for one, size, volume in before
@@ -339,8 +333,9 @@ def common_input(
 
 
 def inputs(known: WorkSequence, sizes: Ints, least: int) -> list[tuple[int, float, float]]:
-    """(symbol, bytes of one, bytes of all) of the copies to the device that recur."""
+    """(symbol, bytes of one, bytes of all) of recurring copies to the device, most bytes first."""
     count = np.bincount(known.symbol, minlength=len(known.work))
     sums = np.bincount(known.symbol, weights=sizes, minlength=len(known.work))
     sent = np.flatnonzero((known.work == EnqueuedWork.SEND) & (count >= least))
+    sent = sent[np.argsort(-sums[sent], kind="stable")]
     return [(int(one), float(sums[one] / count[one]), float(sums[one])) for one in sent.tolist()]
