@@ -174,7 +174,8 @@ def test_an_explanation_that_stopped_begins_anew_and_says_so(
     assert report.start_ns >= live.frames[24].time_ns + WINDOW_NS, "nothing is said of what it does not know"
     (told,) = [text for text in live.frames[-1].problems if "explanation" in text]
     assert told == (
-        "the explanation stopped: events come faster than it can process them; it restarted, without the time before"
+        "the explanation stopped: events come faster than it can process them; it restarted, without the "
+        "time before"
     )
 
 

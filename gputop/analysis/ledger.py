@@ -216,6 +216,18 @@ def _by_key(both: Callable[[Any, Any], Any]) -> Adds:
     return Adds(lambda one, later: by_key(one, later, both))
 
 
+def _longest(one: Sequence[Event], later: Sequence[Event]) -> tuple[Event, ...]:
+    return tuple(sorted((*one, *later), key=lambda event: -event.ns)[:MOST_EVENTS])
+
+
+def _of_longest(one: Ground, later: Ground) -> Ground:
+    return later if later.span_ns > one.span_ns else one
+
+
+def _noted(one: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *later)))[:MOST_NOTES]
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The sums and examples of a stretch of time.
@@ -250,26 +262,17 @@ class Ledger:
     lost_events: Annotated[int, SUM]
     exact: Annotated[bool, ALL]
     entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]
-    events: Annotated[
-        tuple[Event, ...],
-        Adds(lambda one, later: tuple(sorted((*one, *later), key=lambda event: -event.ns)[:MOST_EVENTS])),
-    ]
+    events: Annotated[tuple[Event, ...], Adds(_longest)]
     once: Annotated[Rows, ROWS]
     no_requests_ns: Annotated[float, SUM]
-    grounds: Annotated[
-        Mapping[DiagnosisKind | None, Ground],
-        _by_key(lambda one, later: later if later.span_ns > one.span_ns else one),
-    ]
+    grounds: Annotated[Mapping[DiagnosisKind | None, Ground], _by_key(_of_longest)]
     spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
     what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
     storms: Annotated[Mapping[tuple[int, int], ThreadStorm], NESTED_ROWS]
     cpu_waits: Annotated[Mapping[int, int], COUNTED]
     coverage: Annotated[bool, ALL]
-    notes: Annotated[
-        tuple[str, ...],
-        Adds(lambda one, later: tuple(dict.fromkeys((*one, *later)))[:MOST_NOTES]),
-    ]
+    notes: Annotated[tuple[str, ...], Adds(_noted)]
     nothing: str
     failures: Annotated[tuple[Failure, ...], LATER]
     memory: Annotated[MemoryReport | None, LATER]
