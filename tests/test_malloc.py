@@ -1,4 +1,4 @@
-"""What one thread frees is used by the next one."""
+"""What one thread frees is used by the next one, and what is large goes back to the kernel."""
 
 from __future__ import annotations
 
@@ -33,3 +33,28 @@ def test_threads_share_what_is_freed(how: str, arenas: int) -> None:
         [sys.executable, "-c", _ARENAS, how], stderr=subprocess.PIPE, text=True, check=True, timeout=60
     )
     assert done.stderr.count("Arena ") == arenas
+
+
+_LARGE = """
+import ctypes, sys
+from gputop.engine.malloc_tuning import share_freed
+if sys.argv[1] == "shared":
+    share_freed()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+libc.free(libc.malloc(16 << 20))
+places = [libc.malloc(4 << 20) for _ in range(3)]
+heap = next(line for line in open("/proc/self/maps") if "[heap]" in line)
+low, high = (int(word, 16) for word in heap.split()[0].split("-"))
+print(sum(low <= place < high for place in places))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+@pytest.mark.parametrize(("how", "in_heap"), [("shared", 0), ("usual", 3)])
+def test_a_large_array_lies_beside_the_heap_also_after_a_larger_one(how: str, in_heap: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LARGE, how], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) == in_heap

@@ -139,6 +139,9 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
     return Lanes(begin, end - begin, tuple(made_gpus), tuple(made_threads), marks, tuple(made_ranges))
 
 
+_AT_ONCE = 1 << 14  # intervals: the columns of more would take megabytes each
+
+
 class Grid:
     """Columns of time, from a column's number on."""
 
@@ -151,18 +154,24 @@ class Grid:
         """Return the ns of each [row, column] that intervals cover; overlapping ones add up."""
         if not self.columns:
             return np.zeros((rows, 0), np.int64)
+        ns = np.zeros(rows * self.columns, np.int64)
+        for low in range(0, len(row), _AT_ONCE):
+            part = slice(low, low + _AT_ONCE)
+            self._add(ns, row[part], begin[part], end[part])
+        return ns.reshape(rows, self.columns)
+
+    def _add(self, ns: Ints, row: Ints, begin: Ints, end: Ints) -> None:
         keep = np.flatnonzero((end > self.low) & (begin < self.high) & (end > begin))
         begin = np.maximum(begin[keep], self.low) - self.low
         end = np.minimum(end[keep], self.high) - self.low
-        base, size = row[keep] * self.columns, rows * self.columns
+        base, size = row[keep] * self.columns, len(ns)
         head, tail = begin // COLUMN_NS, (end - 1) // COLUMN_NS
-        ns = np.bincount(base + head, np.minimum(end, (head + 1) * COLUMN_NS) - begin, size)
+        parts = np.bincount(base + head, np.minimum(end, (head + 1) * COLUMN_NS) - begin, size)
         more = tail > head
         base, head, tail = base[more], head[more], tail[more]
-        ns += np.bincount(base + tail, end[more] - tail * COLUMN_NS, size)
+        parts += np.bincount(base + tail, end[more] - tail * COLUMN_NS, size)
         steps = np.bincount(base + head + 1, minlength=size) - np.bincount(base + tail, minlength=size)
-        covered: Ints = ns.astype(np.int64) + np.cumsum(steps) * COLUMN_NS
-        return covered.reshape(rows, self.columns)
+        ns += parts.astype(np.int64) + np.cumsum(steps) * COLUMN_NS
 
 
 def rounded_shares(ns: Ints) -> Shares:
@@ -223,11 +232,11 @@ def _gpus(scene: AttributionContext, outcome: Outcome, grid: Grid, report: Repor
         one = gpu_parts(scene, outcome, span.device, proved=proved)
         idle = np.where(one.sure, PROVED, ASSUMED) + families[one.cause], one.begin, one.end
         ends = np.array([grid.low, span.end]), np.array([span.begin, grid.high])
-        parts = [idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy), _row(OUTSIDE, ends)]
-        rows, begin, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parts = idle, _row(PRESUMED, one.presumed), _row(BUSY, one.busy), _row(OUTSIDE, ends)
+        ns: Ints = np.sum([grid.time(GPU_ROWS, *part) for part in parts], axis=0)
         label, index = gpu.devices.labels[span.device], gpu.devices.index[span.device]
         error = (account.error_ns or 0) / max(account.span_ns, 1) if account is not None else 0.0
-        lanes.append(GpuLane(label, index, rounded_shares(grid.time(GPU_ROWS, rows, begin, end)), error))
+        lanes.append(GpuLane(label, index, rounded_shares(ns), error))
     return tuple(sorted(lanes, key=lambda lane: (lane.index < 0, lane.index)))
 
 
@@ -387,13 +396,17 @@ def _of_the_loop(steps: Steps) -> Ints:
 def _led_by(cause: str, parts: Iterable[GpuParts], steps: Steps, rows: Ints) -> Ints:
     """The steps that lose most to a cause; none for an unknown cause."""
     number = next((row for row, one in enumerate(CATALOGUE) if one.number == cause), -1)
-    ns = np.zeros((len(CATALOGUE) + 1, len(rows)), np.int64)
-    for part in parts:
-        for row in np.unique(part.cause).tolist():
+    if number < 0:
+        return rows[:0]
+    begin, until, gpus = steps.begin[rows], steps.until[rows], list(parts)
+    own = most = np.zeros(len(rows), np.int64)
+    for row in np.unique(np.concatenate([np.zeros(0, np.int64), *(part.cause for part in gpus)])).tolist():
+        ns = np.zeros(len(rows), np.int64)
+        for part in gpus:
             mine = part.cause == row
-            pieces = union(part.begin[mine], part.end[mine])
-            ns[row] += covered(pieces, steps.begin[rows], steps.until[rows])
-    led: Ints = rows[(ns[number] > 0) & (ns[number] == ns.max(axis=0))] if number >= 0 else rows[:0]
+            ns += covered(union(part.begin[mine], part.end[mine]), begin, until)
+        own, most = ns if row == number else own, np.maximum(most, ns)
+    led: Ints = rows[(own > 0) & (own == most)]
     return led
 
 

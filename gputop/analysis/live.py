@@ -177,6 +177,7 @@ class LiveExplainer:
         if self.window.end_ns - newest >= self._spacing_ns:
             cpu = time.thread_time()
             self._checkpoints.append((self.window.end_ns, self.window.compact()))
+            release_free_memory()
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
 
     def _at_newest_mark(self) -> None:

@@ -208,7 +208,13 @@ class Window:
     def compact(self) -> Window:
         """At a mark: return a copy with the carried rows only, from which to continue later."""
         other = apart(self)
-        other._fold(len(self._gatherer.ticks) - 1)
+        ticks = other._gatherer.ticks
+        while True:  # as it would be in time: all at once takes several times the memory of the window
+            until_ns = ticks[0].mark_ns + FOLD_NS
+            ended = len(ticks) - 1
+            other._fold(max(sum(tick.mark_ns <= until_ns for tick in ticks[:ended]), min(ended, 2)))
+            if len(ticks) == 2:
+                break
         other._near, other._near_ns = [], 0
         return other
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # malloc.h
 _NEVER = 2**31 - 1
+_LARGE = 1 << 20  # bytes of an array: smaller ones cost more in page faults than they save
 
 
 def keep_freed() -> None:
@@ -23,15 +24,17 @@ def keep_freed() -> None:
 
 
 def share_freed() -> None:
-    """From now on what one thread frees another one takes.
+    """From now on threads share freed memory, and large arrays go back to the kernel when they are freed.
 
-    Each thread has memory of its own otherwise: what an explanation took for a moment stays with the thread
-    that explains, some 10 MB, and the others do not use it.
+    Each thread has memory of its own otherwise, some 10 MB of what an explanation allocates for a moment. And
+    the C library comes to keep ever larger freed blocks: they stay resident between other ones.
     """
     try:
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
+        mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
+    mallopt(_ARENA_MAX, 1)
+    mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def release_free_memory() -> None:

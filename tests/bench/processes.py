@@ -18,21 +18,25 @@ def use(pid: int) -> dict[str, int]:
     """Clock ticks used by each thread, by its number; the whole process is ''."""
     found = {"": _ticks(Path(f"/proc/{pid}/stat"))}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found[task.name] = _ticks(task / "stat")
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found[task.name] = _ticks(task / "stat")
     return found
 
 
 def gputop_ticks(pid: int) -> int:
     """Clock ticks used by a gputop and by the processes of its own, not by the program that it started."""
     ticks = use(pid)[""]
-    for child in [process for task in Path(f"/proc/{pid}/task").iterdir() for process in _children(task)]:
+    for child in [process for task in Path(f"/proc/{pid}/task").iterdir() for process in children(task)]:
         with suppress(FileNotFoundError, ProcessLookupError):  # a helper that has ended meanwhile
             ticks += gputop_ticks(child) if is_gputop(child) else 0
     return ticks
 
 
-def _children(task: Path) -> list[int]:
-    return list(map(int, (task / "children").read_text().split()))
+def children(task: Path) -> list[int]:
+    """Processes that a thread has started; none of a thread that has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return list(map(int, (task / "children").read_text().split()))
+    return []
 
 
 def is_gputop(pid: int) -> bool:

@@ -110,25 +110,22 @@ def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 def shared(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> int:
     """Nanoseconds that two lists of disjoint, ordered intervals share, fast for a short ``b``."""
-    if not len(a[0]):
-        return 0
-    total = np.append(0, np.cumsum(a[1] - a[0]))
-
-    def before(moments: Ints) -> int:
-        place = np.searchsorted(a[0], moments, side="right")
-        beyond = np.maximum(a[1][np.maximum(place - 1, 0)] - moments, 0)
-        return int((total[place] - np.where(place > 0, beyond, 0)).sum())
-
-    return before(b[1]) - before(b[0])
+    return int(covered(a, *b).sum())
 
 
 def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
     """Nanoseconds of each [begin, end) that disjoint, ordered intervals cover."""
-    first = np.searchsorted(cover[1], begin, side="right")
-    last = np.searchsorted(cover[0], end, side="left")
-    row, item = expand(first, last)
-    shared = overlap(begin[row], end[row], cover[0][item], cover[1][item])
-    return np.bincount(row, weights=shared, minlength=len(begin)).astype(np.int64)
+    total = np.append(0, np.cumsum(cover[1] - cover[0]))
+
+    def before(moments: Ints) -> Ints:
+        place = np.searchsorted(cover[0], moments, side="right")
+        ns: Ints = total[place]
+        inside = place > 0
+        ns[inside] -= np.maximum(cover[1][place[inside] - 1] - moments[inside], 0)
+        return ns
+
+    within: Ints = np.maximum(before(end) - before(begin), 0)
+    return within
 
 
 def distinct(rows: Ints) -> Ints:

@@ -1,0 +1,70 @@
+"""What explaining the window of a busy program allocates for a moment, beside the window itself."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+
+from gputop.analysis.incremental import explained
+from gputop.analysis.window import Window
+from probes.source import Item
+from tests import items
+from tests.items import MS, SECOND, START
+
+PER_BURST, SECONDS = 8, 13
+CALLS = PER_BURST * SECONDS * 1_000
+TICK = SECOND // 4
+
+
+def launches() -> Iterator[Item]:
+    """Bursts of kernels, one each millisecond, and a sleep behind each."""
+    yield items.apis()
+    yield items.process(10, start_ns=START)
+    for tick in range(SECONDS * SECOND // TICK):
+        bursts = np.arange(TICK // MS, dtype=np.uint64) * MS + START + tick * TICK
+        calls = np.repeat(items.call(0, 2_000, stream=0x5000), PER_BURST * len(bursts))
+        calls["t_end"] = (bursts[:, None] + np.arange(1, PER_BURST + 1, dtype=np.uint64) * 5_000).ravel()
+        sleeps = np.repeat(items.off(0, MS - 60_000, 0), len(bursts))
+        sleeps["t_end"] = bursts + MS - 1_000
+        batch = np.concatenate([calls, sleeps])
+        batch = batch[np.argsort(batch["t_end"], kind="stable")]
+        batch["seq"] = np.arange(len(batch)) + 1 + tick * len(batch)
+        yield batch
+        yield items.gpus(START + (tick + 1) * TICK - 1, 5, (10,))
+        yield items.mark(tick, START + (tick + 1) * TICK)
+
+
+@cache
+def window() -> Window:
+    made = Window(items.HEADER)
+    for item in launches():
+        made.feed(item)
+    explained(made)  # what is kept once
+    return made
+
+
+def peak_bytes(make: Callable[[], object]) -> int:
+    """What was allocated at most beside what there was before."""
+    tracemalloc.start()
+    try:
+        made = make()
+        assert made is not None
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_explanation_allocates_at_most_550_bytes_a_call() -> None:
+    busy = window()
+    report = explained(busy).verdict.report
+    assert report.steps is not None
+    assert report.steps.count == PER_BURST * 10_000
+    assert peak_bytes(lambda: explained(busy)) / CALLS < 550
+
+
+def test_a_checkpoint_allocates_a_tenth_of_that() -> None:
+    busy = window()
+    assert peak_bytes(busy.compact) / CALLS < 55
