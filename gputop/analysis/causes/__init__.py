@@ -1,6 +1,6 @@
-"""The catalogue: what a gap can be blamed on, in the order in which the causes are tried.
+"""The catalogue of causes, in the order in which they claim their pieces of gaps.
 
-Every module of this package is read, and a cause registers itself in its own: a new one is a new file.
+All modules of this package are imported, and each registers its causes: a new cause may be a new file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,5 @@ for _module in iter_modules(__path__):
 
 CAUSES: tuple[Cause, ...] = every()
 
-# What fills the gap decides first; only the submitting thread's own work goes by the call that drained the
-# GPU.
+# what fills the gap decides first; the submitting thread's own work goes by the call that drained the GPU
 CATALOGUE: tuple[Cause, ...] = in_order()

@@ -22,18 +22,17 @@ from gputop.analysis.evidence.columns import Ints, Mask, distinct
 from gputop.engine.calls.frameworks import Framework
 from gputop.engine.calls.stack_table import Line
 
-# the call that opened the gap; that which ends it; the call that the pieces lie in; the one that opened it,
-# with the line at which the submitting thread was blocked after; that, with the line of the thread at the end
+# the call that opened the gap, that which ends it, that which the pieces lie in; the one that opened it, with
+# the line at which the submitting thread was blocked after it, or with the line of the thread at the end
 Culprit = Literal["drained_by", "refilled_by", "inside", "waiter", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class CauseMatch:
-    """What one cause takes of one process's gaps.
+    """The pieces of one process's gaps that belong to one cause.
 
     Attributes:
-        scene: Everything.
-        segments: Mask of the pieces that it takes.
+        segments: Mask of the pieces.
         gaps: Rows of the gaps that they lie in, ascending.
     """
 
@@ -43,23 +42,18 @@ class CauseMatch:
 
     @property
     def ns(self) -> int:
-        """Time taken."""
+        """The time of the pieces."""
         return int(self.scene.ns[self.segments].sum())
 
     @property
     def pid(self) -> int:
-        """The process whose gaps these are."""
+        """The process of the gaps."""
         return int(self.scene.evidence.threads.pid[self.scene.gaps.thread[self.gaps[0]]])
 
     @property
-    def loads(self) -> frozenset[Framework]:
-        """The frameworks that the process has loaded; advice is in their words."""
-        return self.scene.evidence.frameworks(self.pid)
-
-    @property
     def torch(self) -> bool:
-        """Whether PyTorch is one of them."""
-        return Framework.TORCH in self.loads
+        """True if the process has loaded PyTorch: advice is in its words."""
+        return Framework.TORCH in self.scene.evidence.frameworks(self.pid)
 
     @property
     def steps(self) -> Steps | None:
@@ -68,25 +62,25 @@ class CauseMatch:
 
     @property
     def sent_bytes(self) -> int:
-        """The usual size of the copies to the device that end its gaps."""
+        """The median size of the copies to the device that end the gaps."""
         return int(np.median(self.scene.gap_facts.sent_bytes[self.gaps]))
 
     @property
     def times(self) -> float | None:
-        """How many of its gaps there are a step; None without steps."""
+        """Gaps per step; None without steps."""
         return self.times_of(len(self.gaps))
 
     def times_of(self, count: int) -> float | None:
-        """How many a step that is; None without steps."""
+        """Return a count per step; None without steps."""
         steps = self.steps
         return count / steps.count if steps is not None and steps.count else None
 
     def often(self, calls: Ints) -> float | None:
-        """How many of these calls there are a step, from the first to the last of them; None without steps.
+        """Return how many of these calls there are per step, from the first to the last; None without steps.
 
-        Eleven gaps in 120 steps are one in ten if that is how far they are apart: before the first and behind
-        the last there is a part of a period. What is in a part of the steps only is counted by all of them.
-        Of sixty in every fiftieth step (a checkpoint) it is each fiftieth step, and not each.
+        Eleven in 120 steps are one in ten if they are ten steps apart: before the first and after the last
+        lies a part of a period. Calls in a part of the run only are counted by all steps. Sixty calls in
+        every fiftieth step (a checkpoint) are one in fifty.
         """
         steps, count = self.steps, len(calls)
         if steps is None or not steps.count or count < 2:
@@ -98,14 +92,14 @@ class CauseMatch:
         return 1 / period if through and period > 1 else self.times_of(count)
 
     def per_step(self, count: int | None = None) -> str:
-        """``3.1 times a step``: so many, or its gaps, in words."""
+        """Return ``3.1 times a step`` for a count, by default of the gaps."""
         count = len(self.gaps) if count is None else count
         times = self.times_of(count)
         return f"{count} times" if times is None else f"{times:.1f} times a step"
 
 
 def ends_of(claim: CauseMatch) -> Ints:
-    """Its segments on other threads than the submitter; where there are none, all of them."""
+    """Return the segments on other threads than the submitter; all segments where there are none."""
     rows = np.flatnonzero(claim.segments)
     others = rows[~claim.scene.own[rows]]
     return others if len(others) else rows
@@ -116,43 +110,44 @@ _CAUSES: dict[str, Cause] = {}
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of the catalogue (docs/causes/ has a page for each), which it is in from its making on.
+    """One entry of the catalogue, which has a page in docs/causes/; it registers itself when it is made.
 
     Attributes:
-        number: ``C01``, ``C02``, … as its page in docs/causes/.
-        title: What it is, in a few words.
-        titled: The same for one claim, where it depends on what was called.
-        claim: Which of the free segments belong to it, where it takes pieces of gaps.
-        kind: The class of a program that loses most by it; None where it says nothing of the kind.
-        rank: When it claims its pieces: the lowest first; None where it takes none.
-        family: The letter of its family (families.py), where it takes pieces.
-        assess: Findings of it that are no pieces of gaps, of so long a span: waste inside calls, rates, the
+        number: ``C01``, ``C02``, … as its page.
+        title: The cause in a few words.
+        titled: The title of one match, where it depends on the calls.
+        claim: Mask of its segments among the free ones.
+        kind: The class of a program that loses most by it; None where it implies no class.
+        rank: Its place in the order in which causes claim segments; None where it claims none.
+        family: The letter of its family (``FAMILIES``), where it claims segments.
+        assess: Findings, within a span in ns, that are no pieces of gaps: waste inside calls, rates, the
             hardware, other ranks.
-        advice: What to change, for one claim.
-        level: The best level that it can have, for one claim.
-        overlaps: Whether the change lets host and GPU work side by side (then it wins the shorter of the
-            two), instead of taking the host's work away.
-        works: Of one that overlaps, (begin, end) of the host's work that goes as well, for one claim.
-        more: What the change takes away beside the gaps, ns, for one claim: calls that are no longer made.
-        calls_go: Which calls go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
-            their waits), ``sends`` (the copies to the device that end them, and the waits behind these),
+        advice: The changes that help.
+        level: Its best level.
+        overlaps: True if the change lets host and GPU work side by side (it saves the shorter of the two)
+            instead of removing host work.
+        works: (begin, end) of host work that goes as well, of a cause that overlaps.
+        more: Time that goes beside the gaps, ns: calls that are no longer made.
+        calls_go: Calls that go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
+            their waits), ``sends`` (the copies to the device that end the gaps, and the waits behind these),
             ``inside`` (calls that allocate or free).
-        between: Whether what lies between the reads of a loop goes with them, whatever it is.
-        gone: Other calls that go with it, for one claim, whether they end gaps or not.
-        culprit: Which call is named.
-        at: The line that is named, for one claim, where the cause has one of its own.
-        evidence: Sentences with figures that only this cause has, for one claim.
-        fault: Whether it is something to change; else it is no finding, however long it takes.
+        between: True if everything between the reads of a loop goes with them.
+        gone: Other calls that go, whether they end gaps or not.
+        culprit: The call to name.
+        at: The line to name, where the cause has one of its own.
+        evidence: Sentences with figures that only this cause has.
+        fault: False for idle time that is nothing to change, and never a finding.
         beside: The causes whose gaps, with its own, show how long one usually is.
-        short: What ends the gaps that are its though they are too short to be followed: of launches all, of
-            copies those whose longer ones are no other cause's. Of ``launch`` only idle time goes.
-        relaunched: Whether all small copies go with it, and each is replaced by a launch.
-        late_rank: Whether it says that a rank is late, not what makes it late: what that costs the others
-            counts for it, and not once more beside it. It is reported beside the kernels of a trace, too.
-        exchanges: Whether its gaps are waits for an answer of others: brief ones are mostly wakeups.
-        crowded: Whether a wait for a CPU among the pieces is part of the work: others at it have that CPU.
-        frees_cpu: Whether the change takes work from threads of the process that the submitter shares its
-            CPUs with: its waits for a CPU behind these go, too.
+        short: The end of the gaps that belong to it though they are too short to be followed: all that end
+            with a launch; of copies those whose longer gaps belong to no other cause. Of ``launch`` only
+            idle time goes.
+        relaunched: True if all small copies go, each replaced by a launch.
+        late_rank: True if it means that a rank is late, not the reason: the time that the others lose counts
+            for this cause alone. It is reported beside the kernels of a trace, too.
+        exchanges: True if its gaps are waits for an answer of others: brief ones are mostly wakeups.
+        crowded: True if a wait for a CPU among the segments is part of the work: fellow workers have the CPU.
+        frees_cpu: True if the change takes work from threads that share their CPUs with the submitter: its
+            waits for a CPU behind these go, too.
     """
 
     number: str
@@ -184,10 +179,10 @@ class Cause:
     assess: Callable[[AttributionContext, int], list[Finding]] = lambda _scene, _span_ns: []
 
     def __post_init__(self) -> None:
-        """Registers it.
+        """Register the cause.
 
         Raises:
-            ValueError: Its number or its rank is another's: a cause is made once, with all that it has.
+            ValueError: Another cause has its number or its rank.
         """
         for known in _CAUSES.values():
             if self.number == known.number or (self.rank is not None and self.rank == known.rank):
@@ -195,12 +190,12 @@ class Cause:
         _CAUSES[self.number] = self
 
     def name(self, claim: CauseMatch) -> str:
-        """The title for one claim."""
+        """Return the title of one match."""
         return self.titled(claim) if self.titled is not None else self.title
 
 
 def bursts(times: Ints, least: int, within_ns: int) -> Mask:
-    """Mask of moments that lie in a run of at least ``least`` within ``within_ns``; times ascending."""
+    """Return the mask of moments in a run of at least ``least`` within ``within_ns``; times ascending."""
     if len(times) < least:
         return np.zeros(len(times), np.bool_)
     first = np.arange(len(times) - least + 1)
@@ -211,38 +206,32 @@ def bursts(times: Ints, least: int, within_ns: int) -> Mask:
     return np.cumsum(marks[:-1]) > 0
 
 
-# The registry of causes: each registers itself where it is written; everything else looks them up here.
+# The registry of causes.
 
 
 def every() -> tuple[Cause, ...]:
-    """All of them, by number."""
+    """Return all causes, by number."""
     return tuple(_CAUSES[number] for number in sorted(_CAUSES))
 
 
 def numbered(number: str) -> Cause:
-    """That one."""
+    """Return the cause of a number."""
     return _CAUSES[number]
 
 
 def in_order() -> tuple[Cause, ...]:
-    """Those that take pieces of gaps, in the order in which they are tried."""
-    ranked = [(cause.rank, cause) for cause in every() if cause.rank is not None]
-    return tuple(cause for _rank, cause in sorted(ranked, key=lambda one: one[0]))
-
-
-# The family of each cause, by the row of the catalogue.
+    """Return the causes that claim segments, in their order."""
+    ranked = (cause for cause in every() if cause.rank is not None)
+    return tuple(sorted(ranked, key=lambda cause: cause.rank or 0))
 
 
 def family_table() -> Ints:
-    """The row of the family of each row of the catalogue; the last entry, also -1, is ``UNEXPLAINED``."""
-    rows = [
-        next((row for row, family in enumerate(FAMILIES) if family.letter == cause.family), UNEXPLAINED)
-        for cause in in_order()
-    ]
-    return np.array([*rows, UNEXPLAINED], np.int64)
+    """Return the family's row for each row of the catalogue; the last entry, also -1, is ``UNEXPLAINED``."""
+    rows = {family.letter: row for row, family in enumerate(FAMILIES)}
+    return np.array([*(rows.get(cause.family, UNEXPLAINED) for cause in in_order()), UNEXPLAINED], np.int64)
 
 
-# A finding that is no piece of gaps: what the causes of this kind share.
+# Findings that are no pieces of gaps.
 
 LEAST_SHARE, LEAST_NS = 0.05, 5_000_000  # of the span: an estimate must be larger than a proof
 MOMENTS = 3
@@ -250,11 +239,11 @@ MOMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class AboutCalls:
-    """The thread and the calls that such a finding is about.
+    """The thread and the calls of such a finding.
 
     Attributes:
-        count: How many calls.
-        begin: When each began, CLOCK_MONOTONIC, the worst first.
+        count: Number of calls.
+        begin: Their begins, CLOCK_MONOTONIC, the worst first.
         api: The most frequent function; ``where``: with its line.
     """
 
@@ -268,7 +257,7 @@ class AboutCalls:
 
     @classmethod
     def of(cls, scene: AttributionContext, rows: Ints, cost: Ints | None = None) -> AboutCalls:
-        """Some calls, at least one, by what each costs; the first one's thread stands for all."""
+        """Make it of at least one call, by the cost of each; the thread of the first stands for all."""
         calls = scene.evidence.calls
         worst = rows[:0] if cost is None else rows[np.argsort(cost)[::-1]]
         pid, tid = int(calls["pid"][rows[0]]), int(calls["tid"][rows[0]])
@@ -276,7 +265,7 @@ class AboutCalls:
         return cls(pid, tid, len(rows), calls["begin"][worst], api, where, line)
 
     def link(self, layer: Layer, text: str, ns: int, events: int | None = None) -> Link:
-        """A link of the chain on this thread; of the calls themselves with their line."""
+        """Return a link of the chain on this thread, of the calls themselves with their line."""
         count = self.count if events is None else events
         return Link(layer, self.pid, self.tid, text, ns, count, self.line if layer == "cuda" else None)
 
@@ -295,7 +284,7 @@ def assessed(
     advice: Sequence[str],
     gain_ns: int | None = None,
 ) -> Finding:
-    """The finding; without a title that of the cause, without a gain all that may be lost."""
+    """Return the finding; its title defaults to the cause's, its gain to the most that may be lost."""
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     steps = scene.steps_of(about.pid)
     middle = int(loss.middle)
@@ -326,30 +315,28 @@ def assessed(
 
 
 def within(scene: AttributionContext, rows: Ints) -> Ints:
-    """The calls that lie in the stretch that is explained."""
+    """Return the calls within the explained stretch."""
     low, high = scene.analysis.gpu.stretch
     calls = scene.evidence.calls
     return rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
 
 
-# The links of a chain in words, from the segments of one claim.
+# The links of a chain in words, from the segments of one match.
 
 _NAMED = 2  # occupants that a link or an advice names
 
 
 def _idle_text(claim: CauseMatch) -> str:
-    """``GPU 0 was idle``; of a program on several GPUs each of them, or how many."""
-    scene = claim.scene
-    labels = [
-        scene.analysis.gpu.devices.labels[device] for device in np.unique(scene.gaps.device[claim.gaps])
-    ]
-    if len(labels) == 1:
-        return f"{labels[0]} was idle"
-    return f"{' and '.join(labels) if len(labels) <= _NAMED else f'{len(labels)} GPUs'} were idle"
+    """Return ``GPU 0 was idle``, or the same of the GPUs of a program on several."""
+    devices, labels = np.unique(claim.scene.gaps.device[claim.gaps]), claim.scene.analysis.gpu.devices.labels
+    names = " and ".join(labels[device] for device in devices)
+    if len(devices) == 1:
+        return f"{names} was idle"
+    return f"{names if len(devices) <= _NAMED else f'{len(devices)} GPUs'} were idle"
 
 
 def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
-    """GPU, the calls around the gaps, each wait on the way, and what the last thread did."""
+    """Return GPU, the calls around the gaps, each wait on the way, and the state of the last thread."""
     scene = claim.scene
     rows = np.flatnonzero(claim.segments)
     ns = scene.ns[rows]
@@ -369,20 +356,23 @@ def chain(cause: Cause, claim: CauseMatch) -> tuple[Link, ...]:
     ]
     for thread, wait, poll in _waits(scene, leader):
         pid, tid = _ids(scene, thread)
-        through = rows[_passes(scene, rows, thread)]
+        through = rows[scene.links.behind(scene.links.thread == thread, scene.segments.link[rows])]
         if poll >= 0:
             line = scene.evidence.facts.stacks.line(int(scene.analysis.polls.stack[poll]))
             text = _at(f"{_name(scene, thread)} polled", line)
         else:
             line = waiting_line(scene, through, thread)
             text = _at(f"{_name(scene, thread)} {_waited(wait)}", line)
-        role = "submitter" if thread == submitter else _role_of_thread(scene, through, thread)
-        links.append(Link("host", pid, tid, text, int(scene.ns[through].sum()), len(through), line, role))
+        role = Peer.SUBMITTER
+        if thread != submitter:
+            role = peer_of(scene, int(scene.gaps.thread[scene.segments.gap[through[0]]]), thread)
+        ns_through = int(scene.ns[through].sum())
+        links.append(Link("host", pid, tid, text, ns_through, len(through), line, WORDS_OF[role]))
     return (*links, _last(claim, rows, states, leader))
 
 
 def _weights(scene: AttributionContext, rows: Ints, states: Ints) -> Ints:
-    """The claimed time of each segment's (process, state), so that the biggest group is reported."""
+    """Return the time of each segment's (process, state): the biggest group is reported."""
     key = (scene.pid[rows] + 1) * 8 + states
     _unique, where = np.unique(key, return_inverse=True)
     sums = np.bincount(where.reshape(-1), weights=scene.ns[rows])
@@ -408,9 +398,8 @@ def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
     elif scene.unrecorded[leader]:
         where = in_words(scene, alike)
         if scene.segments.begin[leader] >= returned(scene.evidence, scene.gaps)[scene.segments.gap[leader]]:
-            return Link(
-                "cuda", pid, tid, f"{name} had launched it before", int(scene.ns[alike].sum()), len(alike)
-            )
+            text = f"{name} had launched it before"
+            return Link("cuda", pid, tid, text, int(scene.ns[alike].sum()), len(alike))
         where = where or f"between two calls{main_range(scene, alike)}"
         text = f"{name} was {where}; whether it ran there is not recorded"
     elif state == State.RUN and (hot := hot_line(scene, alike)) is not None:
@@ -420,21 +409,15 @@ def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
         text += ", or waited while other workers ran"
     if state == State.QUEUED:
         layer, text = "system", f"{name} was runnable but not running"
-        shares = scene.occupants(claim.segments)
-        if shares:
-            text += ": preempted by " + ", ".join(
-                f"{who} {100 * share:.0f} %" for who, share in shares[:_NAMED]
-            )
+        if by := _preempted_by(claim):
+            text += f": {by}"
+    elif state == State.BLOCKED and scene.throttled[leader]:
+        layer, text = "system", f"{name} was throttled by its cgroup's CPU quota"
     elif state == State.BLOCKED:
         wait = Wait(int(scene.wait[leader]))
-        if scene.throttled[leader]:
-            layer, text = "system", f"{name} was throttled by its cgroup's CPU quota"
-        else:
-            layer = (
-                "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
-            )
-            line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
-            text = _at(f"{name} {_waited(wait)}", line)
+        layer = "system" if wait in (Wait.DISK, Wait.SOCKET, Wait.FAULT, Wait.MEMORY, Wait.READ) else "host"
+        line = waiting_line(scene, alike, scene.segments.thread[alike]) or line
+        text = _at(f"{name} {_waited(wait)}", line)
     elif state == State.OUTSIDE:
         text = f"woken by a thread that is not watched, after it {_waited(scene.wait[leader])}"
     if others > 0:
@@ -447,14 +430,8 @@ def _last(claim: CauseMatch, rows: Ints, states: Ints, leader: int) -> Link:
 
 
 def _waited(kind: int) -> str:
-    """``waited for a lock``; a sleep is none."""
     wait = Wait(int(kind))
     return "was sleeping" if wait is Wait.SLEEP else f"waited {WORDS[wait]}"
-
-
-def _role_of_thread(scene: AttributionContext, through: Ints, thread: int) -> str:
-    """The role of a thread on the way."""
-    return WORDS_OF[peer_of(scene, int(scene.gaps.thread[scene.segments.gap[through[0]]]), thread)]
 
 
 def _at(text: str, line: Line | None) -> str:
@@ -462,7 +439,7 @@ def _at(text: str, line: Line | None) -> str:
 
 
 def _waits(scene: AttributionContext, segment: int) -> list[tuple[int, int, int]]:
-    """(thread, kind of wait, row of ``Polls`` or -1) of each link from the submitter down to the segment."""
+    """Return (thread, kind of wait, row of ``Polls`` or -1) of each link, from the submitter on."""
     found: list[tuple[int, int, int]] = []
     link = int(scene.segments.link[segment])
     kinds = scene.links.of_slices(scene.evidence.slices["wait"], Wait.YIELD)
@@ -472,27 +449,19 @@ def _waits(scene: AttributionContext, segment: int) -> list[tuple[int, int, int]
     return found[::-1]
 
 
-def _passes(scene: AttributionContext, rows: Ints, thread: int) -> Mask:
-    """Leaves whose chain goes through a wait of this thread."""
-    return scene.links.behind(scene.links.thread == thread, scene.segments.link[rows])
-
-
 def _calls_text(scene: AttributionContext, gaps: Ints) -> str:
-    drained_by, refilled_by = (
-        placed(scene, scene.gaps.drained_by[gaps]),
-        placed(scene, scene.gaps.refilled_by[gaps]),
-    )
-    read = scene.gap_facts.read_row[gaps]
-    if drained_by and (read >= 0).mean() > 0.5:
-        copy = placed(scene, read)
-        drained_by = drained_by if copy == drained_by else f"{copy} and {drained_by}"
+    drained_by = placed(scene, scene.gaps.drained_by[gaps])
+    refilled_by = placed(scene, scene.gaps.refilled_by[gaps]) or "the next work"
     if not drained_by:
-        return f"until {refilled_by or 'the next work'}"
-    return f"from the return of {drained_by} to {refilled_by or 'the next work'}"
+        return f"until {refilled_by}"
+    read = scene.gap_facts.read_row[gaps]
+    copy = placed(scene, read) if (read >= 0).mean() > 0.5 else drained_by
+    drained_by = drained_by if copy == drained_by else f"{copy} and {drained_by}"
+    return f"from the return of {drained_by} to {refilled_by}"
 
 
 def usual_api(scene: AttributionContext, rows: Ints) -> str:
-    """The most frequent function among calls; rows of -1 do not count."""
+    """Return the most frequent function among calls, "" without any; rows of -1 do not count."""
     rows = rows[rows >= 0]
     if not len(rows):
         return ""
@@ -500,7 +469,7 @@ def usual_api(scene: AttributionContext, rows: Ints) -> str:
 
 
 def usual_line(scene: AttributionContext, rows: Ints) -> Line | None:
-    """The line in whose calls of the most frequent function most time passes; None when it is not known."""
+    """Return the line in whose calls of the most frequent function most time passes; None: not known."""
     calls = scene.evidence.calls
     rows = rows[rows >= 0]
     if not calls["stack"][rows].any():  # of ten million calls without lines none has to be sorted
@@ -512,22 +481,27 @@ def usual_line(scene: AttributionContext, rows: Ints) -> Line | None:
 
 
 def placed(scene: AttributionContext, rows: Ints) -> str:
-    """The most frequent function among calls, with its line where that is known."""
+    """Return the most frequent function among calls, with its line where that is known."""
     name = usual_api(scene, rows)
     return _at(name, usual_line(scene, rows) if name else None)
 
 
 def occupants(claim: CauseMatch) -> str:
-    """Who ran while the thread of a claim waited for a CPU, in words that an advice begins with."""
+    """Return the threads that ran while that of a match waited for a CPU, as the begin of an advice."""
     shares = claim.scene.occupants(claim.segments)
     named = [f"{name} for {100 * share:.0f} % of that time" for name, share in shares[:_NAMED]]
     return f"preempted by {', '.join(named)}: " if named else ""
 
 
 def occupants_of(claim: CauseMatch) -> str:
-    """`` (preempted by stress-ng (12) 80 %)``; "" where no thread ran on its CPU."""
+    """Return `` (preempted by stress-ng (12) 80 %)``; "" where no thread ran on its CPU."""
+    by = _preempted_by(claim)
+    return f" ({by})" if by else ""
+
+
+def _preempted_by(claim: CauseMatch) -> str:
     named = [f"{name} {100 * share:.0f} %" for name, share in claim.scene.occupants(claim.segments)[:_NAMED]]
-    return f" (preempted by {', '.join(named)})" if named else ""
+    return f"preempted by {', '.join(named)}" if named else ""
 
 
 def _ids(scene: AttributionContext, thread: int) -> tuple[int, int]:
@@ -539,8 +513,6 @@ def _name(scene: AttributionContext, thread: int) -> str:
     if thread < 0:
         return "a thread that is not watched"
     pid, tid = _ids(scene, thread)
-    return (
-        process_title(scene, pid)
-        if pid == tid
-        else f"{scene.evidence.facts.thread_name(tid, pid)} ({tid} of {pid})"
-    )
+    if pid == tid:
+        return process_title(scene, pid)
+    return f"{scene.evidence.facts.thread_name(tid, pid)} ({tid} of {pid})"

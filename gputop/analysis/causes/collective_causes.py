@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Link, Range
-from gputop.analysis.causes.cause import LEAST_NS, AboutCalls, Cause, assessed
+from gputop.analysis.causes.cause import LEAST_NS, AboutCalls, Cause, assessed, within
 from gputop.analysis.causes.launch_sites import by_handle, kernel_name, launches_among
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.roles import FEWEST, Meetings, meetings
@@ -20,16 +20,12 @@ from gputop.format import format_bytes, format_ns, format_percent
 from probes.samples import listed_gpus
 
 LEAST_SHARE = 0.02
-
-
 USUAL = 0.75  # a rank that is last this often is the straggler
-
-
-NEAR = 0.9  # of what the hosts say: an estimate that is nearer says the same
+NEAR = 0.9  # of the time by the hosts: an estimate that is nearer means the same
 
 
 def stragglers(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """One finding per job of several ranks on this machine."""
+    """Return a finding per job of several ranks on this machine."""
     calls = scene.evidence.calls
     met = meetings(scene)
     if met is None or met.rows.shape[1] < FEWEST:
@@ -54,7 +50,7 @@ def stragglers(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a rank's GPU did for so many ns presumably: work that is no collective, nothing."""
+    """The presumed use of a rank's GPU, ns: work that is no collective, and idle time."""
 
     device: int
     work: int
@@ -62,15 +58,14 @@ class Use:
 
 
 def waited(apart: int, own: Use | None, late: Use | None) -> tuple[int, bool]:
-    """(ns, whether that is sure): how long a rank's GPU did nothing but wait for the last one.
+    """Return (ns, whether that is sure) for which a rank's GPU did nothing but wait for the last rank.
 
-    A host may be far ahead of its GPU, which is then still at work when the last rank comes. But all ranks do
-    the same work, as far as nothing else is known: by how much longer the last one's GPU was idle, this one's
-    was busy with waiting.
+    A host may be far ahead of its GPU, which then still works when the last rank arrives. But all ranks do
+    the same work, unless more is known: as much longer as the last one's GPU was idle, this one's waited.
 
     Args:
-        apart: For so long it had come to a collective and the last one had not, by their hosts' calls.
-        own, late: The use of its GPU and of that of the last rank; None where unknown.
+        apart: The time between its arrivals at collectives and the last rank's, by their hosts' calls.
+        own, late: The use of its GPU and of the last rank's; None where unknown.
     """
     if own is None or late is None or own.device == late.device:
         return apart, True
@@ -97,7 +92,7 @@ def _use(scene: AttributionContext, rows: Ints, low: int, high: int) -> Use | No
 
 
 def _device(scene: AttributionContext, rows: Ints) -> int:
-    """The GPU that a rank's collectives are for; -1 where that is not known."""
+    """Return the GPU that a rank's collectives are for; -1: not known."""
     streams = scene.analysis.gpu.streams
     found = np.flatnonzero(np.isin(streams.enqueue_row, rows))
     if not len(found):
@@ -108,9 +103,9 @@ def _device(scene: AttributionContext, rows: Ints) -> int:
 
 
 def _level(scene: AttributionContext, met: Meetings, skew: Ints) -> Level:
-    """Proved where all calls of all ranks were seen; a hint where it is not known which are one collective.
+    """Return proved where all calls of all ranks were seen; a hint where calls cannot be matched.
 
-    A hint too where hosts are apart by more than a step: one is ahead of its GPU, by an unknown time.
+    It is a hint, too, where hosts are apart by more than a step: one is ahead of its GPU by an unknown time.
     """
     evidence = scene.evidence
     steps = scene.steps_of(int(evidence.calls["pid"][met.rows[0, 0]]))
@@ -157,9 +152,9 @@ STRAGGLER = Cause(
     kind=DiagnosisKind.COMMUNICATION,
 )
 
-# C47: a GPU that is at work, but in collectives: what it computes waits for them.
+# C47: a GPU is at work, but in collectives, for which its kernels wait.
 
-LEAST_COMMUNICATION = 0.2  # of the time, for the middle of what is estimated
+LEAST_COMMUNICATION = 0.2  # of the time, for the middle of the estimate
 FEWEST_COLLECTIVES, READINGS = 8, 4  # collectives, and readings of GPM
 BUSY = 50.0  # percent of the time in which something ran, for a reading to count
 SMS = 0.18  # of the multiprocessors that NCCL's channels use at once
@@ -169,7 +164,10 @@ _OPTIMIZERS = ("multi_tensor_apply_kernel", "adam", "sgd", "lamb", "lion", "adag
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """For how long nothing but collectives ran on one GPU, ns: bounds, what GPM saw, what ran at all."""
+    """Time for which nothing but collectives ran on one GPU, ns: its bounds, within a span.
+
+    ``active`` is the mean share of active SMs by GPM, percent.
+    """
 
     least: float
     most: float
@@ -178,18 +176,16 @@ class Exposed:
 
     @property
     def middle(self) -> float:
-        """The estimate."""
+        """The middle of the bounds."""
         return (self.least + self.most) / 2
 
 
 def communication(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """One finding for the job whose GPUs spend most time in collectives alone."""
+    """Return a finding for the job whose GPUs spend most time in collectives alone."""
     evidence = scene.evidence
     calls = evidence.calls
-    low, high = scene.analysis.gpu.stretch
     rows = np.flatnonzero((evidence.group(calls) == Group.COLLECTIVE) & (calls["ret"] == 0))
-    rows = rows[(evidence.role(calls)[rows] != Role.BRACKET)]
-    rows = rows[(calls["begin"][rows] >= low) & (calls["end"][rows] <= high)]
+    rows = within(scene, rows[(evidence.role(calls)[rows] != Role.BRACKET)])
     if len(rows) < FEWEST_COLLECTIVES:
         return []
     found = {}
@@ -212,7 +208,7 @@ def communication(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 
 def _exposed(scene: AttributionContext, pid: int, rows: Ints) -> Exposed | None:
-    """By GPM, between the first collective of a process and the last one; None where it says too little."""
+    """Return it by GPM, between a process's first collective and its last; None where GPM has too little."""
     gpu = scene.analysis.gpu
     devices = np.unique(gpu.streams.device[gpu.streams.pid == pid])
     if len(devices) != 1:
@@ -242,21 +238,22 @@ def _exposed(scene: AttributionContext, pid: int, rows: Ints) -> Exposed | None:
 
 
 def _alone(ran: float, active: float, full: float) -> float:
-    """Percent of the time in which only collectives ran, if kernels keep that share of the SMs active."""
+    """Return the percent of the time with collectives alone, if kernels keep ``full`` of the SMs active."""
     mean = active / ran
     return ran * min(max((full - mean) / max(full - SMS, 0.05), 0.0), 1.0)
 
 
 def _kernels_active(scene: AttributionContext, pid: int, index: int) -> tuple[float, float] | None:
-    """(least, most) share of the SMs that this process's kernels keep active, by their grids; None: unknown.
+    """Return (least, most) share of the SMs that a process's kernels keep active, by grids; None: unknown.
 
-    A grid of fewer blocks than SMs leaves the rest idle. All kernels count the same for the least, for the
+    A grid of fewer blocks than SMs leaves the rest idle. For the least all kernels count the same, for the
     most each by how often its blocks fill the GPU.
     """
     evidence, count = scene.evidence, _multiprocessors(scene, index)
     rows = launches_among(evidence, np.flatnonzero(evidence.calls["pid"] == pid))
     numbers, times = np.unique(evidence.calls["shape"][rows], return_counts=True)
-    blocks = np.array([_blocks(scene, number) for number in numbers.tolist()], np.float64)
+    shapes = map(evidence.facts.shapes.get, numbers.tolist())
+    blocks = np.array([0 if shape is None else shape.blocks for shape in shapes], np.float64)
     known = blocks > 0
     if not count or times[known].sum() < 0.5 * times.sum() or not known.any():
         return None
@@ -264,11 +261,6 @@ def _kernels_active(scene: AttributionContext, pid: int, index: int) -> tuple[fl
     fill: Floats = np.minimum(blocks, 1.0)
     by_work = weights * np.maximum(blocks, 1.0)
     return float(np.average(fill, weights=weights)), float(np.average(fill, weights=by_work))
-
-
-def _blocks(scene: AttributionContext, number: int) -> int:
-    shape = scene.evidence.facts.shapes.get(number)
-    return shape.blocks if shape is not None else 0
 
 
 def _multiprocessors(scene: AttributionContext, index: int) -> int:
@@ -280,7 +272,7 @@ def _multiprocessors(scene: AttributionContext, index: int) -> int:
 
 
 def rounds_a_step(scene: AttributionContext, pid: int, rows: Ints) -> float:
-    """How often gradients are reduced before the optimizer takes a step; 1 where that is not known.
+    """Return how often gradients are reduced per step of the optimizer; 1 where that is not known.
 
     A round of reductions ends where another thread launches: the main thread a forward pass, autograd's a
     backward pass.
@@ -332,6 +324,7 @@ def _communication_finding(
             "let collectives run beside kernels, in a stream of their own; fewer and larger ones, of smaller "
             "data types",
         )
+    among = f" together, on {gpus} GPUs" if gpus > 1 else " together"
     return assessed(
         scene,
         COMMUNICATION,
@@ -341,15 +334,13 @@ def _communication_finding(
         loss=Range(0, most, int(middle)),
         chain=(
             about.link("gpu", "nothing but collectives runs on the GPU", int(middle)),
-            about.link("cuda", f"given by {about.where}", int(middle)),
+            about.link("cuda", f"enqueued by {about.where}", int(middle)),
         ),
         evidence=(
             f"{share} % of the loop's time is in collectives that no kernel hides: SMs active "
             f"{exposed.active:.0f} % (GPM), where kernels of these grids keep more active and NCCL about "
             f"{100 * SMS:.0f} %",
-            f"{len(rows)} collectives of {format_bytes(moved)} together, on {gpus} GPUs"
-            if gpus > 1
-            else f"{len(rows)} collectives of {format_bytes(moved)} together",
+            f"{len(rows)} collectives of {format_bytes(moved)}{among}",
             *((f"each gradient is reduced {again:.1f} times a step of the optimizer",) if repeated else ()),
         ),
         advice=(*advice, *overlap) if repeated else overlap,

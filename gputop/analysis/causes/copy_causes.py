@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputop.analysis.answer.report import DiagnosisKind, Finding, Level, Range
-from gputop.analysis.causes.cause import (
-    LEAST_NS,
-    AboutCalls,
-    Cause,
-    CauseMatch,
-    assessed,
-    within,
-)
+from gputop.analysis.causes.cause import LEAST_NS, AboutCalls, Cause, CauseMatch, assessed, within
 from gputop.analysis.causes.drains import Drain, drained, read_between, source_of
 from gputop.analysis.causes.launch_sites import MOST_PARTS, advice_for, own_work, pattern_of, title_for
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
@@ -25,14 +18,12 @@ from gputop.engine.calls.frameworks import Framework
 from gputop.format import format_bytes, format_ns
 
 LEAST_SHARE = 0.02
-
-
 _FAST = 10  # percentile of ns/byte that stands for staging without waiting, when no copy met an empty GPU
 
 
 def pageable_copies(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """One finding per process whose staging costs enough."""
-    if scene.analysis.estimated:  # then it is a cause like the others (``_staged``)
+    """Return a finding per process whose staging costs enough."""
+    if scene.analysis.estimated:  # then it claims segments (``_staged``)
         return []
     evidence = scene.evidence
     calls = evidence.calls
@@ -53,10 +44,10 @@ def pageable_copies(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 
 def _staging(scene: AttributionContext, rows: Ints) -> Ints:
-    """CPU time that each call spent on staging; what it waited for earlier work is not staging.
+    """Return the CPU time that each call spent on staging, without waiting for earlier work, ns.
 
     A copy that met an empty GPU had nothing to wait for, so its CPU time is staging alone. Others spin while
-    they wait: they get the same time per byte, at most what they took.
+    they wait: they get the same time per byte, at most their own.
     """
     calls = scene.evidence.calls
     busy = call_time(scene.evidence, rows).on_cpu
@@ -68,7 +59,7 @@ def _staging(scene: AttributionContext, rows: Ints) -> Ints:
 
 
 def _late(scene: AttributionContext, rows: Ints, staging: Ints) -> int:
-    """How much longer than usual these calls waited: it may be that they met an empty GPU late.
+    """Return how much longer than usual these calls waited, ns: they may have met an empty GPU late.
 
     A thread that sleeps until earlier work ends may get its CPU back only a while after that.
     """
@@ -83,7 +74,7 @@ def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints, mor
     size = int(np.median(scene.evidence.calls["bytes"][rows]))
     certain = scene.analysis.gpu.ranges.certain(pid)
     which = "pageable" if certain else "memory not seen to be page-locked, so presumably pageable"
-    loads = scene.evidence.frameworks(pid)
+    torch = Framework.TORCH in scene.evidence.frameworks(pid)
     return assessed(
         scene,
         STAGED,
@@ -99,12 +90,12 @@ def _finding(scene: AttributionContext, pid: int, rows: Ints, staging: Ints, mor
             f"{len(rows)} copies: median {format_bytes(size)}, "
             f"{format_ns(float(np.median(staging)))} of CPU each",
         ),
-        advice=(f"the CPU waits inside each copy: {_pinned(torch=Framework.TORCH in loads)}",),
+        advice=(f"the CPU waits inside each copy: {_pinned(torch=torch)}",),
     )
 
 
 def _staged(scene: AttributionContext, free: Mask) -> Mask:
-    """Inside a copy to the device that is large and not from page-locked memory, as far as was seen."""
+    """Return the time inside large copies to the device from memory that is not known to be page-locked."""
     calls, refilled_by = scene.evidence.calls, np.maximum(scene.gaps.refilled_by, 0)
     if not len(calls) or not len(scene.gaps):
         return scene.mask()
@@ -119,7 +110,7 @@ def _staged(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _pinned(*, torch: bool) -> str:
-    """What to do instead, in the words of the program's framework."""
+    """Return what to do instead, in the words of the program's framework."""
     if torch:
         return (
             "copy from pinned memory with non_blocking=True (tensor.pin_memory(), or pin_memory=True in the "
@@ -128,19 +119,14 @@ def _pinned(*, torch: bool) -> str:
     return "copy asynchronously from page-locked memory (cudaHostAlloc, cudaHostRegister)"
 
 
-def _advise_staged(claim: CauseMatch) -> tuple[str, ...]:
-    size = claim.sent_bytes
-    return (
-        f"the CPU copies {format_bytes(size)} into the driver's pinned buffers inside each call: "
-        f"{_pinned(torch=claim.torch)}",
-    )
-
-
 STAGED = Cause(
     "C04",
     "pageable host-to-device copies",
     _staged,
-    _advise_staged,
+    lambda claim: (
+        f"the CPU copies {format_bytes(claim.sent_bytes)} into the driver's pinned buffers inside each call: "
+        f"{_pinned(torch=claim.torch)}",
+    ),
     lambda _claim: Level.STRONG,
     assess=pageable_copies,
     calls_go=frozenset({"sends"}),
@@ -156,10 +142,10 @@ MANY_COPIES = 20  # a step, of one process
 
 
 def _made(scene: AttributionContext) -> Mask:
-    """Gaps before copies to the device of which there are so many a step that no loader made them.
+    """Return the gaps before copies to the device of which a step has more than a loader makes.
 
-    A batch goes to the device once a step, in a few parts. Small copies are many by themselves, others by
-    the line that makes them: twenty of a process may be those of several batches.
+    A batch goes to the device once a step, in a few parts. Small copies count together, others by the line
+    that makes them: twenty of a process may be those of several batches.
     """
     facts, gaps = scene.gap_facts, scene.gaps
     sent: Mask = (facts.sent_bytes >= 0) & (read_between(scene) < 0)
@@ -184,12 +170,8 @@ def _made(scene: AttributionContext) -> Mask:
     return made
 
 
-def _tiny_copies(scene: AttributionContext, free: Mask) -> Mask:
-    return free & own_work(scene) & _made(scene)[scene.segments.gap]
-
-
 def _copies(claim: CauseMatch) -> int:
-    """Time in the copies between these gaps and in the waits for them, which go when the tensors stay."""
+    """Return the time in the copies between these gaps and in the waits for them, ns."""
     scene, gaps = claim.scene, claim.scene.gaps
     calls = scene.evidence.calls
     before = np.maximum(gaps.drained_by[claim.gaps] - 1, 0)
@@ -200,18 +182,13 @@ def _copies(claim: CauseMatch) -> int:
     return int((calls["end"][rows] - calls["begin"][rows]).sum())
 
 
-def _count(claim: CauseMatch) -> int:
-    """How many copies: between two of them there may be a proved gap and an estimated one."""
-    return len(_sent(claim))
-
-
 def _sent(claim: CauseMatch) -> Ints:
-    """The copies."""
+    """Return the copies: between two of them there may be a proved gap and an estimated one."""
     return distinct(claim.scene.gaps.refilled_by[claim.gaps])
 
 
 def _form(claim: CauseMatch) -> Form:
-    """Small copies count together, whatever their caller; large ones and indices by their caller."""
+    """Return the form: small copies count together, large ones and indices by their caller."""
     refilled_by = claim.scene.gaps.refilled_by[claim.gaps]
     form = form_of_send(pattern_of(claim, refilled_by, refilled_by))
     if form == "index":
@@ -220,14 +197,14 @@ def _form(claim: CauseMatch) -> Form:
 
 
 def _advise_tiny(claim: CauseMatch) -> tuple[str, ...]:
-    size, times = format_bytes(claim.sent_bytes), claim.per_step(_count(claim))
+    size, times = format_bytes(claim.sent_bytes), claim.per_step(len(_sent(claim)))
     return advice_of(_form(claim), size=size, times=times, torch=claim.torch)
 
 
 TINY_COPIES = Cause(
     "C05",
     "many small host-to-device copies",
-    _tiny_copies,
+    lambda scene, free: free & own_work(scene) & _made(scene)[scene.segments.gap],
     _advise_tiny,
     more=_copies,
     culprit="refilled_by",
@@ -275,12 +252,12 @@ _COPIES = "/numba/cuda/args.py"  # Numba's module that does so
 
 
 def copies_arguments(files: Files) -> bool:
-    """Whether a stack is within the code that copies arguments."""
+    """Return True for a stack within the code that copies arguments."""
     return any(_COPIES in file for file in files)
 
 
 def _arguments(scene: AttributionContext, free: Mask) -> Mask:
-    """Own work around such a copy, the copies that give work among it."""
+    """Return own work around such a copy, and the copies themselves."""
     gaps = scene.gaps
     if not len(gaps):
         return scene.mask()
@@ -293,14 +270,14 @@ def _arguments(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _copied(claim: CauseMatch) -> Ints:
-    """The copies to and from the device that Numba makes of arguments, and the waits for them."""
+    """Return the copies to and from the device that Numba makes of arguments, and the waits for them."""
     calls = claim.scene.evidence.calls
     rows = np.flatnonzero((calls["pid"] == claim.pid) & (calls["stack"] != 0))
     return rows[calls_within(claim.scene, rows, copies_arguments)]
 
 
 def _calls_ns(claim: CauseMatch) -> int:
-    """Time in the copies themselves outside of these gaps: it goes, too."""
+    """Return the time in the copies outside of these gaps, ns."""
     calls, rows = claim.scene.evidence.calls, _copied(claim)
     inside = claim.segments & claim.scene.in_refill
     spent = int((calls["end"][rows] - calls["begin"][rows]).sum())

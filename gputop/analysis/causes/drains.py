@@ -1,4 +1,4 @@
-"""Which wait drained the GPU's queue, and in which function the time between launches is lost."""
+"""The wait that drained the GPU's queue, and the function in which the time between launches is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WAITING = (Group.SYNC, Group.COPY)
 
 
 class Drain(IntEnum):
-    """What drained the queue before a gap."""
+    """The call that drained the queue before a gap."""
 
     NONE = 0
     READ = 1  # a copy to the host
@@ -43,12 +43,12 @@ class Drain(IntEnum):
 
 
 def read_between(scene: AttributionContext) -> Ints:
-    """For each gap the bytes of the read that drained the queue before it; -1 where none did."""
+    """Return the bytes of the read that drained the queue before each gap; -1 where none did."""
     return scene.once("read between", lambda: _bytes(scene))
 
 
 def drained(scene: AttributionContext) -> Ints:
-    """The ``Drain`` of each gap: of a proved one what opened it, of an estimated one what it goes back to."""
+    """Return the ``Drain`` that opened each proved gap, and to which each estimated one goes back."""
     return scene.once("drained", lambda: _kinds(scene))
 
 
@@ -70,7 +70,7 @@ def _kinds(scene: AttributionContext) -> Ints:
 
 
 def source_of(scene: AttributionContext) -> Ints:
-    """For each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
+    """Return for each gap the row of the gap whose wait drained the queue: itself, an earlier one, or -1."""
     return scene.once("drain source", lambda: _find(scene))
 
 
@@ -93,15 +93,18 @@ def _find(scene: AttributionContext) -> Ints:
             if lost is not None:
                 goes_back &= lost[guessed] * 2 < (gaps.end - gaps.begin)[guessed]
             source[guessed] = np.where(goes_back, drains[np.maximum(place, 0)], -1)
-        _loops_of_reads(scene, pid, mine, source)
+        # a gap between two reads of a loop with many reads a step goes back to the first of them
+        others = np.flatnonzero(mine & (scene.gap_facts.read_bytes < 0))
+        before = _read_before(scene, pid, gaps.begin[others])
+        source[others[before >= 0]] = before[before >= 0]
     return source
 
 
 def _beyond_leads(scene: AttributionContext, pids: Ints, unwaited: Mask) -> Ints:
-    """Of each gap the part that would be there without the waits, too, ns.
+    """Return the part of each gap that would be there without the waits, too, ns.
 
-    A wait takes a lead from the host: for as long as the GPU still worked it would have gone on. Each gap
-    since then uses some of that up; where none is left, the host is too slow by itself.
+    A wait costs the host a lead: it would have gone on while the GPU still worked. Each later gap uses some
+    of the lead up; where none is left, the host is too slow by itself.
     """
     gaps, calls = scene.gaps, scene.evidence.calls
     wait = np.maximum(gaps.drained_by, 0)
@@ -117,15 +120,8 @@ def _beyond_leads(scene: AttributionContext, pids: Ints, unwaited: Mask) -> Ints
     return beyond
 
 
-def _loops_of_reads(scene: AttributionContext, pid: int, mine: Mask, source: Ints) -> None:
-    """What lies between two reads of a loop that reads many times a step goes back to the first of them."""
-    others = np.flatnonzero(mine & (scene.gap_facts.read_bytes < 0))
-    before = _read_before(scene, pid, scene.gaps.begin[others])
-    source[others[before >= 0]] = before[before >= 0]
-
-
 def _read_before(scene: AttributionContext, pid: int, moments: Ints) -> Ints:
-    """The gap of the read before each moment, where it lies in a loop that reads many times a step; or -1."""
+    """Return the gap of the read before each moment, within a loop with many reads a step; or -1."""
     gaps = scene.gaps
     none = np.full(len(moments), -1, np.int64)
     if not len(gaps):
@@ -143,7 +139,7 @@ def _read_before(scene: AttributionContext, pid: int, moments: Ints) -> Ints:
 
 
 def reads_of_short(scene: AttributionContext, begin: Ints, thread: Ints) -> Ints:
-    """Of each gap too short to be followed the gap of the read before it, within a loop of reads; or -1."""
+    """Return the gap of the read before each short gap, within a loop of reads; or -1."""
     found, pids = np.full(len(begin), -1, np.int64), scene.evidence.threads.pid[thread]
     for pid in np.unique(pids).tolist():
         mine = pids == pid
@@ -152,9 +148,9 @@ def reads_of_short(scene: AttributionContext, begin: Ints, thread: Ints) -> Ints
 
 
 def host_is_faster(scene: AttributionContext, pid: int) -> bool:
-    """Whether a process's host work takes less time than its GPU work: without waits it would be ahead.
+    """Return True if a process's host would be ahead of its GPU without waits.
 
-    In its steps: H is the time outside of waits for the GPU, K the time for which the GPU works.
+    In its steps the time outside of waits for the GPU is then less than the time of the GPU's work.
     """
     steps = scene.steps_of(pid)
     if steps is None or not steps.count:
@@ -188,9 +184,9 @@ def host_is_faster(scene: AttributionContext, pid: int) -> bool:
     return works > high - low - waited
 
 
-# In which function of the program, and at which line of it, the time between launches is lost.
+# The function of the program, and its line, in which the time between launches is lost.
 
-LEAST_SAMPLES = 8  # that meet a thread in the time that it loses: fewer are chance
+LEAST_SAMPLES = 8  # of a thread in the time that it loses: fewer are chance
 LEAST = 0.2  # of the loss, for its line to be named
 CLOSE = 0.8  # of the largest part: some forty samples cannot separate these
 MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that its thread makes: a loop
@@ -198,13 +194,13 @@ MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that i
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """Where most is lost.
+    """The function in which most is lost.
 
     Attributes:
-        line: The line of it where samples met its thread most often.
+        line: Its line with most samples.
         share: Its part of the loss.
-        loop: Whether the function's own statements launch many small kernels, each over all elements.
-        host_ns: For how long threads were in that function, whether or not the GPU was idle.
+        loop: True if its own statements launch many small kernels, each over all elements.
+        host_ns: The time of threads in that function, whether or not the GPU was idle.
     """
 
     line: Line
@@ -214,7 +210,7 @@ class LaunchPlace:
 
 
 def launch_place(claim: CauseMatch) -> LaunchPlace | None:
-    """Where in the program most of a claim of launches is lost; None where too little is known."""
+    """Return where in the program most of a match of launches is lost; None where too little is known."""
     evidence = claim.scene.evidence
     calls, places = evidence.calls, evidence.places
     thread, begin, end, refilled = _lost(claim)
@@ -264,7 +260,7 @@ _Unit = tuple[str, str, int]  # file, function, and the line if it calls into a 
 
 
 def _lost(claim: CauseMatch) -> tuple[Ints, Ints, Ints, Ints]:
-    """(thread, begin, end, the call that ends it) of each piece, the gaps that are summed up among them."""
+    """Return (thread, begin, end, the call that ends it) of each piece, short gaps included."""
     scene = claim.scene
     rows = np.flatnonzero(claim.segments)
     gap = scene.segments.gap[rows]
@@ -286,7 +282,7 @@ def _lost(claim: CauseMatch) -> tuple[Ints, Ints, Ints, Ints]:
 def _by_unit(
     claim: CauseMatch, stacks: Column, weight: Column
 ) -> dict[_Unit, tuple[float, dict[Line, float]]]:
-    """What each unit of the program has of some weights, and each line of it."""
+    """Return the sum of weights of each unit of the program, and of each line of it."""
     numbers, which = np.unique(stacks, return_inverse=True)
     sums = np.bincount(which.reshape(-1), weights=weight, minlength=len(numbers))
     known = claim.scene.evidence.facts.stacks
@@ -306,7 +302,7 @@ def _by_unit(
 
 
 def _loops(claim: CauseMatch, refilled: Ints) -> bool:
-    """Whether most of these launches work on each element by itself, and many do each step."""
+    """Return True if most of these launches, and many of each step, work on each element by itself."""
     kernels, launches = named(claim.scene, refilled)
     wise = sum(len(one.rows) for one in kernels if is_elementwise(one.name))
     steps = claim.steps
@@ -317,10 +313,10 @@ _PARTS = 64  # of a step, by its calls: what a step does there is about the same
 
 
 def _host_ns(claim: CauseMatch, line: Line) -> int:
-    """For how long the process was in the line's function in its steps.
+    """Return the time of the process in the line's function in its steps, ns.
 
-    How long each part of a step takes is known from its calls; samples say which part is the function's. By
-    samples alone some fifty would say it to a quarter.
+    Calls show how long each part of a step takes, samples which part is the function's. Some fifty samples
+    alone would show it to a quarter only.
     """
     scene, evidence, steps = claim.scene, claim.scene.evidence, claim.steps
     if steps is None or not steps.count:
@@ -352,11 +348,11 @@ def _host_ns(claim: CauseMatch, line: Line) -> int:
     return int((share * lengths).sum())
 
 
-# How a read from the device is named: by what the program called, and what to change.
+# The form of a read from the device, by the program's call.
 
 
 def form_of_claim(claim: CauseMatch) -> tuple[Form, Pattern]:
-    """What kind of read it is, and the pattern of its calls."""
+    """Return the form of the read, and the pattern of its calls."""
     read_row = claim.scene.gap_facts.read_row
     row = read_row[claim.gaps]
     if (row < 0).all():  # the gaps right behind the reads are another cause's: those before these gaps
@@ -369,7 +365,7 @@ def form_of_claim(claim: CauseMatch) -> tuple[Form, Pattern]:
 
 
 def _by_operator(claim: CauseMatch) -> Form | None:
-    """What the operators of an imported file say that it is; None where they do not."""
+    """Return the form by the operators of an imported file; None where they do not tell."""
     found = places(claim.scene, np.flatnonzero(claim.segments))
     name = max(found, key=lambda one: (found[one], one), default="")
     if SCALARS.search(name):
@@ -378,12 +374,12 @@ def _by_operator(claim: CauseMatch) -> Form | None:
 
 
 def title_of_read(claim: CauseMatch) -> str:
-    """The title, by that."""
+    """Return the title of a match of reads."""
     return title_for(claim, *form_of_claim(claim))
 
 
 def advise_read(claim: CauseMatch) -> tuple[str, ...]:
-    """What to change, by that."""
+    """Return the change that a match of reads wants."""
     form, pattern = form_of_claim(claim)
     if form == "item":
         times = claim.per_step(pattern.count)

@@ -27,12 +27,12 @@ def _disk(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _level(claim: CauseMatch) -> Level:
-    """What slept for the disk is proved; CPU time in system calls on files is known by samples."""
+    """Return proved for sleeps; CPU time in system calls on files is known by samples only."""
     return Level.STRONG if share(claim, claim.scene.does(State.RUN)) > MOSTLY else Level.PROVED
 
 
 def _title(claim: CauseMatch) -> str:
-    """The file by which most of the time was spent, where one is known."""
+    """Return the title, with the file that most of the time was spent on where that is known."""
     scene, rows = claim.scene, np.flatnonzero(claim.segments)
     names = scene.evidence.files
     spent = np.zeros(len(names))
@@ -79,14 +79,14 @@ def _network(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _wakers(claim: CauseMatch) -> Ints:
-    """The process that ended the last wait of each of its pieces; 0 where that may be chance."""
+    """Return the process that ended the last wait of each piece; 0 where that may be chance."""
     scene, rows = claim.scene, np.flatnonzero(claim.segments)
     slices = scene.evidence.slices
     link = scene.segments.link[rows]
     item = np.where(link >= 0, scene.links.of_slices(np.arange(len(slices)), -1)[np.maximum(link, 0)], -1)
     known = item >= 0
     item = np.maximum(item, 0)
-    # who sends over the loopback device runs the softirq that delivers it
+    # a thread that sends over the loopback device runs the softirq that delivers it
     local = np.isin(slices["file"][item], numbers_of(scene.evidence.files, LOCAL))
     by_chance = np.where(local, OffFlag.WAKER_IRQ, OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ)
     meant = known & ((slices["flags"][item] & by_chance) == 0)
@@ -94,7 +94,7 @@ def _wakers(claim: CauseMatch) -> Ints:
 
 
 def _peer(claim: CauseMatch) -> int:
-    """The process that mostly ended the waits; 0 where it is not known."""
+    """Return the process that mostly ended the waits; 0: not known."""
     if not len(claim.scene.links.slice):
         return 0
     pids, which = np.unique(_wakers(claim), return_inverse=True)
@@ -103,7 +103,7 @@ def _peer(claim: CauseMatch) -> int:
 
 
 def _remote(claim: CauseMatch) -> bool:
-    """Whether the peer is known to be on another machine."""
+    """Return True if the peer is known to be on another machine."""
     scene = claim.scene
     remote = np.isin(scene.evidence.slices["file"], numbers_of(scene.evidence.files, REMOTE))
     return share(claim, any_on_the_way(scene, remote)) > MOSTLY
@@ -171,9 +171,10 @@ def _no_requests(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def idle_client(scene: AttributionContext, free: Mask) -> Mask:
-    """A thread or process that is no helper of the submitter sleeps, and then sends it the next work.
+    """Return the segments of a thread or process that sleeps before it sends the submitter its next work.
 
-    Not behind a lock: who sleeps with a lock in its hands keeps others from their work.
+    It is no helper of the submitter, and not behind a lock: a thread that sleeps while it holds a lock keeps
+    others from their work.
     """
     client = among(peers(scene), (Peer.THREAD, Peer.PROCESS)) & (scene.futex == Futex.UNKNOWN)
     sleeps = client & scene.waits(Wait.SLEEP)
@@ -184,18 +185,18 @@ def idle_client(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _serving(scene: AttributionContext) -> Mask:
-    """Leaves to which somebody's wait for a request led, by the Python code that waits."""
+    """Return the leaves to which a wait for a request led, by the Python code that waits."""
     return led_by(scene, lambda files: any(part in file for file in files for part in SERVERS), _own(scene))
 
 
 def _own(scene: AttributionContext) -> Mask:
-    """Stays off the CPU of processes that give a GPU work: services that they use wait for requests, too."""
+    """Return the stays off the CPU of processes that submit work: services that they use wait as well."""
     givers = scene.evidence.threads.pid[np.unique(scene.gaps.thread)]
     return np.isin(scene.evidence.slices["pid"], givers)
 
 
 def _answering(scene: AttributionContext) -> Mask:
-    """Leaves to which a wait on the server's end of a connection led: the next request has not come."""
+    """Return the leaves to which a wait on the server's end of a connection led: no request has come."""
     slices, accepted = scene.evidence.slices, numbers_of(scene.evidence.files, ACCEPTED)
     if not len(accepted) or not len(slices):
         return scene.mask()
@@ -207,8 +208,7 @@ NO_REQUESTS = Cause(
     "C26",
     "no work is requested",
     _no_requests,
-    lambda _claim: (),
-    lambda _claim: Level.STRONG,
+    level=lambda _claim: Level.STRONG,
     culprit="end",
     fault=False,
     kind=DiagnosisKind.NO_REQUESTS,
@@ -220,19 +220,16 @@ NO_REQUESTS = Cause(
 
 
 def _sleeps(scene: AttributionContext, free: Mask) -> Mask:
-    """Also a wait for what does not come, until its time-out: the thread goes on without it.
-
-    Sleeps in a row before the next work are polling (polling.py), which is another cause.
-    """
+    """Return sleeps, and waits until a time-out; several in a row before the next work are polling."""
     asleep = scene.own & scene.waits(Wait.SLEEP, Wait.LOCK)
     return free & asleep & scene.inside(Group.OTHER) & ~scene.polling
 
 
-def _own_sleep_advise(claim: CauseMatch) -> tuple[str, ...]:
+def _advise_sleep(claim: CauseMatch) -> tuple[str, ...]:
     usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
     return (
         f"it sleeps for {format_ns(usual)} {claim.per_step()}: remove the sleep, or sleep in a thread that "
-        "gives the GPU no work; if it waits for new work, wait for that (queue.Queue.get, Condition.wait)",
+        "submits no GPU work; if it waits for new work, wait for that (queue.Queue.get, Condition.wait)",
     )
 
 
@@ -240,7 +237,7 @@ SLEEPS = Cause(
     "C32",
     "sleeps in the loop",
     _sleeps,
-    _own_sleep_advise,
+    _advise_sleep,
     culprit="waiter",
     kind=DiagnosisKind.HOST,
     family="H",

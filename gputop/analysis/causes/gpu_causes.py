@@ -21,10 +21,9 @@ from gputop.analysis.causes.launch_sites import in_own_call
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.evidence.api_classes import Group, Role
 from gputop.analysis.evidence.call_context import stacks_where
-from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct
+from gputop.analysis.evidence.columns import Ints, covered, distinct
 from gputop.analysis.proofs.gaps import DeviceTime
 from gputop.analysis.proofs.nvml_witness import others_at_work, strangers
-from gputop.engine.calls.stack_table import Line
 from gputop.format import format_ns, format_percent
 from probes.samples import listed_gpus
 
@@ -36,13 +35,11 @@ REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-
-
 OFTEN, SLOWER = 0.2, 0.1  # of the samples under load, and of the clock (docs/causes/C24.md)
 
 
 def slow_clocks(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """GPUs whose clocks were held down while they had work."""
+    """Return a finding for each GPU whose clocks were throttled while it had work."""
     gpu = scene.analysis.gpu
     found = []
     for span in gpu.spans:
@@ -68,7 +65,7 @@ def slow_clocks(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 
 def _samples(scene: AttributionContext, index: int) -> list[tuple[int, int, int, int]]:
-    """(time, SM clock, reasons, largest SM clock) of each sample of a GPU."""
+    """Return (time, SM clock, reasons, largest SM clock) of each sample of a GPU."""
     low, high = scene.analysis.gpu.stretch
     rows: list[tuple[int, int, int, int]] = []
     for sample in scene.evidence.gpus:
@@ -96,21 +93,21 @@ def _slow(
     tid = int(calls["tid"][calls["pid"] == pid][0])
     words = ", ".join(text for bit, text in REASONS.items() if bits & bit)
     label = scene.analysis.gpu.devices.labels[device]
-    slow = float(np.median(clock[held]))
+    slow, count = float(np.median(clock[held])), int(held.sum())
     return assessed(
         scene,
         THROTTLED,
-        AboutCalls(pid, tid, int(held.sum()), worst),
+        AboutCalls(pid, tid, count, worst),
         level=Level.STRONG,
         kind="waste",
         loss=Range(total, total),
         chain=(
-            Link("gpu", 0, 0, f"{label} ran at {slow:.0f} of {full:.0f} MHz", total, int(held.sum())),
-            Link("system", 0, 0, f"NVML's reason: {words}", total, int(held.sum())),
+            Link("gpu", 0, 0, f"{label} ran at {slow:.0f} of {full:.0f} MHz", total, count),
+            Link("system", 0, 0, f"NVML's reason: {words}", total, count),
         ),
         evidence=(
-            f"{int(held.sum())} of {len(held)} samples; work took "
-            f"{format_percent(100 * (full / slow - 1))} % longer then, if it is bound by the clock",
+            f"{count} of {len(held)} samples; work took {format_percent(100 * (full / slow - 1))} % longer "
+            "then, if it is bound by the clock",
         ),
         advice=(
             "look at cooling, the power limit (nvidia-smi -q -d PERFORMANCE) and the other GPUs in the box",
@@ -118,11 +115,7 @@ def _slow(
     )
 
 
-THROTTLED = Cause(
-    "C24",
-    "the GPU's clocks are throttled",
-    assess=slow_clocks,
-)
+THROTTLED = Cause("C24", "the GPU's clocks are throttled", assess=slow_clocks)
 
 # C25: other processes have work on the same GPU.
 
@@ -130,7 +123,7 @@ SHARED = 0.25  # of the span that one process waits while another has work on th
 
 
 def contention(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """Processes that wait for a GPU while another watched process has work on it."""
+    """Return a finding for each process that waits for a GPU while another process has work on it."""
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
     roles = scene.evidence.role(calls)
     waits = within(scene, np.flatnonzero((roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
@@ -151,7 +144,7 @@ def contention(scene: AttributionContext, span_ns: int) -> list[Finding]:
 
 
 def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int, share: float) -> list[Finding]:
-    """The same where the others are not watched: NVML says how much of the time they use the GPU."""
+    """Return the same where the others are not watched, by NVML's share of time in which they use the GPU."""
     gpu, calls = scene.analysis.gpu, scene.evidence.calls
     estimate = next((one for one in scene.analysis.estimates if one.device == span.device), None)
     if share < SHARED or estimate is None:
@@ -160,7 +153,7 @@ def _strangers(scene: AttributionContext, span: DeviceTime, span_ns: int, share:
     rows = rows[gpu.devices.of_calls[rows] == span.device]
     if not len(rows):
         return []
-    # who takes turns with one other has half of the GPU: the work lasts so much longer
+    # a process that takes turns with one other has half of the GPU: its work lasts so much longer
     works = float(estimate.duration_ns[estimate.queue.kernel].sum())
     total = int(min(works, span.span_ns) * share / (1 + share))
     if total < max(LEAST_SHARE * span_ns, LEAST_NS):
@@ -177,6 +170,7 @@ def _shared(
     scene: AttributionContext, device: int, rows: Ints, shared: Ints, total: int, others: int, evidence: str
 ) -> Finding:
     about, label = AboutCalls.of(scene, rows, shared), scene.analysis.gpu.devices.labels[device]
+    also = f"{label} also had work of {others} other process{'es' * (others != 1)}"
     return assessed(
         scene,
         CONTENTION,
@@ -185,14 +179,7 @@ def _shared(
         kind="waste",
         loss=Range(0, total),
         chain=(
-            Link(
-                "gpu",
-                0,
-                0,
-                f"{label} also had work of {others} other process{'es' * (others != 1)}",
-                total,
-                len(rows),
-            ),
+            Link("gpu", 0, 0, also, total, len(rows)),
             about.link("cuda", f"{about.where} waited meanwhile", total),
         ),
         evidence=(evidence,),
@@ -201,10 +188,7 @@ def _shared(
 
 
 CONTENTION = Cause(
-    "C25",
-    "the GPU is shared with other processes",
-    assess=contention,
-    kind=DiagnosisKind.SHARED,
+    "C25", "the GPU is shared with other processes", assess=contention, kind=DiagnosisKind.SHARED
 )
 
 # C20: the GPU is idle while the host allocates or frees device memory.
@@ -214,12 +198,8 @@ TITLE = "device memory allocated in the loop (`cudaMalloc`)"
 EMPTIED = "`torch.cuda.empty_cache()` in the loop"
 
 
-def _device_memory(scene: AttributionContext, free: Mask) -> Mask:
-    return free & in_own_call(scene, Group.ALLOC, Group.FREE)
-
-
-def _emptied_frees(claim: CauseMatch) -> tuple[Ints, bool]:
-    """(the calls there by which PyTorch's ``empty_cache()`` frees, whether most of what is freed is that)."""
+def _emptied(claim: CauseMatch) -> Ints:
+    """Return the frees by PyTorch's ``empty_cache()``; none unless most frees are its."""
     evidence = claim.scene.evidence
     frames = evidence.facts.stacks.frames
 
@@ -229,27 +209,17 @@ def _emptied_frees(claim: CauseMatch) -> tuple[Ints, bool]:
     rows = distinct(claim.scene.segments.call[claim.segments])
     frees = rows[evidence.group_of(rows) == Group.FREE]
     stacks = evidence.calls["stack"][frees]
-    emptied = frees[np.isin(stacks, stacks_where(stacks, empties))]
-    return emptied, 2 * len(emptied) > len(frees)
-
-
-def _emptied(claim: CauseMatch) -> bool:
-    return _emptied_frees(claim)[1]
-
-
-def _emptying_line(claim: CauseMatch) -> Line | None:
-    """Where the cache is emptied: that is to be removed, however long the next step's allocations take."""
-    frees, most = _emptied_frees(claim)
-    return usual_line(claim.scene, frees) if most else None
+    emptied: Ints = frees[np.isin(stacks, stacks_where(stacks, empties))]
+    return emptied if 2 * len(emptied) > len(frees) else emptied[:0]
 
 
 def _advise_device(claim: CauseMatch) -> tuple[str, ...]:
     done = f"device memory is allocated and freed {claim.per_step()}"
-    if _emptied(claim):
+    if len(_emptied(claim)):
         return (
-            f"empty_cache() gives all unused memory back {claim.per_step()}, waits for the GPU, and the next "
-            "step takes it again: remove it from the loop; another process that needs the memory is its only "
-            "use",
+            f"empty_cache() returns all unused memory {claim.per_step()}, waits for the GPU, and the next "
+            "step allocates it again: remove it from the loop; another process that needs the memory is its "
+            "only use",
         )
     if not claim.torch:
         return (f"{done}: allocate it once before the loop, or from a pool (cudaMallocAsync)",)
@@ -262,11 +232,11 @@ def _advise_device(claim: CauseMatch) -> tuple[str, ...]:
 DEVICE_MEMORY = Cause(
     "C20",
     TITLE,
-    _device_memory,
+    lambda scene, free: free & in_own_call(scene, Group.ALLOC, Group.FREE),
     _advise_device,
     calls_go=frozenset({"inside"}),
-    titled=lambda claim: EMPTIED if _emptied(claim) else TITLE,
-    at=_emptying_line,
+    titled=lambda claim: EMPTIED if len(_emptied(claim)) else TITLE,
+    at=lambda claim: usual_line(claim.scene, _emptied(claim)),
     culprit="inside",
     kind=DiagnosisKind.SYNC,
     family="A",
@@ -276,23 +246,15 @@ DEVICE_MEMORY = Cause(
 # C21: the GPU is idle while the host page-locks memory.
 
 
-def _host_memory(scene: AttributionContext, free: Mask) -> Mask:
-    return free & in_own_call(scene, Group.HOST)
-
-
-def _advise_host(claim: CauseMatch) -> tuple[str, ...]:
-    how = " (pin_memory=True with persistent_workers=True)" if claim.torch else ""
-    return (
-        f"host memory is page-locked {claim.per_step()}, which takes a lock of the driver: allocate pinned "
-        f"buffers once and reuse them{how}",
-    )
-
-
 HOST_MEMORY = Cause(
     "C21",
     "host memory pinned in the loop",
-    _host_memory,
-    _advise_host,
+    lambda scene, free: free & in_own_call(scene, Group.HOST),
+    lambda claim: (
+        f"host memory is page-locked {claim.per_step()}, which takes a lock of the driver: allocate pinned "
+        "buffers once and reuse them"
+        f"{' (pin_memory=True with persistent_workers=True)' if claim.torch else ''}",
+    ),
     culprit="inside",
     kind=DiagnosisKind.SYNC,
     family="A",
@@ -302,22 +264,14 @@ HOST_MEMORY = Cause(
 # C22: the GPU is idle while the host builds graphs or loads code.
 
 
-def _graphs(scene: AttributionContext, free: Mask) -> Mask:
-    return free & in_own_call(scene, Group.GRAPH, Group.MODULE)
-
-
-def _advise_graphs(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        f"a graph is built or code is loaded {claim.per_step()}: keep shapes fixed or compile with "
-        "dynamic=True, capture once and replay, warm up before the loop",
-    )
-
-
 GRAPHS = Cause(
     "C22",
     "CUDA graphs built or code loaded in the loop",
-    _graphs,
-    _advise_graphs,
+    lambda scene, free: free & in_own_call(scene, Group.GRAPH, Group.MODULE),
+    lambda claim: (
+        f"a graph is built or code is loaded {claim.per_step()}: keep shapes fixed or compile with "
+        "dynamic=True, capture once and replay, warm up before the loop",
+    ),
     culprit="inside",
     kind=DiagnosisKind.LAUNCH,
     family="A",

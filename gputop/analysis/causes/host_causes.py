@@ -31,16 +31,11 @@ from gputop.engine.calls.stack_table import Line
 from gputop.format import format_bytes, format_ns
 from probes.code.source_files import is_library
 
-MOSTLY = 0.5  # of the time, for those who had the CPU to be named
-
-
-def _preempted(scene: AttributionContext, free: Mask) -> Mask:
-    """Also who has a lock that it waits for, and no CPU because of other threads of its process."""
-    return free & scene.does(State.QUEUED) & (scene.own | crowded_out(scene))
+MOSTLY = 0.5  # of the time, for the threads that had the CPU to be named
 
 
 def _line(claim: CauseMatch) -> Line | None:
-    """Where the threads of its own process run that have its CPU."""
+    """Return where the threads of its own process run that have its CPU."""
     if own_threads(claim) is None:
         return None
     scene, segments = claim.scene, claim.scene.segments
@@ -58,7 +53,7 @@ def _line(claim: CauseMatch) -> Line | None:
 
 
 def crowded_out(scene: AttributionContext) -> Mask:
-    """Holders of locks of a process that mostly have no CPU, because other threads of it have it."""
+    """Return the holders of a process's locks that mostly have no CPU: other threads of it have it."""
     behind = others(scene) & scene.same_process & (scene.futex != Futex.UNKNOWN)
     queued = behind & scene.does(State.QUEUED)
     found = scene.mask()
@@ -71,7 +66,7 @@ def crowded_out(scene: AttributionContext) -> Mask:
 
 
 def own_threads(claim: CauseMatch) -> tuple[int, str] | None:
-    """(how many threads of its own process had its CPU, the one that had it longest), if these mostly did."""
+    """Return (number of threads of its own process that had its CPU, the longest), if they mostly had it."""
     scene = claim.scene
     shares = scene.thread_shares(claim.segments)
     own = {tid: part for (pid, tid), part in shares.items() if pid == claim.pid}
@@ -109,7 +104,8 @@ def _advise_preempted(claim: CauseMatch) -> tuple[str, ...]:
 PREEMPTED = Cause(
     "C13",
     "the submitting thread is starved of CPU",
-    _preempted,
+    # so is the holder of a lock that it waits for
+    lambda scene, free: free & scene.does(State.QUEUED) & (scene.own | crowded_out(scene)),
     _advise_preempted,
     titled=_title,
     at=_line,
@@ -118,25 +114,14 @@ PREEMPTED = Cause(
     rank=50,
 )
 
-# C14: the CPU quota of the cgroup is used up.
-
-
-def _throttled(scene: AttributionContext, free: Mask) -> Mask:
-    return free & scene.throttled & scene.does(State.BLOCKED)
-
-
-def _advise_throttled(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        "the cgroup's CPU quota runs out (cpu.max; cpu.cfs_quota_us in cgroup v1): raise it, or use "
-        f"fewer threads (OMP_NUM_THREADS{', num_workers' if claim.torch else ''}) so that it lasts",
-    )
-
-
 THROTTLE = Cause(
     "C14",
     "throttled: the CPU quota of the cgroup is used up",
-    _throttled,
-    _advise_throttled,
+    lambda scene, free: free & scene.throttled & scene.does(State.BLOCKED),
+    lambda claim: (
+        "the cgroup's CPU quota runs out (cpu.max; cpu.cfs_quota_us in cgroup v1): raise it, or use "
+        f"fewer threads (OMP_NUM_THREADS{', num_workers' if claim.torch else ''}) so that it lasts",
+    ),
     kind=DiagnosisKind.CPU,
     family="P",
     rank=10,
@@ -146,14 +131,14 @@ THROTTLE = Cause(
 
 
 def late_spins(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """Waits that returned right after a preemption: the work ended somewhere within it."""
+    """Return a finding per process whose waits return right after a preemption, in which the work ended."""
     evidence, delays = scene.evidence, scene.analysis.gpu.delays
     calls = evidence.calls
     roles = evidence.role(calls)
     hidden = calls["end"] - delays.surely_waiting
     # a wait that slept knows when it was woken: its late return is a gap of its own
     spun = (delays.completed == calls["end"]) & (hidden > 0)
-    # where work is queued behind what was waited for, the GPU went on
+    # where more work is queued behind the wait, the GPU went on
     spun[np.setdiff1d(np.flatnonzero(spun), scene.gaps.drained_by[~scene.gaps.estimated])] = False
     rows = within(scene, np.flatnonzero(spun & (roles >= Role.PROVE_DEVICE) & (roles <= Role.PROVE_EVENT)))
     found = []
@@ -191,23 +176,15 @@ def _finding(scene: AttributionContext, rows: Ints, hidden: Ints, total: int) ->
     )
 
 
-def _late_return(scene: AttributionContext, free: Mask) -> Mask:
-    return free & scene.own & scene.in_drain & scene.does(State.QUEUED)
-
-
-def _advise_late(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        "the GPU had finished, but the waiting thread got no CPU at once: "
-        f"{occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
-        "(cudaDeviceScheduleSpin)",
-    )
-
-
 LATE_RETURN = Cause(
     "C15",
     "late wakeup after a sync",
-    _late_return,
-    _advise_late,
+    lambda scene, free: free & scene.own & scene.in_drain & scene.does(State.QUEUED),
+    lambda claim: (
+        "the GPU had finished, but the waiting thread got no CPU at once: "
+        f"{occupants(claim)}keep others off its CPU (taskset, nice), or let it spin "
+        "(cudaDeviceScheduleSpin)",
+    ),
     assess=late_spins,
     kind=DiagnosisKind.CPU,
     family="P",
@@ -216,9 +193,8 @@ LATE_RETURN = Cause(
 
 # C16: another thread of the process holds a lock that the submitting thread waits for.
 
-# How much longer than for the GIL its waiter may wait for a CPU. Two recordings each have up to 1.4 times
-# where other users of the GIL have the CPU (stories gil-short, gil-mixed), and 5.4 where threads without it
-# have it (crowd-zip).
+# times as long as for the GIL its waiter may wait for a CPU: up to 1.4 where other users of the GIL have the
+# CPU (stories gil-short, gil-mixed), 5.4 where threads without the GIL have it (crowd-zip)
 QUEUED_AT_GIL = 2.5
 KEPT = 0.9  # of the time in which it is held, for which others must wait for it
 
@@ -230,7 +206,7 @@ def _lock(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _at_gil(scene: AttributionContext) -> Mask:
-    """The submitter's own stays at the GIL: by a time-out as well, and until it has a CPU again.
+    """Return the submitter's own waits for the GIL, those by a time-out included, until it has a CPU again.
 
     Without the threads that hold the GIL it would not have left its CPU. Where it waits for a CPU for much
     longer than for the GIL (``QUEUED_AT_GIL``), threads without the GIL have the CPU: that is no lock.
@@ -248,7 +224,7 @@ def _at_gil(scene: AttributionContext) -> Mask:
 
 
 def _in_gil_wait(scene: AttributionContext) -> Mask:
-    """Pieces of the submitter's own stays at the GIL."""
+    """Return the pieces of the submitter's own waits for the GIL."""
     if not len(scene.locks):
         return scene.mask()
     at_gil = scene.locks[np.maximum(scene.segments.slice, 0)] == Futex.GIL
@@ -257,10 +233,10 @@ def _in_gil_wait(scene: AttributionContext) -> Mask:
 
 
 def _keeps_it(scene: AttributionContext) -> Mask:
-    """The submitter holds a lock for which others wait: it sleeps with it, or runs Python with the GIL.
+    """Return where the submitter holds a lock for which others wait: it sleeps, or runs Python with the GIL.
 
-    What others wait for is the lock that it lets go when they are woken. Those count that give the GPU work,
-    too: without the lock they would do so meanwhile.
+    The lock is the one that it releases when they are woken. Threads that submit work count as well: without
+    the lock they would submit meanwhile.
     """
     segments, slices, threads = scene.segments, scene.evidence.slices, scene.evidence.threads
     asleep = scene.own & scene.waits(Wait.SLEEP)
@@ -285,7 +261,7 @@ def _keeps_it(scene: AttributionContext) -> Mask:
 
 
 def is_gil(claim: CauseMatch) -> bool:
-    """Whether most of the time is spent behind CPython's own lock, or with it."""
+    """Return True if most of the time is spent behind CPython's own lock, or with it."""
     scene = claim.scene
     own = (scene.own & scene.does(State.RUN, State.QUEUED)) | _in_gil_wait(scene)
     return share(claim, (scene.futex == Futex.GIL) | own) > 0.5
@@ -300,15 +276,10 @@ def _holder_does(claim: CauseMatch) -> str:
     return "has no CPU" if share(claim, scene.does(State.QUEUED)) > 0.5 else "computes"
 
 
-def _lock_title(claim: CauseMatch) -> str:
-    what = "the GIL" if is_gil(claim) else "a lock"
-    return f"waits for {what}, held by {who(claim)}, which {_holder_does(claim)}"
-
-
 def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     if is_gil(claim):
         return ("the GIL: threads that run Python wait at one condition variable in turn",)
-    return ("a lock: those who end a wait for it wait for it at other times",)
+    return ("a lock: threads that end a wait for it wait for it at other times",)
 
 
 def _advise(claim: CauseMatch) -> tuple[str, ...]:
@@ -327,11 +298,14 @@ LOCK = Cause(
     "waits for a lock of its process",
     _lock,
     _advise,
-    # by its address and its 5 ms, or by who waits for it in turn: a pair of events may look the same
+    # known by its address and its 5 ms, or by threads that wait in turn: a pair of events may look the same
     lambda _claim: Level.STRONG,
     culprit="end",
     frees_cpu=True,
-    titled=_lock_title,
+    titled=lambda claim: (
+        f"waits for {'the GIL' if is_gil(claim) else 'a lock'}, held by {who(claim)}, "
+        f"which {_holder_does(claim)}"
+    ),
     evidence=_evidence_lines,
     kind=DiagnosisKind.HOST,
     family="L",
@@ -340,15 +314,10 @@ LOCK = Cause(
 
 # C17: the submitting thread stalls on page faults or on its address space.
 
-
-def _memory(scene: AttributionContext, free: Mask) -> Mask:
-    return free & scene.own & scene.waits(Wait.FAULT, Wait.MEMORY) & scene.inside(Group.OTHER)
-
-
 MEMORY = Cause(
     "C17",
     "the submitting thread stalls on page faults",
-    _memory,
+    lambda scene, free: free & scene.own & scene.waits(Wait.FAULT, Wait.MEMORY) & scene.inside(Group.OTHER),
     lambda _claim: (
         "it waits for pages, or for other threads that change the address space (mmap, munmap, free of large "
         "blocks): load files before the loop, reuse buffers, MALLOC_TRIM_THRESHOLD_, mlock",
@@ -362,16 +331,14 @@ MEMORY = Cause(
 # C28: between two launches the submitting thread does a millisecond and more of other work.
 
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COLLECTIVE)
-
-
 OUTWAITS = 4  # times as long as the wait before it: without the wait, a fifth of the time is won at most
-# the same for work that samples show: without it as much is won as without the wait. It may be on what was
-# read; a synchronisation brings nothing
+# the same for work that samples show: without it as much is won as without the wait. It may be on the data
+# that was read; a synchronisation brings none
 AS_LONG, AS_LONG_UNREAD = 0.75, 0.2
 
 
 def _other_work(scene: AttributionContext, free: Mask) -> Mask:
-    """Work that no wait explains, long or by what the thread does; reads may bring what the work is on."""
+    """Return own work that no wait explains, long or by samples; a read may bring the data for the work."""
     source = source_of(scene)
     works = scene.gap_ns(own_work(scene))
     waited = _waited(scene, source)
@@ -385,7 +352,7 @@ def _other_work(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _waited(scene: AttributionContext, source: Ints) -> Ints:
-    """How long the thread had waited, since it last gave work, when the queue was drained before each gap.
+    """Return how long the thread had waited since it last submitted, when each gap's queue was drained, ns.
 
     Of a wait that polls, and of a thread that only waits, that is not known, and counts as long.
     """
@@ -411,13 +378,13 @@ def _other_work_title(claim: CauseMatch) -> str:
 
 
 def _level_of_other_work(claim: CauseMatch) -> Level:
-    """No launch takes a millisecond; of shorter work samples say what it is."""
-    long = claim.segments & long_work(claim.scene)[claim.scene.segments.gap]
+    """Return proved for long work, since no launch takes a millisecond; shorter work is known by samples."""
+    long = long_work(claim.scene)[claim.scene.segments.gap]
     return Level.PROVED if share(claim, long) > 0.5 else Level.STRONG
 
 
 def _other_work_lines(claim: CauseMatch) -> tuple[str, ...]:
-    """Where samples met the thread, and its pace beside."""
+    """Return where samples met the thread, and its pace."""
     found = own_code(claim.scene)
     rows = claim.gaps[found.own[claim.gaps]]
     if not len(rows):
@@ -457,7 +424,7 @@ OTHER_WORK = Cause(
     culprit="refilled_by",
     titled=_other_work_title,
     evidence=_other_work_lines,
-    # what is long once in such a loop is no recurring stall
+    # a gap that is long once in such a loop is no recurring stall
     beside=frozenset({"C01", "C03", "C06", "C27"}),
     kind=DiagnosisKind.HOST,
     family="H",

@@ -22,10 +22,10 @@ from gputop.format import format_bytes
 
 
 def behind_workers(scene: AttributionContext) -> Mask:
-    """Leaves that wait for a CPU on which mostly other workers of the same loader run.
+    """Return the leaves that wait for a CPU on which mostly other workers of the same loader run.
 
-    Those compute the batches after this one: fewer workers would not make them less, so such a wait is the
-    loader's own computing, more of it than the CPUs can take.
+    These compute the batches after this one, and fewer workers would not make them less: such a wait is the
+    loader's own computing, more than the CPUs can do.
     """
     segments, on_cpu = scene.segments, scene.evidence.on_cpu
     behind = np.zeros(scene.size, np.bool_)
@@ -40,7 +40,7 @@ def behind_workers(scene: AttributionContext) -> Mask:
 
 
 def workers_of(claim: CauseMatch) -> int:
-    """How many workers at a time had a part in it; a thread of the trainer (pin_memory) is none beside them.
+    """Return how many workers at a time had a part in it; beside them a thread of the trainer counts as none.
 
     Workers that are started anew for every epoch are others each time.
     """
@@ -56,15 +56,10 @@ def workers_of(claim: CauseMatch) -> int:
 LARGE = 0.2  # part of the time that workers wait for each other (docs/causes/C08.md)
 
 
-def _computing(scene: AttributionContext, free: Mask) -> Mask:
-    works = scene.does(State.RUN, State.BLOCKED) | behind_workers(scene)
-    return free & of_loader(scene) & works
-
-
 def _cpu_of_workers(claim: CauseMatch) -> int:
-    """Time for which workers had the CPU that the submitting thread waited for.
+    """Return how long workers had the CPU that the submitting thread waited for, ns.
 
-    Only where the GPU had or may have had nothing to do: a loader that computes less gives that back, too.
+    It counts where the GPU had or may have had nothing to do: a loader that computes less saves that, too.
     """
     scene = claim.scene
     slices, on_cpu = scene.evidence.slices, scene.evidence.on_cpu
@@ -91,7 +86,7 @@ def _advise_computing(claim: CauseMatch) -> tuple[str, ...]:
     queued = claim.segments & (claim.scene.segments.state == State.QUEUED)
     waited = int(claim.scene.ns[queued].sum())
     if waited > LARGE * claim.ns:
-        several = f"{workers} workers" if workers > 1 else "workers"  # of the others none had a part in it
+        several = f"{workers} workers" if workers > 1 else "workers"  # the others had no part in it
         advice.append(
             f"{several} share {cpus} CPUs and wait for each other for "
             f"{100 * waited / claim.ns:.0f} % of this time: more of them will not help"
@@ -104,7 +99,9 @@ def _advise_computing(claim: CauseMatch) -> tuple[str, ...]:
 COMPUTING = Cause(
     "C08",
     "DataLoader is CPU-bound",
-    _computing,
+    lambda scene, free: (
+        free & of_loader(scene) & (scene.does(State.RUN, State.BLOCKED) | behind_workers(scene))
+    ),
     _advise_computing,
     more=_cpu_of_workers,
     culprit="end",
@@ -115,10 +112,6 @@ COMPUTING = Cause(
 )
 
 # C09: the workers of the loader wait for a CPU.
-
-
-def _starved(scene: AttributionContext, free: Mask) -> Mask:
-    return free & of_loader(scene) & scene.does(State.QUEUED) & ~behind_workers(scene)
 
 
 def _advise_starved(claim: CauseMatch) -> tuple[str, ...]:
@@ -134,7 +127,7 @@ def _advise_starved(claim: CauseMatch) -> tuple[str, ...]:
 STARVED = Cause(
     "C09",
     "DataLoader is starved of CPU",
-    _starved,
+    lambda scene, free: free & of_loader(scene) & scene.does(State.QUEUED) & ~behind_workers(scene),
     _advise_starved,
     culprit="end",
     kind=DiagnosisKind.INPUT,
@@ -144,15 +137,10 @@ STARVED = Cause(
 
 # C10: the workers of the loader wait for the disk.
 
-
-def _on_disk(scene: AttributionContext, free: Mask) -> Mask:
-    return free & of_loader(scene) & scene.waits(Wait.DISK, Wait.READ)
-
-
 ON_DISK = Cause(
     "C10",
     "DataLoader waits for the disk",
-    _on_disk,
+    lambda scene, free: free & of_loader(scene) & scene.waits(Wait.DISK, Wait.READ),
     lambda _claim: (
         "the workers wait for the disk: keep the data in memory, read larger pieces, or prefetch more "
         "(prefetch_factor, more workers: they wait, they do not compute)",
@@ -166,12 +154,8 @@ ON_DISK = Cause(
 # C11: the workers of the loader stall on page faults.
 
 
-def _faults(scene: AttributionContext, free: Mask) -> Mask:
-    return free & of_loader(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting())
-
-
 def _fault_level(claim: CauseMatch) -> Level:
-    """What slept for a page is proved; which part of the CPU time faults took is an estimate."""
+    """Return proved for sleeps; the part of the CPU time that faults took is an estimate."""
     asleep = int(claim.scene.ns[claim.segments & claim.scene.does(State.BLOCKED)].sum())
     return Level.PROVED if asleep >= 0.9 * claim.ns else Level.STRONG
 
@@ -179,7 +163,7 @@ def _fault_level(claim: CauseMatch) -> Level:
 FAULTS = Cause(
     "C11",
     "DataLoader stalls on page faults",
-    _faults,
+    lambda scene, free: free & of_loader(scene) & (scene.waits(Wait.FAULT, Wait.MEMORY) | scene.faulting()),
     lambda _claim: (
         "the workers touch fresh memory for each batch: reuse its buffers, persistent_workers=True, or "
         "transparent huge pages; files that are mapped: read them once before, or keep them in memory",
@@ -195,8 +179,6 @@ FAULTS = Cause(
 
 FEW_SAMPLES = 5  # fewer samples may all have missed the loader
 LOADER_ALONE = "_SingleProcessDataLoaderIter"  # PyTorch's loader with num_workers=0, as its profiler names it
-
-
 FETCHES_BATCH = "__getitems__"  # of a dataset: a batch by its indices
 # code that makes inputs, by the names that PyTorch's protocol gives it; of Python 3.10 without the class
 DATASET = re.compile(r"(?:^|dataset\w*\.)__getitems?__$|(?:^|[._])collate(?:_fn)?$", re.IGNORECASE)
@@ -204,13 +186,13 @@ DATASET = re.compile(r"(?:^|dataset\w*\.)__getitems?__$|(?:^|[._])collate(?:_fn)
 
 def _prepared(scene: AttributionContext, free: Mask) -> Mask:
     facts, gap = scene.gap_facts, scene.segments.gap
-    # a round trip (read, host work, send) is C02, however large what is sent; but nobody makes a batch out
-    # of a scalar: after a loss.item() the next input is what the time goes into
+    # a round trip (read, host work, send) is C02, however large the copy back; but a batch is not made of a
+    # scalar: after a loss.item() the time goes into the next input
     round_trip = read_between(scene)[gap] > SCALAR_BYTES
     prepares = own_work(scene) | (scene.unrecorded & scene.within(LOADER_ALONE))
-    # a small one is an input where making it takes long: the tokens of a text, what an environment shows
+    # a small copy is an input where making it takes long: the tokens of a text, an environment's observation
     input_ = (facts.sent_bytes >= BIG_COPY) | ((facts.sent_bytes > SCALAR_BYTES) & long_work(scene))
-    # what was read back may be what the host works on: without a loader nothing says that it is an input
+    # the host may work on the data that was read back: without a loader nothing shows that it is an input
     alone = read_between(scene) < 0
     for pid in np.unique(scene.pid[prepares & input_[gap]]).tolist():
         if _in_loader(scene, np.flatnonzero(prepares & input_[gap] & (scene.pid == pid))):
@@ -220,21 +202,20 @@ def _prepared(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _in_loader(scene: AttributionContext, rows: Ints) -> bool:
-    """Whether the threads of these segments were mostly met within PyTorch's DataLoader, or in a dataset."""
-    stacks = scene.evidence.facts.stacks
-    met = sampled(scene, rows)
-    inside = [one for one in met if any(_loads(frame) for frame in stacks.frames(one[0]))]
-    return 2 * sum(count for _stack, count in inside) > sum(count for _stack, count in met) > 0
+    """Return True if most samples of these segments are within PyTorch's DataLoader, or a dataset."""
 
+    def loads(frame: Line) -> bool:
+        return by_loader(frozenset((frame.file,))) or DATASET.search(frame.function) is not None
 
-def _loads(frame: Line) -> bool:
-    return by_loader(frozenset((frame.file,))) or DATASET.search(frame.function) is not None
+    frames, met = scene.evidence.facts.stacks.frames, sampled(scene, rows)
+    inside = sum(count for stack, count in met if any(map(loads, frames(stack))))
+    return 2 * inside > sum(count for _stack, count in met) > 0
 
 
 def _advise_prepared(claim: CauseMatch) -> tuple[str, ...]:
     scene = claim.scene
     cpus = scene.cpus
-    if scene.analysis.traced is not None:  # what is sent first may be anything
+    if scene.analysis.traced is not None:  # the first copy may be of anything
         return ("prepare the next input in another process meanwhile: DataLoader with num_workers=1 or more",)
     on = f" on {cpus} CPUs" if cpus else ""
     workers = f"num_workers={max(cpus - 1, 1)}{on}, persistent_workers=True"
@@ -260,25 +241,27 @@ def _advise_prepared(claim: CauseMatch) -> tuple[str, ...]:
 
 
 def _by_sample(claim: CauseMatch) -> bool:
-    """Whether a dataset is requested one sample after the other."""
-    stacks = claim.scene.evidence.facts.stacks
-    met = sampled(claim.scene, np.flatnonzero(claim.segments))
-    frames = [frame for stack, _count in met for frame in stacks.frames(stack)]
+    """Return True if the dataset is read sample by sample."""
+    frames = _frames(claim)
     return any(frame.function.endswith("__getitem__") for frame in frames) and not _by_batch(claim)
 
 
 def _by_batch(claim: CauseMatch) -> bool:
-    """Whether the dataset fetches whole batches already; that of PyTorch's ``Subset`` may only loop."""
-    stacks = claim.scene.evidence.facts.stacks
-    return any(
-        frame.function.endswith(FETCHES_BATCH) and not by_loader(frozenset((frame.file,)))
-        for stack, _count in sampled(claim.scene, np.flatnonzero(claim.segments))
-        for frame in stacks.frames(stack)
+    """Return True if the dataset fetches whole batches; the method of PyTorch's ``Subset`` may only loop."""
+    fetches = (frame for frame in _frames(claim) if frame.function.endswith(FETCHES_BATCH))
+    return any(not by_loader(frozenset((frame.file,))) for frame in fetches)
+
+
+def _frames(claim: CauseMatch) -> list[Line]:
+    frames, met = (
+        claim.scene.evidence.facts.stacks.frames,
+        sampled(claim.scene, np.flatnonzero(claim.segments)),
     )
+    return [frame for stack, _count in met for frame in frames(stack)]
 
 
 def _in_pytorch_loader(claim: CauseMatch) -> bool:
-    """Whether PyTorch's DataLoader is on a stack of this work, or too few are known."""
+    """Return True if PyTorch's DataLoader is on a stack of this work, or too few stacks are known."""
     stacks = claim.scene.evidence.facts.stacks
     met = sampled(claim.scene, np.flatnonzero(claim.segments))
     if sum(count for _stack, count in met) < FEW_SAMPLES:
@@ -294,8 +277,6 @@ def _title_of_prepared(claim: CauseMatch) -> str:
 
 WITH_WORKERS = "input unpacked on the main thread"
 WITHOUT_WORKERS = "input prepared on the main thread (`num_workers=0`)"
-
-
 PREPARED = Cause(
     "C12",
     "input prepared on the main thread",
@@ -308,8 +289,7 @@ PREPARED = Cause(
     rank=190,
 )
 
-# C49: the thread that launches waits for the DataLoader's workers; the file does not report what these do.
-
+# C49: the thread that launches waits for the DataLoader's workers, whose states are not in the file.
 
 LATE_WORKERS = Cause(
     "C49",
@@ -317,7 +297,7 @@ LATE_WORKERS = Cause(
     advice=lambda _claim: (
         "the workers are slower than the GPU: more of them (num_workers), whole batches (__getitems__), "
         "cheaper or fewer transforms, or transforms on the GPU",
-        "gputop record -- python train.py tells what the workers do: compute, read from a disk, wait for "
+        "gputop record -- python train.py shows what the workers do: compute, read from a disk, wait for "
         "a CPU",
     ),
     level=lambda _claim: Level.STRONG,

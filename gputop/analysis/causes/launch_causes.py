@@ -33,35 +33,22 @@ from gputop.analysis.chains.call_forms import how_often
 from gputop.analysis.chains.chain import State
 from gputop.analysis.chains.thread_places import gaps_in_code
 from gputop.analysis.evidence.api_classes import WAIT, Group
-from gputop.analysis.evidence.call_context import Files, call_time
+from gputop.analysis.evidence.call_context import call_time
 from gputop.analysis.evidence.columns import Ints, Mask, covered
 from gputop.analysis.proofs.gaps import KernelTime
 from gputop.engine.calls.frameworks import Framework
-from gputop.engine.calls.stack_table import Line
 from gputop.format import format_ns, format_percent
 from probes.activities import Table
 
 MANY = 100  # launches between two waits (docs/causes/C06.md)
-
-
 LITTLE_WAIT = 0.05  # of that time: a GPU that is behind would make the wait longer
-
-
 BUSY = 0.9  # of that time the thread is on a CPU
-
-
 FULL_NS = 100_000  # a launch that takes longer met a full queue: the host is ahead (docs/explain.md)
-
-
 ADVICE = (
     "launch less: torch.compile(mode='reduce-overhead') or CUDA graphs (torch.cuda.graph), fused optimizers "
     "(fused=True) and kernels, or a larger batch"
 )
-
-
 PLAIN_ADVICE = "launch less: CUDA graphs, fused kernels, or more work in each"
-
-
 FUSE = "fuse these kernels, each of which works on every element by itself"
 
 
@@ -72,8 +59,8 @@ def _advice(scene: AttributionContext, pid: int, launches: Ints) -> tuple[str, .
 
 
 def launch_bound(scene: AttributionContext, span_ns: int) -> list[Finding]:
-    """One finding per thread that is bound by its launches."""
-    if scene.analysis.estimated:  # then it is a cause like the others (``_launches``)
+    """Return a finding per thread that is bound by its launches."""
+    if scene.analysis.estimated:  # then it claims segments (``_launches``)
         return []
     evidence = scene.evidence
     calls = evidence.calls
@@ -85,21 +72,18 @@ def launch_bound(scene: AttributionContext, span_ns: int) -> list[Finding]:
         if np.count_nonzero(launched) < MANY:
             continue
         mine = within(scene, low + np.flatnonzero(launched))
-        if len(mine) < MANY:
-            continue
-        finding = _of_thread(scene, thread, mine, span_ns)
-        found += [finding] if finding else []
+        waits = within(scene, low + np.flatnonzero(groups[low:high] == Group.SYNC))
+        if len(mine) >= MANY and len(waits):
+            finding = _of_thread(scene, thread, low, mine, waits, span_ns)
+            found += [finding] if finding else []
     return found
 
 
-def _of_thread(scene: AttributionContext, thread: int, launches: Ints, span_ns: int) -> Finding | None:
-    evidence = scene.evidence
-    calls = evidence.calls
-    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
-    rows = np.arange(low, high)
-    waits = within(scene, rows[evidence.group_of(rows) == Group.SYNC])
-    if not len(waits):
-        return None
+def _of_thread(
+    scene: AttributionContext, thread: int, low: int, launches: Ints, waits: Ints, span_ns: int
+) -> Finding | None:
+    """Return the finding of a thread, whose calls begin at row ``low``; None where it is not bound."""
+    calls = scene.evidence.calls
     # units from the first launch after a wait to the return of the next wait
     unit = np.searchsorted(waits, launches)
     count = np.bincount(unit, minlength=len(waits) + 1)[: len(waits)]
@@ -111,28 +95,18 @@ def _of_thread(scene: AttributionContext, thread: int, launches: Ints, span_ns: 
     waited = calls["end"][waits[dense]] - calls["begin"][waits[dense]]
     full = launches[calls["end"][launches] - calls["begin"][launches] >= FULL_NS]
     full = full[np.isin(np.searchsorted(waits, full), np.flatnonzero(dense))]
-    inside = call_time(evidence, full)
-    long = inside.on_cpu + inside.blocked  # not what it waited for a CPU
+    inside = call_time(scene.evidence, full)
+    long = inside.on_cpu + inside.blocked  # without its waits for a CPU
     waiting = int(waited.sum()) + int(long[long >= FULL_NS].sum())
     spent = int((end - begin).sum())
     empty = int(covered((scene.gaps.begin, scene.gaps.end), begin, end).sum())
-    off = _off_cpu(scene, thread, begin, end)
-    loss = spent - waiting - empty
-    if (
-        waiting > LITTLE_WAIT * spent
-        or off > (1 - BUSY) * spent
-        or loss < max(LEAST_SHARE * span_ns, LEAST_NS)
-    ):
+    slices = scene.evidence.slices
+    own = slice(*np.searchsorted(slices["row"], [thread, thread + 1]))
+    off = int(covered((slices["begin"][own], slices["end"][own]), begin, end).sum())
+    loss, least = spent - waiting - empty, max(LEAST_SHARE * span_ns, LEAST_NS)
+    if waiting > LITTLE_WAIT * spent or off > (1 - BUSY) * spent or loss < least:
         return None
     return _finding(scene, launches, int(count[dense].sum()), spent, waiting, loss, begin)
-
-
-def _off_cpu(scene: AttributionContext, thread: int, begin: Ints, end: Ints) -> int:
-    """Time off the CPU of a thread in these intervals."""
-    slices = scene.evidence.slices
-    low, high = np.searchsorted(slices["row"], [thread, thread + 1])
-    rows = np.arange(low, high)
-    return int(covered((slices["begin"][rows], slices["end"][rows]), begin, end).sum())
 
 
 def _finding(
@@ -140,6 +114,7 @@ def _finding(
 ) -> Finding:
     about = replace(AboutCalls.of(scene, launches), count=count, begin=begin)
     inside = int(call_time(scene.evidence, launches).on_cpu.sum())
+    idle = "idle between short kernels; the calls alone do not show for how long"
     return assessed(
         scene,
         LAUNCHES,
@@ -148,14 +123,7 @@ def _finding(
         kind="idle",
         loss=Range(0, loss),
         chain=(
-            Link(
-                "gpu",
-                0,
-                0,
-                "idle between short kernels; the calls alone do not show for how long",
-                loss,
-                count,
-            ),
+            Link("gpu", 0, 0, idle, loss, count),
             about.link("cuda", f"{about.where}, one after the other", inside),
             about.link("host", "running all the time", spent - waiting),
         ),
@@ -170,7 +138,7 @@ def _finding(
 
 
 def _launches(scene: AttributionContext, free: Mask) -> Mask:
-    """What the submitting thread does between one piece of work and the next, which is no input."""
+    """Return the submitting thread's time between one piece of work and the next that is no input."""
     estimated = scene.estimated & own_work(scene)
     # the GPU was found idle by a query: nothing made the thread wait
     ready = not_waited(scene) & (scene.gaps.drained_by >= 0)
@@ -179,7 +147,7 @@ def _launches(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _between_launches(scene: AttributionContext) -> Mask:
-    """Short gaps between two kernels of one thread, by the GPU's own clock: no wait is between them."""
+    """Return short gaps between two kernels of one thread, by the GPU's own clock, without a wait."""
     gaps, evidence = scene.gaps, scene.evidence
     if not scene.unrecorded.any():
         return np.zeros(len(gaps), np.bool_)
@@ -209,11 +177,6 @@ def _kernels(claim: CauseMatch) -> tuple[str, ...]:
     return (*most, *small_among(claim.scene, refilled, claim.scene.evidence.fill))
 
 
-def _line(claim: CauseMatch) -> Line | None:
-    place = launch_place(claim)
-    return place.line if place is not None else None
-
-
 def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     place = launch_place(claim)
     if place is None:
@@ -230,7 +193,7 @@ LAUNCHES = Cause(
     lambda _claim: Level.STRONG,
     assess=launch_bound,
     culprit="refilled_by",
-    at=_line,
+    at=lambda claim: place.line if (place := launch_place(claim)) is not None else None,
     evidence=_evidence_lines,
     kind=DiagnosisKind.LAUNCH,
     short="launch",
@@ -238,22 +201,16 @@ LAUNCHES = Cause(
     rank=240,
 )
 
-# C50: kernels that were queued in time follow each other with microseconds between them: the GPU's own
-# time.
-
-
-def _advise(claim: CauseMatch) -> tuple[str, ...]:
-    fused = "fused kernels (torch.compile)" if claim.torch else "fused kernels"
-    return (
-        "the host is not to blame: each kernel costs the GPU some microseconds before it runs. Fewer and "
-        f"larger ones: {fused}, a larger batch, CUDA graphs, which shorten these gaps",
-    )
-
+# C50: kernels that were queued in time follow each other with microseconds between them: the GPU's own time.
 
 BETWEEN_KERNELS = Cause(
     "C50",
     "the GPU's own time between queued kernels",
-    advice=_advise,
+    advice=lambda claim: (
+        "the host is not to blame: each kernel costs the GPU some microseconds before it runs. Fewer and "
+        f"larger ones: fused kernels{' (torch.compile)' if claim.torch else ''}, a larger batch, CUDA "
+        "graphs, which shorten these gaps",
+    ),
     culprit="refilled_by",
     kind=DiagnosisKind.LAUNCH,
     family="H",
@@ -263,14 +220,14 @@ BETWEEN_KERNELS = Cause(
 # C48: the GPU stood still although its next work had been launched: it waited for an event or a rank.
 
 LATE_NS = 20_000  # within this time a launch reaches an idle GPU
-PART = 0.1  # of the time, for what came before or after to be worth a word
+PART = 0.1  # of the time, for the work before or after to be named
 COLLECTIVE = re.compile(
     r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
 
 
 def _queued_lines(claim: CauseMatch) -> tuple[str, ...]:
-    """What ran before and after, and whether the stream had been made to wait for an event."""
+    """Return what ran before and after, and whether the stream had been made to wait for an event."""
     scene, gpu = claim.scene, claim.scene.analysis.gpu
     if not isinstance(gpu, KernelTime):
         return ()
@@ -331,7 +288,7 @@ QUEUED = Cause(
 
 # C34: code is compiled in the loop, again and again: torch.compile, Triton, Numba, CuPy.
 
-# (a part of a path of the compiler, how it is named, what keeps it from compiling again); in this order
+# (parts of paths of the compiler, its name, what keeps it from compiling again); in this order
 COMPILERS = (
     (
         ("/torch/_inductor/", "/torch/_dynamo/", "/torch/_functorch/"),
@@ -360,41 +317,31 @@ COMPILERS = (
 )
 
 
-def _compiles(files: Files) -> bool:
-    return any(part in file for file in files for parts, _name, _fix in COMPILERS for part in parts)
+def _within(scene: AttributionContext, *paths: str) -> Mask:
+    """Return the gaps in code whose files have one of these in their paths."""
+    return gaps_in_code(scene, lambda files: any(path in file for file in files for path in paths))
 
 
 def _compiling(scene: AttributionContext, free: Mask) -> Mask:
-    inside = gaps_in_code(scene, _compiles)[scene.segments.gap]
+    paths = (path for parts, _name, _fix in COMPILERS for path in parts)
+    inside = _within(scene, *paths)[scene.segments.gap]
     starved = scene.own & scene.does(State.QUEUED)
     return free & inside & ~starved
 
 
-def _by(claim: CauseMatch) -> tuple[str, str]:
-    """(which compiler most gaps are in, what to do)."""
-    counts = []
-    for parts, name, fix in COMPILERS:
-        within = gaps_in_code(claim.scene, lambda files, p=parts: any(x in f for f in files for x in p))  # type: ignore[misc]
-        counts.append((int(np.count_nonzero(within[claim.gaps])), name, fix))
-    _count, name, fix = max(counts, key=lambda one: one[0])
-    return name, fix
-
-
-def _title(claim: CauseMatch) -> str:
-    return f"compiles {how_often(claim.times)} ({_by(claim)[0]})"
-
-
-def _compiling_advise(claim: CauseMatch) -> tuple[str, ...]:
-    return (f"code is compiled {claim.per_step()} while the GPU waits: {_by(claim)[1]}",)
+def _compiler(claim: CauseMatch) -> tuple[str, str]:
+    """Return (the compiler that most gaps are in, what to do)."""
+    counts = [np.count_nonzero(_within(claim.scene, *parts)[claim.gaps]) for parts, _name, _fix in COMPILERS]
+    return COMPILERS[int(np.argmax(counts))][1:]
 
 
 COMPILING = Cause(
     "C34",
     "compiles in the loop",
     _compiling,
-    _compiling_advise,
+    lambda claim: (f"code is compiled {claim.per_step()} while the GPU waits: {_compiler(claim)[1]}",),
     culprit="refilled_by",
-    titled=_title,
+    titled=lambda claim: f"compiles {how_often(claim.times)} ({_compiler(claim)[0]})",
     kind=DiagnosisKind.HOST,
     family="A",
     rank=17,

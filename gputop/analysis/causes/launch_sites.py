@@ -1,4 +1,4 @@
-"""Which kernels some calls launch, in which form calls come, and what the submitting thread does between."""
+"""Kernels that calls launch, the form of calls, and the submitting thread's own work between them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ELEMENTWISE = ("elementwise_kernel", "multi_tensor_apply_kernel", "triton_poi_"
 
 
 def launches_among(evidence: Evidence, rows: Ints) -> Ints:
-    """Those of some calls that succeeded and launch a kernel which they name by a handle."""
+    """Return the calls that succeeded in launching a kernel by its handle."""
     calls = evidence.calls
     wanted = launching(evidence.apis.names).take(calls["op"][rows], mode="clip")
     wanted &= (calls["ret"][rows] == 0) & ~calls["abandoned"][rows]
@@ -42,13 +42,13 @@ def launches_among(evidence: Evidence, rows: Ints) -> Ints:
 
 
 def kernel_name(evidence: Evidence, pid: int, handle: int) -> tuple[str, str]:
-    """(name, file) of a kernel; both "" where they are not known."""
+    """Return (name, file) of a kernel; both "" where they are not known."""
     frame = next(iter(evidence.facts.stacks.frames(kernel_number(pid, handle))), None)
     return (frame.function, frame.file) if frame is not None else ("", "")
 
 
 def by_handle(evidence: Evidence, rows: Ints) -> list[tuple[int, Ints]]:
-    """(handle, its launches) of some launches of one process; at least one."""
+    """Return (handle, its launches) of at least one launch of one process."""
     handles, which = np.unique(evidence.calls["aux"][rows], return_inverse=True)
     order = np.argsort(which.reshape(-1), kind="stable")
     ends = np.cumsum(np.bincount(which.reshape(-1)))
@@ -56,7 +56,7 @@ def by_handle(evidence: Evidence, rows: Ints) -> list[tuple[int, Ints]]:
 
 
 def by_shape(evidence: Evidence, rows: Ints) -> dict[Shape, int]:
-    """How many of some launches have each shape; those whose shape is not known have none."""
+    """Return the number of launches of each shape; those whose shape is not known are left out."""
     found: dict[Shape, int] = {}
     numbers, counts = np.unique(evidence.calls["shape"][rows], return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
@@ -68,20 +68,20 @@ def by_shape(evidence: Evidence, rows: Ints) -> dict[Shape, int]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Kernels of one folded name among some launches, and the line that makes most of these."""
+    """Launches of kernels of one folded name, and the line that makes most of these."""
 
     name: str
     rows: Ints
     line: Line | None
 
     def text(self, among: int) -> str:
-        """The name, its share of so many launches, and the line."""
+        """Return the name, its share of so many launches, and the line."""
         at = f" at {self.line.text()}" if self.line is not None else ""
         return f"{self.name} {format_percent(100 * len(self.rows) / among)} %{at}"
 
 
 def named(scene: AttributionContext, rows: Ints) -> tuple[list[Named], int]:
-    """(kernels that some calls launch, most launches first; launches of any kernel among the calls)."""
+    """Return (kernels that some calls launch, most launches first; number of launches among the calls)."""
     evidence, calls = scene.evidence, scene.evidence.calls
     if not evidence.facts.stacks.names_kernels:
         return [], 0
@@ -100,18 +100,18 @@ def named(scene: AttributionContext, rows: Ints) -> tuple[list[Named], int]:
 
 
 def launched_most(scene: AttributionContext, rows: Ints, what: str) -> tuple[str, ...]:
-    """A sentence about the kernels that these calls launch most often; none where no name is known.
+    """Return a sentence on the kernels that these calls launch most often; none where no name is known.
 
     Args:
         scene: Everything.
         rows: Calls; -1 is none.
-        what: A sentence about the launches, before their names.
+        what: The sentence's begin, before the names.
     """
     return _sentence(what, *named(scene, rows))
 
 
 def elementwise_among(scene: AttributionContext, rows: Ints, what: str) -> tuple[str, ...]:
-    """The same of kernels that work on each element by itself, where they are a good part of the launches."""
+    """Return the same of kernels that work on each element by itself, where they are many of the launches."""
     kernels, launches = named(scene, rows)
     kernels = [one for one in kernels if is_elementwise(one.name)]
     if sum(len(one.rows) for one in kernels) < FUSIBLE * launches:
@@ -120,7 +120,7 @@ def elementwise_among(scene: AttributionContext, rows: Ints, what: str) -> tuple
 
 
 def small_among(scene: AttributionContext, rows: Ints, fill: int | None) -> tuple[str, ...]:
-    """The same of launches with fewer threads than fill the GPU, where most are; with their usual shape."""
+    """Return the same of launches with fewer threads than fill the GPU, where most are, with their shape."""
     kernels, launches = named(scene, rows)
     if not fill or not launches:
         return ()
@@ -141,7 +141,7 @@ def small_among(scene: AttributionContext, rows: Ints, fill: int | None) -> tupl
 
 
 def is_elementwise(name: str) -> bool:
-    """Whether a kernel works on each element by itself, by its name: PyTorch's, or made by its compiler."""
+    """Return True for kernels of PyTorch or its compiler that work on each element by itself, by name."""
     return any(part in name for part in _ELEMENTWISE)
 
 
@@ -150,29 +150,29 @@ def _sentence(what: str, kernels: Sequence[Named], launches: int) -> tuple[str, 
     return (f"{what}: {', '.join(texts)}",) if texts else ()
 
 
-# The pattern of the calls that a claim is about, and the words that `pytorch` chooses by it.
+# The pattern of the calls of a match, by which title and advice are worded.
 
 MOST_PARTS = 8  # a step: more copies to the device are no batch
 
 
 def title_for(claim: CauseMatch, form: Form, pattern: Pattern) -> str:
-    """The title of such a claim, by how often it is."""
+    """Return the title of a match."""
     return title_of(form, pattern.often, torch=claim.torch)
 
 
 def advice_for(claim: CauseMatch, form: Form, pattern: Pattern) -> tuple[str, ...]:
-    """What to change, with how much how often."""
+    """Return what to change, with size and frequency."""
     size, times = format_bytes(max(pattern.size, 0)), claim.per_step(pattern.count)
     return advice_of(form, size=size, times=times, torch=claim.torch)
 
 
 def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:
-    """What is known of the line that costs most.
+    """Return the pattern of the line that costs most.
 
     Args:
-        claim: What it is about.
-        rows: For each of its gaps the call that the program made, -1 where there is none.
-        copies: For each of its gaps the copy that went with it, -1 where there is none.
+        claim: The match.
+        rows: The program's call of each of its gaps, -1 for none.
+        copies: The copy of that call, -1 for none.
         to_host: The copies' direction.
     """
     scene, evidence, gaps = claim.scene, claim.scene.evidence, claim.scene.gaps
@@ -190,10 +190,11 @@ def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = F
     known = rows[chosen & (rows >= 0)]
     files, text = _source(evidence, known, cost[chosen & (rows >= 0)])
     called = np.unique(rows[rows >= 0])
+    usual_op = np.argmax(np.bincount(calls["op"][known])) if len(known) else -1
     return Pattern(
         size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
         to_host=to_host,
-        role=_usual_role(evidence, known),
+        role=Role(int(evidence.apis.role.take(usual_op, mode="clip"))) if usual_op >= 0 else Role.OTHER,
         files=files,
         text=text,
         same_line=bool((mine[chosen] >= 0).any() and 2 * (mine == after)[chosen].mean() > 1),
@@ -202,15 +203,8 @@ def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = F
     )
 
 
-def _usual_role(evidence: Evidence, rows: Ints) -> Role:
-    """The role of the most frequent function among calls."""
-    if not len(rows):
-        return Role.OTHER
-    return Role(int(evidence.apis.role.take(np.argmax(np.bincount(evidence.calls["op"][rows])), mode="clip")))
-
-
 def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:
-    """(the files of the stack that costs most, the text of its line)."""
+    """Return (the files of the stack that costs most, the text of its line)."""
     if not len(rows):
         return frozenset(), ""
     stacks, which = np.unique(evidence.calls["stack"][rows], return_inverse=True)
@@ -220,7 +214,7 @@ def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str],
     return files, text_of(evidence, line) if line is not None else ""
 
 
-# What the submitting thread does by itself: between its calls, or inside one of its own.
+# The submitting thread's own work: between its calls, or inside one of them.
 
 _QUIET = (Group.OTHER, Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY, Group.DEVICE, Group.STREAM)
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH)
@@ -228,18 +222,19 @@ LONG_NS = 1_000_000  # no call takes Python so long: between two launches the pr
 
 
 def own_work(scene: AttributionContext) -> Mask:
-    """The submitting thread's own doing: on a CPU or asleep of its own will, not in an allocating call.
+    """Return the submitting thread's own work: on a CPU or asleep, but not in an allocating call.
 
-    What it waits for on a pipe or a terminal is somebody else's.
+    Data from a pipe or a terminal are the work of others.
     """
     quiet = scene.inside(*_QUIET) | (scene.estimated & scene.in_refill & scene.inside(*_GIVING))
     return scene.own & scene.does(State.RUN, State.BLOCKED) & quiet & ~scene.waits(Wait.DATA)
 
 
 def not_waited(scene: AttributionContext) -> Mask:
-    """Gaps that no wait opened: a query that succeeded, where none that found work came right before it.
+    """Return the gaps that no wait opened.
 
-    And those after a launch: only where it is known when kernels ran are they proved.
+    They follow a query that succeeded at once, or a launch: these are proved only where it is known when
+    kernels ran.
     """
     drained_by = scene.gaps.drained_by
     calls, row = scene.evidence.calls, np.maximum(drained_by, 0)
@@ -254,7 +249,7 @@ def not_waited(scene: AttributionContext) -> Mask:
 
 
 def after_launch(scene: AttributionContext) -> Mask:
-    """Proved gaps after a launch: the GPU was done before more was launched, and nothing waited for it."""
+    """Return the proved gaps after a launch: the GPU was done before more was launched, without a wait."""
     gaps = scene.gaps
     if not len(scene.evidence.calls):
         return np.zeros(len(gaps), np.bool_)
@@ -263,13 +258,13 @@ def after_launch(scene: AttributionContext) -> Mask:
 
 
 def long_work(scene: AttributionContext) -> Mask:
-    """Gaps in which the submitting thread works for long between its calls."""
+    """Return the gaps in which the submitting thread works for long between its calls."""
     works = own_work(scene) & scene.inside(Group.OTHER) & ~scene.unrecorded
     return scene.gap_ns(works) >= LONG_NS
 
 
 def in_own_call(scene: AttributionContext, *groups: Group) -> Mask:
-    """The submitter inside its own call of these groups, whatever it waits for there."""
+    """Return the submitter's time inside its own calls of these groups, waits included."""
     works = scene.does(State.RUN, State.BLOCKED, State.OUTSIDE, State.UNKNOWN)
     return works & scene.inside(*groups) & ~(scene.estimated & scene.in_refill)
 
@@ -277,7 +272,7 @@ def in_own_call(scene: AttributionContext, *groups: Group) -> Mask:
 # Whether the submitting thread launches in a gap or does other work: by its samples and its pace.
 
 FAR = 10  # times as long as from one launch of the thread to the next: no gap between launches
-FASTEST_NS = 5000  # from one launch to the next, of who launches from Python: what is quicker is native code
+FASTEST_NS = 5000  # from one launch to the next, from Python: native code is quicker
 LEAST_PAIRS = 20  # of launches, for a thread to have a pace
 LEAST_SAMPLES = 3  # fewer may have met anything
 MOSTLY = 0.5  # of the samples
@@ -289,11 +284,11 @@ class OwnCode:
     """A row for each gap.
 
     Attributes:
-        own: Whether what the submitting thread does there is no launching.
-        works_ns: For how long it works there between its calls.
-        pace_ns: How long it usually takes from one launch to the next; 0 where that is not known.
-        met: Samples that met it at that place, in all gaps that are ended from there.
-        met_own: Those of them that are in no framework's code.
+        own: True if the submitting thread's work there is no launching.
+        works_ns: The thread's work there between its calls.
+        pace_ns: The thread's usual time from one launch to the next; 0: not known.
+        met: Samples at that place, in all gaps that end there.
+        met_own: Those of them in no framework's code.
     """
 
     own: Mask
@@ -304,22 +299,22 @@ class OwnCode:
 
 
 def own_code(scene: AttributionContext) -> OwnCode:
-    """What the submitting thread does in each gap between its calls.
+    """Return the submitting thread's work in each gap between its calls.
 
     Launching takes about as long from launch to launch, and most of that is in a framework's code, wherever
     the program calls it. A gap that is much longer, and in which samples meet the thread in code of the
-    program or in a library that launches nothing, is other work. How long that takes does not matter.
+    program or in a library that launches nothing, is other work, however short.
     """
     return scene.once("own code", lambda: _find(scene))
 
 
 def own_short(scene: AttributionContext, begin: Ints, end: Ints, refilled_by: Ints, thread: Ints) -> Mask:
-    """Gaps that are not followed one by one, but too long for a launch as those that end at the same line.
+    """Return the short gaps that are too long for a launch, as followed gaps that end at the same line.
 
     Args:
         scene: Everything.
         begin, end: The gaps.
-        refilled_by: The call that ends each; -1 where there is none.
+        refilled_by: The call that ends each; -1 for none.
         thread: The thread of that call.
     """
     found, gaps, calls = own_code(scene), scene.gaps, scene.evidence.calls
@@ -351,7 +346,7 @@ def _find(scene: AttributionContext) -> OwnCode:
 
 
 def _sites(scene: AttributionContext, far: Mask) -> Ints:
-    """A number for each gap: the same where one thread ends it at the same line, by far too late or not."""
+    """Return a number for each gap, the same where a thread ends it at the same line, far too late or not."""
     gaps, calls = scene.gaps, scene.evidence.calls
     if not len(gaps) or not len(calls):
         return np.zeros(len(gaps), np.int64)
@@ -361,7 +356,7 @@ def _sites(scene: AttributionContext, far: Mask) -> Ints:
 
 
 def _pace(evidence: Evidence) -> Ints:
-    """The usual time of each thread from one launch to the next, ns; 0 of those that launch seldom."""
+    """Return each thread's usual time from one launch to the next, ns; 0 of those that launch seldom."""
     calls = evidence.calls
     pace = np.zeros(len(evidence.threads.tid), np.int64)
     launches = evidence.group(calls) == Group.LAUNCH
@@ -375,7 +370,7 @@ def _pace(evidence: Evidence) -> Ints:
 
 
 def _in_no_framework(evidence: Evidence, stacks: Column) -> Mask:
-    """Which samples are in code that launches nothing: by the innermost Python, else by native code."""
+    """Return the samples in code that launches nothing, by the innermost Python, else by native code."""
 
     def own(stack: int) -> bool:
         frames = [frame for frame in evidence.facts.stacks.frames(stack) if frame.file]

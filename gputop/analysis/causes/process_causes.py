@@ -31,21 +31,17 @@ MOSTLY = 0.8  # of the time is one process's, for it to be the one that is named
 
 
 def behind_other(scene: AttributionContext) -> Mask:
-    """Segments on another thread than the submitter, no loader's, and not behind a lock of the process."""
+    """Return the segments on other threads than the submitter that are no loader's and behind no lock."""
     locked = scene.same_process & (scene.futex != Futex.UNKNOWN)
     behind: Mask = others(scene) & ~locked
     return behind
 
 
-def _works(scene: AttributionContext, free: Mask) -> Mask:
-    return free & ((behind_other(scene) & scene.does(State.RUN, State.QUEUED)) | _exchange(scene))
-
-
 def _exchange(scene: AttributionContext) -> Mask:
-    """The submitter on a CPU, in gaps in which it waits for others, where its samples meet it at their call.
+    """Return the submitter's time on a CPU in gaps in which it waits for others, if samples meet it there.
 
     Sending and receiving cost CPU time of its own: where it mostly runs the function in which it waits for
-    them, all of that is the exchange.
+    the others, all of that time is the exchange.
     """
     runs = scene.own & scene.does(State.RUN) & scene.inside(Group.OTHER)
     behind = behind_other(scene) & ~scene.same_process & (scene.segments.link >= 0)
@@ -53,33 +49,25 @@ def _exchange(scene: AttributionContext) -> Mask:
         return scene.mask()
     stacks = scene.evidence.facts.stacks
     waits = scene.links.of_slices(scene.evidence.slices["stack"], 0)[scene.first_link[behind]]
-    lines = [stacks.line(number) for number in np.unique(waits).tolist()]
-    functions = {(line.file, line.function.partition(".<locals>")[0]) for line in lines if line is not None}
+
+    def function(stack: int) -> tuple[str, str] | None:
+        line = stacks.line(stack)
+        return None if line is None else (line.file, line.function.partition(".<locals>")[0])
+
+    functions = {function(number) for number in np.unique(waits).tolist()} - {None}
     found = scene.mask()
     for thread in np.unique(scene.segments.thread[runs]).tolist() if functions else ():
         rows = np.flatnonzero(runs & (scene.segments.thread == thread))
-        met = [(stacks.line(number), count) for number, count in sampled(scene, rows)]
-        total = sum(count for line, count in met if line is not None)
-        within = sum(
-            count
-            for line, count in met
-            if line is not None and (line.file, line.function.partition(".<locals>")[0]) in functions
-        )
+        met = [(function(number), count) for number, count in sampled(scene, rows)]
+        total = sum(count for where, count in met if where is not None)
+        within = sum(count for where, count in met if where in functions)
         if total >= LEAST_SAMPLES and within > HALF * total:
             found[rows] = True
     return found
 
 
-def _disk(scene: AttributionContext, free: Mask) -> Mask:
-    return free & behind_other(scene) & scene.waits(Wait.DISK, Wait.READ, Wait.FAULT, Wait.MEMORY)
-
-
-def _asleep(scene: AttributionContext, free: Mask) -> Mask:
-    return free & behind_other(scene) & scene.does(State.BLOCKED)
-
-
 def level_of_chain(claim: CauseMatch) -> Level:
-    """Wakeups are the kernel's word; who is polled for is inferred, from processes of one family or not."""
+    """Return the level: wakeups are recorded, the thread that is polled for is inferred."""
     scene = claim.scene
     rows = np.flatnonzero(claim.segments)
     if share(claim, scene.own) > HALF:  # of messages, by samples
@@ -91,7 +79,7 @@ def level_of_chain(claim: CauseMatch) -> Level:
 
 
 def who(claim: CauseMatch) -> str:
-    """``process front.py (21613)``, ``thread prefetcher (812)``, ``8 processes, most for env.py (77)``."""
+    """Return ``process front.py (21613)``, ``thread x (812) of its process``, ``8 processes, most for …``."""
     scene, rows = claim.scene, ends_of(claim)
     ns = scene.ns[rows]
     threads = scene.segments.thread[rows]
@@ -108,14 +96,14 @@ def who(claim: CauseMatch) -> str:
 
 
 def _main(numbers: Ints, ns: Ints) -> tuple[int, float, int]:
-    """(the number with most of the time, its share, how many have more than a trifle)."""
+    """Return (the number with most of the time, its share, how many have more than a trifle)."""
     names, which = np.unique(numbers, return_inverse=True)
     shares = np.bincount(which.reshape(-1), weights=ns) / max(int(ns.sum()), 1)
     return int(names[np.argmax(shares)]), float(shares.max()), int(np.count_nonzero(shares >= TRIFLE))
 
 
 def share(claim: CauseMatch, chosen: Mask) -> float:
-    """The part of a claim's time that is chosen."""
+    """Return the chosen share of a match's time."""
     return float(claim.scene.ns[claim.segments & chosen].sum() / max(claim.ns, 1))
 
 
@@ -133,17 +121,15 @@ def _title_disk(claim: CauseMatch) -> str:
 
 
 def _title_asleep(claim: CauseMatch) -> str:
-    scene = claim.scene
-    waits = scene.wait[claim.segments]
-    kind = Wait(int(np.argmax(np.bincount(waits, weights=scene.ns[claim.segments]))))
-    return f"waits for {who(claim)}, " + ("which sleeps" if kind is Wait.SLEEP else f"blocked {WORDS[kind]}")
+    waits, ns = claim.scene.wait[claim.segments], claim.scene.ns[claim.segments]
+    kind = Wait(int(np.argmax(np.bincount(waits, weights=ns))))
+    return f"waits for {who(claim)}, {'which sleeps' if kind is Wait.SLEEP else f'blocked {WORDS[kind]}'}"
 
 
 def _advise(claim: CauseMatch) -> tuple[str, ...]:
     scene = claim.scene
-    roles = np.unique(peers(scene)[claim.segments])
     apart = "let it prepare the next answer while the GPU works, or several at once, or make it faster"
-    if set(roles.tolist()) == {int(Peer.THREAD)}:
+    if (peers(scene)[claim.segments] == Peer.THREAD).all():
         apart = "let it work ahead of the thread that launches, or in a process of its own, or make it faster"
     advice = [f"the GPU gets work only when {who(claim)} is done: {apart}"]
     starved = share(claim, scene.does(State.QUEUED))
@@ -155,17 +141,6 @@ def _advise(claim: CauseMatch) -> tuple[str, ...]:
     return tuple(advice)
 
 
-def _advise_disk(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        f"{who(claim)} reads or writes a file while the GPU waits for it: keep the data in memory, read "
-        "ahead, or write after the answer",
-    )
-
-
-def _advise_asleep(claim: CauseMatch) -> tuple[str, ...]:
-    return (f"{who(claim)} is asleep while the GPU waits for it: shorten or remove that wait",)
-
-
 def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
     if 2 * share(claim, claim.scene.polled_for) <= 1:
         return ()
@@ -175,7 +150,9 @@ def _evidence_lines(claim: CauseMatch) -> tuple[str, ...]:
 WORKS = Cause(
     "C29",
     "waits for another thread or process",
-    _works,
+    lambda scene, free: (
+        free & ((behind_other(scene) & scene.does(State.RUN, State.QUEUED)) | _exchange(scene))
+    ),
     _advise,
     level_of_chain,
     culprit="end",
@@ -189,8 +166,13 @@ WORKS = Cause(
 DISK = Cause(
     "C30",
     "waits for another thread or process, which waits for the disk",
-    _disk,
-    _advise_disk,
+    lambda scene, free: (
+        free & behind_other(scene) & scene.waits(Wait.DISK, Wait.READ, Wait.FAULT, Wait.MEMORY)
+    ),
+    lambda claim: (
+        f"{who(claim)} reads or writes a file while the GPU waits for it: keep the data in memory, read "
+        "ahead, or write after the answer",
+    ),
     level_of_chain,
     culprit="end",
     titled=_title_disk,
@@ -201,8 +183,8 @@ DISK = Cause(
 ASLEEP = Cause(
     "C31",
     "waits for another thread or process, which sleeps",
-    _asleep,
-    _advise_asleep,
+    lambda scene, free: free & behind_other(scene) & scene.does(State.BLOCKED),
+    lambda claim: (f"{who(claim)} is asleep while the GPU waits for it: shorten or remove that wait",),
     level_of_chain,
     culprit="end",
     titled=_title_asleep,
@@ -218,13 +200,9 @@ MOSTLY_STARTED = 0.5  # of a gap that a start takes: then the rest of it belongs
 
 
 def _starting(scene: AttributionContext, free: Mask, wanted: Mask) -> Mask:
-    """From the first birth of a gap until its last child was done or gave what was waited for.
+    """Return wanted pieces from the first birth in a gap until its last child was done or delivered.
 
-    Args:
-        scene: Everything.
-        free: What no other cause took.
-        wanted: Pieces of the gaps that count. A child that has ended, or was not recorded at
-            first, is in no state that other causes take.
+    A child that has ended, or was not recorded at first, is in no state that other causes claim.
     """
     births = births_in_gaps(scene)
     if np.count_nonzero(births.count) < LEAST_GAPS:
@@ -248,29 +226,19 @@ def _starting(scene: AttributionContext, free: Mask, wanted: Mask) -> Mask:
 
 
 def _of_loader(scene: AttributionContext) -> Mask:
-    """Pieces of gaps of processes that mostly start others where they wait for a DataLoader's next batch."""
+    """Return the pieces of gaps of processes that mostly start others while they wait for a DataLoader."""
     if not len(scene.gaps):
         return scene.mask()
     births = births_in_gaps(scene).count > 0
     loads = births & ((scene.gap_ns(in_loader(scene)) > 0) | gaps_in_code(scene, by_loader))
     owner = scene.evidence.threads.pid[scene.gaps.thread]
-    pids, of_each = np.unique(owner, return_inverse=True)
+    _pids, of_each = np.unique(owner, return_inverse=True)
     of_each = of_each.reshape(-1)
-    mostly = 2 * np.bincount(of_each, weights=loads, minlength=len(pids)) > np.bincount(
-        of_each, weights=births, minlength=len(pids)
-    )
+    mostly = 2 * np.bincount(of_each, weights=loads) > np.bincount(of_each, weights=births)
     return mostly[of_each][scene.segments.gap]
 
 
-def _workers(scene: AttributionContext, free: Mask) -> Mask:
-    return _starting(scene, free, _of_loader(scene))
-
-
-def _processes(scene: AttributionContext, free: Mask) -> Mask:
-    return _starting(scene, free, ~_of_loader(scene))
-
-
-def _started_processes_title(claim: CauseMatch) -> str:
+def _title_of_started(claim: CauseMatch) -> str:
     count = _at_a_time(claim)
     what = "a process is" if count == 1 else f"{count} processes are"
     return f"{what} started {how_often(claim.times)} and waited for"
@@ -281,14 +249,7 @@ def _at_a_time(claim: CauseMatch) -> int:
     return max(most_at_a_time(claim.scene, born_of(claim.gaps, births)), 1)
 
 
-def _started_processes_advise(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        f"a process is started {claim.per_step()}, and the GPU waits until it is ready or done: start it "
-        "once before the loop and give it work through a pipe or queue, or do the work in the process itself",
-    )
-
-
-def _started_processes_lines(claim: CauseMatch) -> tuple[str, ...]:
+def _births_lines(claim: CauseMatch) -> tuple[str, ...]:
     births = births_in_gaps(claim.scene)
     count = int(births.count[claim.gaps].sum())
     return (f"{count} processes were born in {len(claim.gaps)} gaps, {_at_a_time(claim)} at a time",)
@@ -297,14 +258,14 @@ def _started_processes_lines(claim: CauseMatch) -> tuple[str, ...]:
 WORKERS = Cause(
     "C33",
     "DataLoader workers are started anew every epoch",
-    _workers,
+    lambda scene, free: _starting(scene, free, _of_loader(scene)),
     lambda _claim: (
         "each epoch starts the workers again, which import and load before their first batch: "
         "persistent_workers=True keeps them",
         "or let one loader go through several epochs, by a sampler that repeats",
     ),
     culprit="waiter",
-    evidence=_started_processes_lines,
+    evidence=_births_lines,
     kind=DiagnosisKind.INPUT,
     family="D",
     rank=16,
@@ -312,11 +273,14 @@ WORKERS = Cause(
 STARTED = Cause(
     "C37",
     "processes are started in the loop",
-    _processes,
-    _started_processes_advise,
+    lambda scene, free: _starting(scene, free, ~_of_loader(scene)),
+    lambda claim: (
+        f"a process is started {claim.per_step()}, and the GPU waits until it is ready or done: start it "
+        "once before the loop and give it work through a pipe or queue, or do the work in the process itself",
+    ),
     culprit="waiter",
-    titled=_started_processes_title,
-    evidence=_started_processes_lines,
+    titled=_title_of_started,
+    evidence=_births_lines,
     kind=DiagnosisKind.HOST,
     family="H",
     rank=18,

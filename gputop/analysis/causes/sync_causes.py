@@ -1,10 +1,12 @@
-"""C01 to C03, C07 and C36: the host waits for the GPU, then works while the GPU is idle."""
+"""C01 to C03, C07 and C36: the host waits for the GPU, then works while it is idle."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from gputop.analysis.answer.report import DiagnosisKind, Level
+from gputop.analysis.answer.report import DiagnosisKind
 from gputop.analysis.causes.cause import Cause, CauseMatch, bursts
 from gputop.analysis.causes.drains import (
     MANY_READS,
@@ -33,15 +35,16 @@ from gputop.analysis.evidence.call_context import NAMES, Files, stacks_within
 from gputop.analysis.evidence.columns import Ints, Mask, covered, distinct, union
 
 
-def _scalar(scene: AttributionContext, free: Mask) -> Mask:
+def _reads(scene: AttributionContext, least: int, most: float) -> Mask:
+    """Return own work in gaps whose queue was drained by a read of so many bytes."""
     size = read_between(scene)[scene.segments.gap]
-    return free & own_work(scene) & (size >= 0) & (size <= SCALAR_BYTES)
+    return own_work(scene) & (size >= least) & (size <= most)
 
 
 SCALAR = Cause(
     "C01",
     "`.item()` every step",
-    _scalar,
+    lambda scene, free: free & _reads(scene, 0, SCALAR_BYTES),
     advise_read,
     overlaps=True,
     calls_go=frozenset({"reads"}),
@@ -51,17 +54,10 @@ SCALAR = Cause(
     rank=200,
 )
 
-# C02: the host reads a tensor back, then works while the GPU is idle.
-
-
-def _tensor(scene: AttributionContext, free: Mask) -> Mask:
-    return free & own_work(scene) & (read_between(scene)[scene.segments.gap] > SCALAR_BYTES)
-
-
 TENSOR = Cause(
     "C02",
     "device-to-host read every step (`.cpu()`, `.numpy()`)",
-    _tensor,
+    lambda scene, free: free & _reads(scene, SCALAR_BYTES + 1, math.inf),
     advise_read,
     calls_go=frozenset({"reads", "sends"}),
     titled=title_of_read,
@@ -74,7 +70,7 @@ TENSOR = Cause(
 
 
 def _explicit(scene: AttributionContext, free: Mask) -> Mask:
-    # what follows a launch goes back to a wait only where that took the host's lead
+    # a gap after a launch goes back to a wait only where the wait took the host's lead
     waited = scene.estimated | (~not_waited(scene) | after_launch(scene))[scene.segments.gap]
     explicit: Mask = (drained(scene) == Drain.EXPLICIT)[scene.segments.gap]
     return free & own_work(scene) & waited & explicit
@@ -94,7 +90,7 @@ EXPLICIT = Cause(
     _explicit,
     lambda claim: advice_for(claim, *_sync(claim)),
     overlaps=True,
-    between=False,  # who waits to time layers still runs them
+    between=False,  # a program that waits to time layers still runs them
     calls_go=frozenset({"reads"}),
     titled=lambda claim: title_for(claim, *_sync(claim)),
     kind=DiagnosisKind.SYNC,
@@ -105,11 +101,7 @@ EXPLICIT = Cause(
 # C07: a tensor is printed, or read element by element.
 
 PRINT_BYTES = 8  # the formatter of a tensor's repr reads element by element
-
-
 PRINT_READS = 50  # at least this many within PRINT_NS (docs/causes/C07.md); a step's own are a handful
-
-
 PRINT_NS = 50_000_000
 
 
@@ -124,7 +116,7 @@ def _prints(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _many_a_step(scene: AttributionContext, reads: Ints) -> Mask:
-    """Reads of which there are many in few steps: of short steps a burst may be one read of each."""
+    """Return the reads of which few steps have many: a burst may also be one read of many short steps."""
     many = np.ones(len(reads), np.bool_)
     owner = scene.evidence.threads.pid[scene.gaps.thread[reads]]
     for pid in np.unique(owner).tolist():
@@ -137,28 +129,23 @@ def _many_a_step(scene: AttributionContext, reads: Ints) -> Mask:
 
 
 def _formatted(scene: AttributionContext) -> Mask:
-    """Gaps whose read was made by PyTorch's formatter of tensors, by the Python stack."""
+    """Return the gaps whose read was made by PyTorch's formatter of tensors, by the Python stack."""
     rows = scene.gap_facts.read_row
     return calls_within(scene, rows, lambda files: form_of_read(Pattern(files=files)) == "print")
 
 
-def _title_of_print(claim: CauseMatch) -> str:
+def _print(claim: CauseMatch) -> tuple[Form, Pattern]:
     form, pattern = form_of_claim(claim)
-    return title_for(claim, form, pattern) if form == "print" else title_for(claim, "elements", pattern)
-
-
-def _advise_print(claim: CauseMatch) -> tuple[str, ...]:
-    form: Form = "print" if form_of_claim(claim)[0] == "print" else "elements"
-    return advice_of(form, size="", times=claim.per_step(), torch=claim.torch)
+    return ("print" if form == "print" else "elements"), pattern
 
 
 PRINTS = Cause(
     "C07",
     "tensor printed or read element by element",
     _prints,
-    _advise_print,
+    lambda claim: advice_of(_print(claim)[0], size="", times=claim.per_step(), torch=claim.torch),
     calls_go=frozenset({"reads"}),
-    titled=_title_of_print,
+    titled=lambda claim: title_for(claim, *_print(claim)),
     kind=DiagnosisKind.SYNC,
     family="S",
     rank=160,
@@ -169,21 +156,21 @@ PRINTS = Cause(
 # each operation of the forward pass keeps its Python stack as text, by these files
 _FORMATS = "/torch/fx/traceback.py"
 _TEXT = "/traceback.py"
-LEAST_SAMPLES = 3  # that met it
+LEAST_SAMPLES = 3
 _CHECKS = 2  # kernels of a check: grad.ne(grad).any()
 _MOSTLY = 0.5  # of a thread's samples in the forward pass, for it to be about them
 _FLAG_BYTES = 1  # a bool: is a gradient NaN
 
 
 def keeps_stacks(files: Files) -> bool:
-    """Whether a stack is within the code by which anomaly mode keeps the forward pass's stacks."""
+    """Return True for a stack within the code by which anomaly mode keeps the forward pass's stacks."""
     return any(_FORMATS in file for file in files) and any(
         file.endswith(_TEXT) and "/torch/" not in file for file in files
     )
 
 
 def _on(scene: AttributionContext) -> frozenset[int]:
-    """The processes in which it is switched on."""
+    """Return the processes in which it is switched on."""
     places = scene.evidence.places
     if not len(places):
         return frozenset()
@@ -198,17 +185,12 @@ def _checks(scene: AttributionContext, free: Mask) -> Mask:
     if not switched_on or not len(scene.gaps):
         return scene.mask()
     threads, names = scene.evidence.threads, scene.evidence.facts
-    autograd = np.array(
-        [
-            pid in switched_on and names.thread_name(tid).startswith(NAMES)
-            for tid, pid in zip(threads.tid.tolist(), threads.pid.tolist(), strict=True)
-        ],
-        np.bool_,
-    )
+    named = [names.thread_name(tid).startswith(NAMES) for tid in threads.tid.tolist()]
+    autograd = np.array(named, np.bool_) & np.isin(threads.pid, list(switched_on))
     size, source = read_between(scene), np.maximum(source_of(scene), 0)
     read = scene.gap_facts.read_row[source]
     reader = np.where(read >= 0, scene.evidence.calls["row"][np.maximum(read, 0)], scene.gaps.thread)
-    # after the last check of a backward pass the thread goes on that called backward()
+    # after the last check of a backward pass the thread that called backward() goes on
     flags = (autograd[scene.gaps.thread] | autograd[reader]) & (size >= 0) & (size <= _FLAG_BYTES)
     works = own_work(scene)
     forward = free & works & scene.does(State.RUN) & (size < 0)[scene.segments.gap]
@@ -216,7 +198,7 @@ def _checks(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _keeping(scene: AttributionContext, forward: Mask) -> Mask:
-    """What threads do in the forward pass, where most of their samples meet them keeping its stacks."""
+    """Return the forward pass of threads that most samples meet while they keep its stacks."""
     found = scene.mask()
     for thread in np.unique(scene.segments.thread[forward]).tolist():
         rows = np.flatnonzero(forward & (scene.segments.thread == thread))
@@ -226,7 +208,7 @@ def _keeping(scene: AttributionContext, forward: Mask) -> Mask:
 
 
 def _share(scene: AttributionContext, rows: Ints) -> float:
-    """The part of a thread's samples in these segments that meets it keeping stacks; 0 of too few."""
+    """Return the share of a thread's samples in these segments that meet it keeping stacks; 0 of too few."""
     _segments, met = samples_in(scene, rows)
     stacks = scene.evidence.places["stack"][met]
     keeping = np.count_nonzero(np.isin(stacks, stacks_within(scene.evidence, stacks, keeps_stacks)))
@@ -234,7 +216,7 @@ def _share(scene: AttributionContext, rows: Ints) -> float:
 
 
 def _stacks(claim: CauseMatch) -> tuple[Ints, Ints]:
-    """For how long stacks are kept between two calls of the forward pass, whether or not the GPU is idle."""
+    """Return (begin, end) of keeping stacks between two calls of the forward pass, on an idle GPU or not."""
     scene, calls, slices = claim.scene, claim.scene.evidence.calls, claim.scene.evidence.slices
     forward = claim.segments & (read_between(scene) < 0)[scene.segments.gap]
     found = [(np.zeros(0, np.int64),) * 2]
@@ -250,7 +232,7 @@ def _stacks(claim: CauseMatch) -> tuple[Ints, Ints]:
 
 
 def _checking(claim: CauseMatch) -> Ints:
-    """What looks for a NaN in a gradient: the two launches before each read, and what is cleared for them."""
+    """Return the calls of the checks: the two launches before each read, and the fills for them."""
     scene, calls = claim.scene, claim.scene.evidence.calls
     row = distinct(scene.gap_facts.read_row[claim.gaps])
     row = row[row >= 0]
@@ -265,20 +247,15 @@ def _checking(claim: CauseMatch) -> Ints:
     return distinct(np.concatenate(found))
 
 
-def _advise(claim: CauseMatch) -> tuple[str, ...]:
-    return (
-        f"anomaly mode waits {claim.per_step()} in backward() to learn whether a gradient is NaN, and keeps "
-        "a Python stack for each operation of the forward pass: torch.autograd.set_detect_anomaly(False); "
-        "switch it on only to find a NaN",
-    )
-
-
 ANOMALY = Cause(
     "C36",
     "autograd's anomaly mode checks each gradient",
     _checks,
-    _advise,
-    lambda _claim: Level.PROVED,
+    lambda claim: (
+        f"anomaly mode waits {claim.per_step()} in backward() to learn whether a gradient is NaN, and keeps "
+        "a Python stack for each operation of the forward pass: torch.autograd.set_detect_anomaly(False); "
+        "switch it on only to find a NaN",
+    ),
     overlaps=True,
     works=_stacks,
     calls_go=frozenset({"reads"}),
