@@ -208,6 +208,8 @@ def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
     steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)
     told = title(step(), why.report(why.finding(), steps=steps))
     assert told == f"step: median 10.0ms of 548{said}"
+    unclear = title(step(), why.report(why.finding(), steps=replace(steps, together=2)))
+    assert unclear == f"{told}, 2 may be one"
     other = replace(steps, pid=step().pid + 1)
     assert title(step(), why.report(why.finding(), steps=other)) == "step: median 10.0ms of 548"
 

@@ -387,7 +387,10 @@ class OneOff:
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The steps that were found; ``long`` where a mean tells of none, ``growth`` where they get longer."""
+    """The steps that were found; ``long`` where a mean tells of none, ``growth`` where they get longer.
+
+    The program's own step may be ``together`` of them, where only their times tell them apart.
+    """
 
     count: int
     median_ns: int
@@ -396,17 +399,7 @@ class StepFacts:
     tid: int
     long: LongSteps | None = None
     growth: Growth | None = None
-
-    def text(self) -> str:
-        """``259 steps of 46.3ms each``, or their sum and the long ones where their mean tells of none."""
-        if self.long is None:
-            return f"{self.count} steps of {format_ns(self.usual_ns)} each"
-        far = self.long
-        which = ", ".join(f"{format_ns(one.ns)} at {one.time_ns / 1e9:.3f} s" for one in far.longest)
-        return (
-            f"{self.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
-            f"{format_ns(far.ns)} ({which}), the median is {format_ns(self.median_ns)}"
-        )
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,8 +223,18 @@ def link_figures(link: Link) -> str:
 
 
 def steps_text(steps: StepFacts) -> str:
-    """``259 steps of 46.3ms each, by the calls of thread 7``."""
-    return f"{steps.text()}, by the calls of thread {steps.tid}"
+    """``259 steps of 46.3ms each, by the calls of thread 7``; of uneven ones their sum and the long ones."""
+    text = f"{steps.count} steps of {format_ns(steps.usual_ns)} each"
+    if (far := steps.long) is not None:
+        which = ", ".join(f"{format_ns(one.ns)} at {one.time_ns / 1e9:.3f} s" for one in far.longest)
+        text = (
+            f"{steps.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
+            f"{format_ns(far.ns)} ({which}), the median is {format_ns(steps.median_ns)}"
+        )
+    unclear = ""
+    if steps.together > 1:
+        unclear = f"; each {steps.together} may be one step of the program, since one of them takes longer"
+    return f"{text}, by the calls of thread {steps.tid}{unclear}"
 
 
 def storm_text(storm: StormCost) -> str:

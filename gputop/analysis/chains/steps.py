@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from gputop.analysis.chains import alike_steps
 from gputop.analysis.evidence.api_classes import RANGE, SPAN, Group, Role
 from gputop.analysis.evidence.columns import Ints, Mask, Tabular, length
 from gputop.analysis.evidence.evidence import Evidence
@@ -124,6 +125,7 @@ class Steps(Tabular):
         sequence: All the operations of the process.
         head, tail: The operations of each step, from ``head`` up to ``tail``.
         over: When all that the process gave the GPU is over, ns: at the end of the wait behind it.
+        together: How many of them the program's own step may be, by their times alone.
     """
 
     thread: int
@@ -135,6 +137,7 @@ class Steps(Tabular):
     head: Ints
     tail: Ints
     over: int
+    together: int = 1
 
     @property
     def count(self) -> int:
@@ -256,6 +259,8 @@ def _steps_of(evidence: Evidence, known: WorkSequence, givers: Ints) -> Steps | 
     loops = _loops(known, 0, len(known), _LOOPS, launches=known.launches()) if len(known) else []
     if not loops:
         return None
+    found = [alike_steps.joined(evidence, known, loop, givers[:_THREADS]) for loop in loops]
+    loops = [loop for loop, _together in found]
     head = np.concatenate([loop[0] for loop in loops])
     tail = np.concatenate([loop[1] for loop in loops])
     whole = np.concatenate([loop[2] for loop in loops])
@@ -277,6 +282,7 @@ def _steps_of(evidence: Evidence, known: WorkSequence, givers: Ints) -> Steps | 
         head,
         tail,
         over,
+        found[int(np.argmax([loop[1][-1] - loop[0][0] for loop in loops]))][1],
     )
 
 

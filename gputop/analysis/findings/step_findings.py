@@ -25,7 +25,7 @@ from gputop.analysis.evidence.columns import Floats, Ints, Mask, among, covered,
 from gputop.analysis.evidence.repetition import WorkSequence, heads_of
 from gputop.analysis.findings.findings import Outcome
 from gputop.analysis.findings.gap_findings import LEAST_GAPS, LONELY
-from gputop.documents.additive import SUM, Adds, added_up
+from gputop.documents.additive import LATER, SUM, Adds, added_up
 from gputop.engine.calls.stack_table import Line
 from gputop.format import format_count
 from probes.schema import OffFlag
@@ -379,6 +379,7 @@ class Loops:
         rows: What the steps took, in order; a row may stand for several that follow each other.
         causes: The idle time that each cause took of each row, ns.
         hot: Where the threads were in a cause's idle time, towards the end.
+        together: How many of them the program's own step may be.
     """
 
     pid: int
@@ -389,6 +390,7 @@ class Loops:
     rows: Annotated[FoundSteps, Adds(np.append)]
     causes: Mapping[str, Ints]
     hot: Mapping[str, Line]
+    together: Annotated[int, LATER] = 1
 
     @cached_property
     def long(self) -> LongSteps | None:
@@ -452,6 +454,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
         rows,
         pieces.causes,
         hot,
+        steps.together,
     )
 
 
@@ -466,6 +469,7 @@ def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Step
         loops.tid,
         loops.long,
         _growth(loops, findings, gpus=gpus),
+        loops.together,
     )
 
 

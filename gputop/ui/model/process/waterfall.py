@@ -87,7 +87,9 @@ def title(step: OneStep | None, report: Report | None) -> str:
     known = report is not None and steps is not None and steps.pid == step.pid
     joules = step_joules(report) if known and report is not None else None
     energy = f", {format_joules(joules)}" if joules is not None else ""
-    return f"step{own}: median {format_ns(median_ns)} of {format_count(step.count)}{mean}{energy}"
+    together = steps.together if known and steps is not None else 1
+    unclear = f", {together} may be one" if together > 1 else ""
+    return f"step{own}: median {format_ns(median_ns)} of {format_count(step.count)}{mean}{energy}{unclear}"
 
 
 def waterfall_lines(
