@@ -96,17 +96,17 @@ def gpu_lines(size: tuple[int, int], *rows: GpuRow) -> list[Line]:
 def test_the_wider_the_screen_the_more_it_says() -> None:
     widths = ((80, 24), (120, 40), (200, 40))
     heads = [set(plain(gpu_lines(size, hopper(0), hopper(1))[0]).split()) for size in widths]
-    always = {"GPU", "UTIL", "SM%", "TENS%", "DRAM%", "MEMORY", "POWER", "TEMP", "CLOCK"}
+    always = {"GPU", "UTIL", "SM%", "MEM%", "FAN%", "TENS%", "MEMORY", "POWER", "TEMP", "CLOCK"}
     assert always <= heads[0]
     assert len(heads[0]) < len(heads[1]) < len(heads[2])
     assert "PCIe" in heads[1]
-    assert {"NVLink", "FAN%", "ENC/DEC%", "ECC", "THROTTLE"} <= heads[2]
+    assert {"DRAM%", "NVLink", "ENC/DEC%", "ECC", "THROTTLE"} <= heads[2]
 
 
 def test_a_line_of_80_columns() -> None:
     text = plain(gpu_lines((80, 24), hopper(0), hopper(1))[1])
     assert text.split()[:2] == ["0", "100%"]
-    assert text.split()[3:] == ["82", "62", "0.4", "29.0G/80.0G", "700/700W", "80°C", "1755MHz"]
+    assert text.split()[3:] == ["82", "62", "29.0G/80.0G", "36", "700/700W", "80°C", "90", "1755MHz"]
 
 
 def test_a_busy_hot_gpu_at_its_power_limit_is_no_alarm() -> None:

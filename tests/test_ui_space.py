@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.analysis.answer.picture import COLUMNS, OneStep
 from gputop.analysis.chains.call_forms import TITLES, advice_of
 from gputop.engine.calls.stack_table import Line
 from gputop.engine.frame import Frame
@@ -129,3 +131,39 @@ def test_shared_lines_are_those_that_there_are(
     if spare > 0:  # nothing stands empty while something is cut
         assert (room.lanes, room.links) == (lanes, links) or spare < 14
         assert room.processes >= rows + 1
+
+
+@pytest.mark.slow
+def test_beside_a_step_each_of_eight_gpus_has_what_nvitop_and_btop_show() -> None:
+    """At 120x40 the step hid memory share and fan, and a waiting process the network of the machine."""
+    frame = fake.frame(gpus=8, processes=12, storm=False)
+    first = replace(frame.processes[0], runnable_percent=83.0)
+    gpus = tuple(replace(gpu, sm_active_percent=62.0, fan_percent=45) for gpu in frame.gpus)
+    frame = replace(frame, processes=(first, *frame.processes[1:]), gpus=gpus)
+    edges, none = np.arange(COLUMNS + 1) * 40_000, np.zeros((0, 2), np.int64)
+    step = OneStep(first.pid, first.pid, 0, edges, 548, 10_000_000, (), (), none)
+    told = replace(explained(8), steps=(step,))
+    text = settled(frame, told, (120, 40))
+    assert "step: median" in text
+    heading = next(line for line in text.splitlines() if "UTIL" in line)
+    assert {"UTIL", "SM%", "MEMORY", "MEM%", "POWER", "TEMP", "FAN%", "CLOCK"} <= set(
+        heading.replace("│", " ").split()
+    )
+    machine = next(line for line in text.splitlines() if "waits for a CPU" in line)
+    assert all(one in machine for one in ("CPU ", "load ", "mem ", "net rx/tx "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(120, 40), (200, 50), (250, 70)])
+def test_rows_out_of_sight_are_counted_right_when_panes_get_their_room(size: tuple[int, int]) -> None:
+    """The line beside the tabs kept the count from before the layout until the next frame."""
+    frame = fake.frame(processes=2)
+    row = replace(frame.processes[0], calls=tuple(fake.call(i, api=f"cudaCall{i}") for i in range(60)))
+    frame = replace(frame, processes=(row, *frame.processes[1:]))
+    with Shown(frame, size=size) as screen:
+        for told in (None, explained(2)):
+            if told is not None:
+                screen.explain(told)
+            text = screen.text(*size)
+            hidden = 60 - text.count("cudaCall")
+            assert f"+{hidden} rows" in text, told

@@ -100,6 +100,8 @@ class MainScreen(TimeScreen):
         if self._view.hidden != self._hidden:
             self._hide()
         self.query_one(Details).show()
+        frame = self._view.frame
+        self.query_one("#top").set_class(frame is not None and len(frame.gpus) > 1, "-several")
         self._share_room()
         super().show()
 

@@ -56,6 +56,9 @@ class Details(Vertical):
             FailedPane(view, id="failed"),
             RanksPane(view, id="ranks"),
         )
+        self._about = About(view)
+        for pane in self._panes:
+            pane.beside = self._about
         self._arranged: list[Tabbed] | None = None
         self._tabs = Tabs(*(Tab(pane.name_shown, id=f"tab-{pane.id}") for pane in self._panes))
         self._tabs.can_focus = False
@@ -67,7 +70,7 @@ class Details(Vertical):
     def compose(self) -> ComposeResult:
         with Horizontal(id="tabs"):
             yield self._tabs
-            yield About(self._view)
+            yield self._about
         with Horizontal(id="panes"):
             yield from self._panes
         yield Chart(self._view)
@@ -123,7 +126,7 @@ class Details(Vertical):
         if had:
             self.shown.focus()
         self.screen.query_one(Chart).show()
-        self.query_one(About).show()
+        self._about.show()
         self.call_after_refresh(self.shown.show)
 
     def action_turn(self, by: int) -> None:

@@ -305,13 +305,21 @@ class Tabbed(Pane):
 
     Attributes:
         name_shown: What its tab says.
+        beside: The line beside the tabs, which has what is out of sight here.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "Search", tooltip="search these rows for a text"),
     ]
     name_shown = ""
+    beside: Plain | None = None
     _searched = ""
+
+    def show(self) -> None:
+        """The line beside the tabs changes with it: at once when its size does, or its place."""
+        super().show()
+        if self.beside is not None and self.display:
+            self.beside.show()
 
     @property
     def needed(self) -> bool:

@@ -13,7 +13,7 @@ from gputop.ui.model.gpus.only_gpus import CHOSEN
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merged
 
 CELL_MIN = 38
-_SPARK_MIN, _SPARK_MAX = 14, 80
+_SPARK_MIN, _SPARK_MAX = 10, 80
 _NAME_MAX, _METER = 24, 16
 _METER_ROOM = 50  # with less the graph has it all
 
@@ -50,28 +50,28 @@ def _state(gpu: GpuRow, _: Glyphs) -> str:
 
 COLUMNS: tuple[GpuColumn, ...] = (
     _percent("SM%", "sm_active_percent", 1),
-    _percent("TENS%", "tensor_active_percent", 2),
-    _percent("DRAM%", "dram_bandwidth_percent", 3),
+    _percent("TENS%", "tensor_active_percent", 4),
+    _percent("DRAM%", "dram_bandwidth_percent", 5),
     GpuColumn("MEMORY", 12, lambda gpu, _: text.memory_text(gpu)),
-    GpuColumn("MEM%", 5, lambda gpu, _: text.memory_share_text(gpu), 8),
+    GpuColumn("MEM%", 5, lambda gpu, _: text.memory_share_text(gpu), 2),
     GpuColumn("POWER", 11, lambda gpu, _: text.power_text(gpu)),
     GpuColumn("TEMP", 6, text.temperature_text),
-    _percent("FAN%", "fan_percent", 9),
+    _percent("FAN%", "fan_percent", 3),
     GpuColumn("CLOCK", 9, text.clock_text),
     GpuColumn("PERF", 5, _state, 13),
-    GpuColumn("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 6),
+    GpuColumn("THROTTLE", 26, lambda gpu, _: text.held_text(gpu), 8),
     GpuColumn(
         "PCIe RX/TX", 13,
-        lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 4,
+        lambda gpu, _: text.both_ways(gpu.pcie_rx_bytes_per_second, gpu.pcie_tx_bytes_per_second), 6,
     ),
     GpuColumn(
         "NVLink RX/TX", 13,
-        lambda gpu, _: text.both_ways(gpu.nvlink_rx_bytes_per_second, gpu.nvlink_tx_bytes_per_second), 7,
+        lambda gpu, _: text.both_ways(gpu.nvlink_rx_bytes_per_second, gpu.nvlink_tx_bytes_per_second), 9,
     ),
     GpuColumn("ENC/DEC%", 10, lambda gpu, _: text.video_text(gpu), 11),
     GpuColumn("ECC c/u", 9, lambda gpu, _: text.ecc_text(gpu), 10),
 )  # fmt: skip
-_NAME_RANK, _METER_RANK = 5, 12
+_NAME_RANK, _METER_RANK = 7, 12
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     known = [f"{what} {format_percent(value)}" for what, value in pressure if value is not None]
     if known:
         parts.append([("pressure ", "dim"), (f"{' '.join(known)} %", "")])
+    if host.received_bytes_per_second is not None:
+        rates = _rates(host.received_bytes_per_second, host.sent_bytes_per_second)
+        parts.append([("net rx/tx ", "dim"), (rates, "")])
     if 1 < len(host.cores_percent) <= _MOST_CORES:
         parts.append([(_cores(host.cores_percent, glyphs), "")])
     if host.swap_total_bytes and host.swap_free_bytes is not None:
@@ -45,9 +48,6 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
     if host.disk_read_bytes_per_second is not None:
         rates = _rates(host.disk_read_bytes_per_second, host.disk_write_bytes_per_second)
         parts.append([("disk r/w ", "dim"), (rates, "")])
-    if host.received_bytes_per_second is not None:
-        rates = _rates(host.received_bytes_per_second, host.sent_bytes_per_second)
-        parts.append([("net rx/tx ", "dim"), (rates, "")])
     if host.processes is not None:
         parts.append([("processes ", "dim"), (f"{host.processes}", "")])
     if model := cpu_text(host, glyphs):
