@@ -241,4 +241,7 @@ def test_the_host_line_leaves_figures_out_whole(width: int) -> None:
     unknown = replace(fake.host(), memory_cached_bytes=None, uptime_s=None, name="")
     assert not re.search("cached|up|on ", plain(host_spans(unknown, 400, UNICODE)))
     if width >= 80:
-        assert all(word in line for word in ("load 6.4", "mem 65.0G/256G", "pressure cpu 12 mem 0 io 2 %"))
+        assert all(word in line for word in ("load 6.4", "mem 65.0G/256G", "pressure cpu 12 io 2 %"))
+        assert "net ↓12.0M ↑1.0M/s" in line
+    calm = replace(fake.host(), pressure_cpu_percent=0.0, pressure_io_percent=0.0)
+    assert "pressure 0 %" in plain(host_spans(calm, 400, UNICODE))

@@ -361,7 +361,7 @@ async def test_context_switches_are_normal_only_where_nobody_waits_for_a_cpu() -
     async with running(calm) as screen:
         assert "· context switches normal" in text_of(screen[0])
         await feed_frame(screen, replace(calm, number=1, processes=(first, *calm.processes[1:])))
-        assert f"· {first.pid} {first.name} waits for a CPU 83 % of the time" in text_of(screen[0])
+        assert f"· {first.pid} {first.name} waits for a CPU 83 %" in text_of(screen[0])
         assert "normal" not in text_of(screen[0])
 
 

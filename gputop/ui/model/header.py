@@ -187,7 +187,7 @@ def storm_lines(frame: Frame, explained: Explained, width: int, height: int, gly
         if longest is not None and (longest.runnable_percent or 0.0) >= STORM_RUNNABLE_PERCENT:
             name = glyphs.shown(longest.name)
             percent = format_percent(longest.runnable_percent)
-            text = f"{glyphs.dot} {longest.pid} {name} waits for a CPU {percent} % of the time"
+            text = f"{glyphs.dot} {longest.pid} {name} waits for a CPU {percent} %"
         return [glyphs.line([(text, "faint")], width)]
     lines, costs = [], _storm_costs(explained)
     hidden = len(storms) - height

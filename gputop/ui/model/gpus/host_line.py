@@ -34,12 +34,14 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
         ("mem", host.pressure_memory_percent),
         ("io", host.pressure_io_percent),
     )
-    known = [f"{what} {format_percent(value)}" for what, value in pressure if value is not None]
+    known = [(what, format_percent(value)) for what, value in pressure if value is not None]
     if known:
-        parts.append([("pressure ", "dim"), (f"{' '.join(known)} %", "")])
+        some = " ".join(f"{what} {percent}" for what, percent in known if percent != "0") or "0"
+        parts.append([("pressure ", "dim"), (f"{some} %", "")])
     if host.received_bytes_per_second is not None:
-        rates = _rates(host.received_bytes_per_second, host.sent_bytes_per_second)
-        parts.append([("net rx/tx ", "dim"), (rates, "")])
+        received, sent = map(format_bytes, (host.received_bytes_per_second, host.sent_bytes_per_second))
+        down, up = ("rx ", "tx ") if glyphs.ascii else ("↓", "↑")
+        parts.append([("net ", "dim"), (f"{down}{received} {up}{sent}/s", "")])
     if 1 < len(host.cores_percent) <= _MOST_CORES:
         parts.append([(_cores(host.cores_percent, glyphs), "")])
     if host.swap_total_bytes and host.swap_free_bytes is not None:
