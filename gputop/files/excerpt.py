@@ -1,4 +1,4 @@
-"""A part of a session file as a file of its own, which explains like the whole over that part."""
+"""Cuts a stretch of time out of a session file; the new file has the same explanation as the whole there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from replay.state_snapshot import FactBook
 
 @dataclass(frozen=True, slots=True)
 class CutResult:
-    """What was cut.
+    """Extent of an excerpt.
 
     Attributes:
-        start_ns: The mark after which it begins, ns from the start of the whole.
-        end_ns: The mark with which it ends.
+        start_ns: Its start mark, ns from the start of the whole.
+        end_ns: Its last mark.
         records: Records in it.
     """
 
@@ -45,16 +45,15 @@ def cut(
     *,
     force: bool = False,
 ) -> CutResult:
-    """Writes the frames that cover a stretch of time to a new file.
+    """Write the frames that cover a stretch of time to a new file.
 
-    What the explanation of the part rests on goes with it: facts, and the few calls from before that say
-    which streams may hold work (``gputop/analysis/proofs/retention.py``), which are no records of the new
-    file.
+    Facts go with it, and the few earlier calls that decide which streams may hold work
+    (``gputop/analysis/proofs/retention.py``); these do not count as records of the new file.
 
     Args:
         start_s: Seconds from the start of the whole; None: from its start.
         end_s: The same; None: to its end.
-        force: Takes the place of what is there, once it is whole.
+        force: Replace an existing file, once the new one is complete.
 
     Raises:
         OutsideSessionError: The stretch holds no frame.
@@ -74,13 +73,13 @@ def cut(
             for item in items:
                 if isinstance(item, Sample) and item.kind == MARK and item.time_ns >= end_ns:
                     for problem in damage_of(session, end_ns, "of the recording that this is a part of: "):
-                        writer.write(problem)  # all that is read is read by now
+                        writer.write(problem)  # no more reads follow
                 writer.write(item)
             return CutResult(0 if first < 0 else moments[first], moments[last], writer.events)
 
 
 def _marks(session: Session, start_s: float | None, end_s: float | None) -> tuple[int, int]:
-    """(the mark before the stretch, -1 for the start of the recording; the mark that ends it)."""
+    """Return (the mark before the stretch, -1 for the start of the recording; the mark that ends it)."""
     moments = np.array(session.moments_ns, np.int64)
     low, high = (start_s or 0.0) * NS, float(moments[-1]) if end_s is None else end_s * NS
     if not 0 <= low < min(high, float(moments[-1])):
@@ -89,12 +88,12 @@ def _marks(session: Session, start_s: float | None, end_s: float | None) -> tupl
             f"{moments[-1] / NS:.1f} s long"
         )
     first = int(np.searchsorted(moments, low, side="right")) - 1
-    # one frame more: what is under way at the end is proved by the call that ends after it
+    # one frame more: calls that end after the stretch prove the work in flight at its end
     return first, min(int(np.searchsorted(moments, high, side="left")) + 1, len(moments) - 1)
 
 
 def _before(session: Session, items: Iterator[Item], first: int) -> tuple[Mapping[str, Any], list[Sample]]:
-    """Consumes what lies before the part; returns the part's header and its first samples."""
+    """Consume everything before the part; return the part's header and its first samples."""
     if first < 0:
         return session.header, []
     start = session.start_ns + session.moments_ns[first]

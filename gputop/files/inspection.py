@@ -1,4 +1,4 @@
-"""What a session file says of itself: machine, GPUs, probes, cost, losses, gaps, sizes."""
+"""The contents of a session file: machine, GPUs, probes, cost, losses, gaps, sizes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from replay.items import ItemReader
 from replay.size_breakdown import Census, census
 
 SCHEMA: Final = "gputop.inspect/1"
-_GAP: Final = 3.0  # marks that lie so many times further apart than usual have nothing between them
-_LISTED_NS: Final = 3_000_000_000  # NVML's samples are at most so far apart
+_GAP: Final = 3.0  # marks this many times further apart than the median enclose a gap
+_LISTED_NS: Final = 3_000_000_000  # longest distance of NVML's samples
 _NO_TIME: Final = (1 << 63) - 1
 
 
 def inspect(session: Session) -> InspectDocument:
-    """What a file is, as ``gputop inspect --json`` prints it; only facts and marks are read, not the records.
+    """Return the document of ``gputop inspect --json``; reads facts and marks, not records.
 
     Raises:
-        GputopError: It cannot be read or understood.
+        GputopError: The file cannot be read or understood.
     """
     reader = reader_of(session)
     with understood(session.path):
@@ -48,7 +48,7 @@ def inspect(session: Session) -> InspectDocument:
             raise SessionUnreadableError(f"{session.path} cannot be read: {error.strerror}") from error
         marks = reader.samples(MARK)
         facts, gpus = _facts(reader)
-        header = session.header
+        header, machine = session.header, section(session.header, "machine")
         clock = header.get("clock", {})
         realtime = clock.get("realtime_ns")
         return {
@@ -64,11 +64,11 @@ def inspect(session: Session) -> InspectDocument:
             "private": bool(header.get("private")),
             "cut": header.get("cut") is not None,
             "machine": {
-                "host": _text(section(header, "machine").get("host")),
-                "kernel": _text(section(header, "machine").get("kernel")),
-                "architecture": _text(section(header, "machine").get("architecture")),
-                "cpus": _number(section(header, "machine").get("cpus")),
-                "memory_bytes": _number(section(header, "machine").get("memory_bytes")),
+                "host": _text(machine.get("host")),
+                "kernel": _text(machine.get("kernel")),
+                "architecture": _text(machine.get("architecture")),
+                "cpus": _number(machine.get("cpus")),
+                "memory_bytes": _number(machine.get("memory_bytes")),
             },
             "driver": _text(header.get("driver")),
             "gpus": gpus,
@@ -102,7 +102,7 @@ def _number(value: Any) -> int | None:
 
 
 def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
-    """What is known at the end, and the GPUs that were listed last."""
+    """Return the facts at the end, and the GPUs listed last."""
     facts = Facts()
     listed: Sample | None = None
     last = len(reader.marks) - 1
@@ -111,7 +111,7 @@ def _facts(reader: ItemReader) -> tuple[Facts, list[InspectedGpuJson]]:
             facts.consume(item)
             if listed_gpus(item):
                 listed = of_all_hosts(listed, item)
-    listed = listed or reader.newest(GPUS)  # of a merged recording whose last part tells of none
+    listed = listed or reader.newest(GPUS)  # a merged recording whose last part has none
     return facts, [
         {
             "index": int(row["index"]),
@@ -163,7 +163,7 @@ def _stretches(session: Session, parts: Stretches) -> list[GapJson]:
 
 
 def _parts(session: Session) -> list[PartJson]:
-    """What it was merged of; nothing of a file that was not."""
+    """The recordings that a merged file consists of, else none."""
     return [
         {
             "path": _text(row.get("path")),

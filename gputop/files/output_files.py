@@ -1,4 +1,4 @@
-"""Files that are made of recordings: over nothing that is there unless asked to, and whole or not at all."""
+"""Output files: never over an existing file unless forced, and complete or not there at all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from replay.writer import SessionWriter, Sums, WriteError
 
 
 def refuse_existing(path: str, *, force: bool) -> None:
-    """The rule for every file that gputop writes: what is there is left alone, unless ``--force`` says so.
+    """Raise GputopError if there is something at the path, unless ``force`` is set.
 
-    An empty file, as mktemp makes one, holds nothing to lose; what is no regular file is refused later on, by
-    whoever opens it.
-
-    Raises:
-        GputopError: Something is there, or may not be replaced.
+    An empty file, as of mktemp, counts as nothing. Paths that are no regular file are refused when they are
+    opened.
     """
     try:
         facts = os.lstat(path)
@@ -41,10 +38,10 @@ def refuse_existing(path: str, *, force: bool) -> None:
 
 
 def clear_segments(path: str) -> None:
-    """Empties the folder of an older recording in segments, for ``record --force``.
+    """Empty the folder of an older recording in segments, for ``record --force``.
 
     Raises:
-        GputopError: Something else is in it.
+        GputopError: It holds other files.
     """
     if not os.path.isdir(path):
         return
@@ -63,12 +60,11 @@ def clear_segments(path: str) -> None:
 def new_session(
     path: str, header: Mapping[str, Any], *, sums: Sums | None = None, force: bool = False
 ) -> Iterator[SessionWriter]:
-    """A session file to write into; what goes wrong takes it away again.
+    """Context manager: a session file to write, removed if an exception leaves the block.
 
     Args:
-        header: Of the file.
-        sums: Adds up what is written, for the end of the file.
-        force: Takes the place of what is there, once it is whole.
+        sums: Sums of the written records, for the end of the file.
+        force: Replace an existing file, once the new one is complete.
 
     Raises:
         GputopError: It cannot be written there.
@@ -90,10 +86,10 @@ def new_session(
 
 @contextmanager
 def new_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
-    """A file of any other kind to write into; what goes wrong takes it away again.
+    """Context manager: a file of any other kind to write, removed if an exception leaves the block.
 
     Args:
-        force: Takes the place of what is there, once it is whole.
+        force: Replace an existing file, once the new one is complete.
 
     Raises:
         GputopError: It cannot be written there.
@@ -118,11 +114,12 @@ def new_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[str]:
-    """A folder to write files into; what goes wrong takes it away again, if it is empty by then.
+    """Context manager: a folder to write files into, removed if an exception leaves the block and it is
+    empty.
 
     Args:
-        force: Takes the place of a folder that holds nothing but files with the ending.
-        ending: Of what is written into it.
+        force: Replace an existing folder that holds only files with the ending.
+        ending: Suffix of the files in it.
 
     Yields:
         The path of the folder while it is written.
@@ -155,7 +152,7 @@ def new_folder(path: str, *, force: bool = False, ending: str = "") -> Iterator[
 
 @contextmanager
 def _placed(path: str, *, force: bool) -> Iterator[str]:
-    """Where to write the file: in its place, or beside what it takes the place of at the end."""
+    """Context manager: the path to write to, which replaces an existing file at the end."""
     refuse_existing(path, force=force)
     if not os.path.lexists(path):
         yield path
@@ -178,13 +175,13 @@ def _beside(path: str) -> str:
 
 
 def owner_of_new() -> tuple[int, int] | None:
-    """Whom new files belong to under sudo; None: the process."""
+    """Return (uid, gid) of new files under sudo; None: the process's own."""
     user = behind_sudo()
     return (user.uid, user.gid) if user else None
 
 
 def not_written(path: str, cause: str | None) -> GputopError:
-    """What is said of an output that was taken away again."""
+    """Return the error of an output that could not be written and has been removed."""
     return GputopError(
         f"{path} cannot be written: {cause}; nothing of it is left there: choose another place"
     )

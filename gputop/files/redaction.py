@@ -1,7 +1,7 @@
-"""A recording without what says whose it is: names of host, users, paths, command lines and strangers.
+"""Redacted copies of recordings: without names of host, users, paths, command lines and unobserved processes.
 
-Each becomes a pseudonym (``user-1``, ``/folder-2/file-3.py``), the same one wherever it stands in the file.
-Times, numbers, calls, functions and the names of watched processes and threads stay, and so do all findings.
+Each becomes a pseudonym (``user-1``, ``/folder-2/file-3.py``), the same throughout the file. Times, numbers,
+calls, functions and names of observed processes and threads stay, and so do all findings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from probes.source import ACTIVITY, APIS, CLIENT, FRAMES, NAMES, PROCESS, Item, 
 from replay.private import Disguise, private_header
 from replay.reader import SessionReader
 
-# the system's own folders: they say nothing about a person
+# system folders, which name no person
 _SYSTEM: Final = re.compile(
     r"(?:/usr)?/(?:s?bin|lib(?:32|64|x32)?)/|/usr/local/(?:cuda|nvidia|lib)[^/]*/|/opt/(?:nvidia|intel|rocm)[^/]*/"
     r"|/(?:dev|proc|sys)/"
@@ -35,25 +35,25 @@ _SYSTEM: Final = re.compile(
 # a word there, and of that what stands within a name: /home/o'neil/x, /data/a,b/c
 _PART: Final = r"""(?:[^\s/'"`,;:()\[\]]|[,;:()\[\]'"](?=[^\W\d][^\s/]{0,254}/))+"""
 _PATH: Final = re.compile(rf"(?:(?<![\w./<])|(?<=\s-[A-Za-z])|(?<=\A-[A-Za-z]))/+(?:{_PART}/+)*{_PART}")
-_ADDRESS: Final = re.compile(
-    r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}:)//([^\s'\"`<>]+)"
-)  # file:///home/x, s3://data/x
+# file:///home/x, s3://data/x
+_ADDRESS: Final = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}:)//([^\s'\"`<>]+)")
 _SUFFIX: Final = re.compile(
     r"\.(?:py|pyc|so|cu|cpp|cc|c|h|ipynb|sh|json|ya?ml|toml|pt|db|sqlite|msgpack)(?:\.\d+)*\Z"
 )
-_SHORTEST: Final = 3  # characters: shorter names are parts of too many words to be looked for in texts
+_SHORTEST: Final = 3  # characters: shorter names are parts of too many words
 _NOBODYS: Final = frozenset({"__main__", "__init__", "python", "python3", "<string>", "<stdin>"})
 _PERSONS: Final = 1000  # user ids from here on are those of people
 OWN_WORDS: Final = frozenset({"kind", "what", "layer", "type", "state"})  # keys of gputop's own words
-# what a recording says that is redacted, or was recorded with --private: these are pseudonyms already
+# pseudonyms in a recording that is already redacted, or was recorded with --private
 _PSEUDONYM: Final = re.compile(r"(host|user|command|container|pod|other|folder|file)-(\d+)(?:\.\w+)*")
 
 
 class Redactor:
-    """Removes these names from items; names that it has learned stay known.
+    """Replaces names in items by pseudonyms, and remembers them.
 
     Attributes:
-        pseudonyms: Of names that must be nowhere: host, users, command lines, containers, strangers.
+        pseudonyms: Of names that must not remain anywhere: host, users, command lines, containers,
+            other processes.
     """
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class Redactor:
 
     @property
     def replaced(self) -> int:
-        """How many names have a pseudonym."""
+        """Number of names with a pseudonym."""
         return len(self.pseudonyms) + len(self._files) + len(self._folders)
 
     # -- learning ---------------------------------------------------------------------------------
 
     def learn(self, kind: str, original: str) -> str:
-        """The pseudonym of a name; from now on it is looked for in texts, too."""
+        """Return the pseudonym of a name, which from now on is also replaced in texts."""
         return self._numbered(self.pseudonyms, kind, original) if original else ""
 
     def _numbered(self, known: dict[str, str], kind: str, original: str, ending: str = "") -> str:
@@ -88,7 +88,7 @@ class Redactor:
         return known[original]
 
     def learn_header(self, header: Mapping[str, Any]) -> None:
-        """Learns the hosts, and the command that was recorded."""
+        """Learn the hosts and the recorded command."""
         machine = header.get("machine")
         for row in (machine, *_parts(header)):
             if isinstance(row, Mapping):
@@ -100,18 +100,16 @@ class Redactor:
         if len(words) > 1:
             self.learn("command", " ".join(words))
 
-    def learn_item(self, item: Item) -> None:
-        """Learns the names in an item; a pass of these first knows them wherever they stand."""
-        self.item(item)
-
     def begin_again(self) -> None:
-        """After a first pass over all items: the second one sees them from the start, with what is known."""
+        """Start the second pass over all items, which already knows every name."""
         self._disguise = Disguise()
 
     # -- replacing --------------------------------------------------------------------------------
 
     def path(self, path: str) -> str:
-        """A path with pseudonyms; of a library its own part stays, of the system's files all of it."""
+        """Return a path with pseudonyms; a library keeps its part within the package, system files all of
+        it.
+        """
         path = direct(path)
         if not path or path.startswith("<") or _SYSTEM.match(path):
             return path
@@ -127,7 +125,7 @@ class Redactor:
         return "/".join(self._numbered(self._folders, "folder", part) if part else "" for part in parts)
 
     def _file(self, name: str) -> str:
-        """A file's name; its ending says what it is, and causes ask for it."""
+        """A file's pseudonym with its suffix, since that is the file's type, and causes depend on it."""
         found = _SUFFIX.search(name)
         ending = found[0] if found else ""
         if name.removesuffix(ending) in _NOBODYS or not name:
@@ -135,7 +133,7 @@ class Redactor:
         return self._numbered(self._files, "file", name, ending)
 
     def text(self, text: str) -> str:
-        """A text without paths, and without the names that are known."""
+        """Return a text without paths and known names."""
         text = _ADDRESS.sub(lambda found: found[1] + self._folder("//" + found[2]), text)
         return self._known(_PATH.sub(lambda found: self.path(found[0]), text), files=True)
 
@@ -172,7 +170,7 @@ class Redactor:
     def _records(self, records: Records) -> Records:
         rows = np.flatnonzero(records["kind"] == Kind.NAME)
         if not len(rows):
-            return self._disguise.records(records)  # it learns who is watched
+            return self._disguise.records(records)  # which learns the observed processes
         before = records.copy().view(ALIASED)["comm"][rows].tolist()
         clean: Records = self._disguise.records(records).copy()
         names = clean.view(ALIASED)["comm"]
@@ -182,12 +180,12 @@ class Redactor:
         return clean
 
     def _bytes(self, name: bytes) -> bytes:
-        """A name of a thread, as a record has it: what is not replaced stays to the byte."""
+        """A thread's name in a record; parts that are not replaced stay to the byte."""
         text = name.decode("utf-8", "surrogateescape")
         return self.text(text).encode("utf-8", "surrogateescape")
 
     def _learn_name(self, original: str, disguised: str) -> None:
-        """The name of a stranger must be nowhere, unless a watched one has it, too."""
+        """Learn an unobserved process's name, which must not remain unless an observed one has it too."""
         if original == disguised:
             self._own.add(original)
             if self.pseudonyms.get(original, "").startswith("other-"):
@@ -220,7 +218,7 @@ class Redactor:
         return Sample(sample.kind, sample.time_ns, self.deep(data))
 
     def _activities(self, sample: Sample, disguised: Sample) -> Sample:
-        """Names of functions and ranges: a function of Python has its file in its name."""
+        """Names of functions and ranges: a Python function's name contains its file."""
         rows, texts = activity_rows(disguised.data)
         own, _ = activity_rows(sample.data)
         names = [str(text) for text in sample.data["texts"]]
@@ -245,7 +243,7 @@ class Redactor:
     def _frame(self, frame: Any) -> list[Any]:
         file, line, function = str(frame[0]), frame[1], str(frame[2])
         new, name = self.path(file), file.rpartition("/")[2]
-        if name and new != file:  # a function without a symbol is called after its file
+        if name and new != file:  # a function without a symbol has its file's name
             function = function.replace(name, new.rpartition("/")[2])
         return [new, line, self._known(function, files=False)]
 
@@ -258,14 +256,14 @@ class Redactor:
 
 
 def _parts(header: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a merged recording says of its parts."""
+    """The parts of a merged recording."""
     merged = header.get("merged")
     parts = merged.get("parts") if isinstance(merged, Mapping) else None
     return [row for row in parts if isinstance(row, dict)] if isinstance(parts, list | tuple) else []
 
 
 def redactor_of_here() -> Redactor:
-    """For a recording that is written while it is made: it knows this machine and its users already."""
+    """Return a redactor for live recording, which knows this machine's host and users."""
     redactor = Redactor()
     redactor.learn("host", platform.node())
     for user in pwd.getpwall():
@@ -274,18 +272,18 @@ def redactor_of_here() -> Redactor:
     return redactor
 
 
-_LEAST = 3  # characters of a name that is looked for: shorter ones are parts of words
+_LEAST = 3  # characters of a name to search for: shorter ones are parts of words
 
 
 def redact(session: Session, path: str, progress: Progress = SILENT, *, force: bool = False) -> int:
-    """Writes the copy; returns how many names were replaced.
+    """Write the redacted copy; return the number of replaced names.
 
     Args:
-        force: Takes the place of what is there, once it is whole.
+        force: Replace an existing file, once the new one is complete.
 
     Raises:
-        GputopError: It cannot be read, or the copy not be written; or a name was found in the copy, which is
-            taken away again.
+        GputopError: The recording cannot be read, or the copy not be written, or the copy still held
+            a name and was removed.
     """
     reader = reader_of(session)
     redactor = Redactor()
@@ -293,7 +291,7 @@ def redact(session: Session, path: str, progress: Progress = SILENT, *, force: b
         redactor.learn_header(session.header)
         items = reader.items()
         for item in progress.through(items, len(reader.marks)):
-            redactor.learn_item(item)
+            redactor.item(item)  # learns the names, which may stand in earlier items too
         redactor.begin_again()
         progress.goes_on("writing")
         with new_session(path, redactor.header(session.header), force=force) as writer:
@@ -307,7 +305,7 @@ def redact(session: Session, path: str, progress: Progress = SILENT, *, force: b
 
 
 def _assert_gone(path: str, redactor: Redactor) -> None:
-    """Reads the copy again, for names that must not be in it."""
+    """Read the copy again, and raise if it holds a name."""
     names = [re.escape(name) for name in redactor.pseudonyms if len(name) >= _LEAST]
     if not names:
         return
@@ -318,7 +316,7 @@ def _assert_gone(path: str, redactor: Redactor) -> None:
             if isinstance(item, Sample) and item.kind != APIS and _holds(item.data, wanted):
                 raise GputopError(
                     f"the copy still names something that was to be replaced, in a sample {item.kind!r}: "
-                    "it was taken away; please report it"
+                    "the copy was removed; please report this"
                 )
     finally:
         reader.close()

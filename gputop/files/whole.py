@@ -1,4 +1,4 @@
-"""Whether a session file is whole, and a copy of what is intact of one that is not."""
+"""Integrity of a session file, and a copy of the intact parts of a damaged one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from probes.source import MARK, PROBLEM, Sample
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What reading all of a file has shown.
+    """Result of reading a whole file.
 
     Attributes:
         frames: Intact marks.
         records: Intact records.
         samples: Intact samples, marks among them.
-        problems: What is damaged or missing, in sentences; none: the file is whole.
+        problems: Damaged or missing parts, a sentence each; empty: the file is intact.
     """
 
     frames: int
@@ -28,20 +28,20 @@ class Verification:
 
 
 def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:
-    """What is known by now to be damaged or missing, for a copy, which is whole itself.
+    """Return the damage found so far, as samples for a copy, which is itself intact.
 
     Args:
-        time_ns: When it is reported.
-        where: What of the copy it is about, in front of each sentence.
+        time_ns: Time of the samples.
+        where: Prefix of each sentence.
     """
     return [Sample(PROBLEM, time_ns, {"text": where + text}) for text in session.problems]
 
 
 def verify(session: Session, progress: Progress = SILENT) -> Verification:
-    """Reads everything: each chunk is held against its checksum and decoded.
+    """Read everything: each chunk is compared with its checksum and decoded.
 
     Raises:
-        SessionDamagedError: The file holds what this gputop does not understand.
+        SessionDamagedError: The file holds data that this gputop does not understand.
     """
     reader = reader_of(session)
     frames = records = samples = 0
@@ -57,13 +57,13 @@ def verify(session: Session, progress: Progress = SILENT) -> Verification:
 
 
 def repair(session: Session, path: str, progress: Progress = SILENT, *, force: bool = False) -> Verification:
-    """Writes what is intact to a new file, which is whole and tells of what is missing.
+    """Write the intact parts to a new file, which is itself intact and lists the missing parts.
 
     Args:
-        force: Takes the place of what is there, once it is whole.
+        force: Replace an existing file, once the new one is complete.
 
     Returns:
-        What was found in the damaged one; all that is intact of it is in the new one.
+        The contents of the damaged file, all of which are in the new one.
 
     Raises:
         GputopError: It cannot be read, or the new one not be written.

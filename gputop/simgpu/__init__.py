@@ -1,7 +1,7 @@
 """A simulated GPU: C libraries with the names and symbols of the CUDA runtime, driver and NVML.
 
-Programs that find them through ``LD_LIBRARY_PATH`` run unchanged on a machine without a GPU. What was
-called, and how long the pretended device was busy, stands in a log that no observer has to be trusted for.
+Programs that find them through ``LD_LIBRARY_PATH`` run unchanged on a machine without a GPU. The simulation
+logs its calls and the simulated device's busy time, as a truth that is independent of any observer.
 """
 
 from gputop.simgpu.library_build import ensure_built, environment, nvml_path

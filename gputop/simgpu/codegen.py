@@ -1,9 +1,9 @@
-"""Writes the C and assembly that follows from the symbol lists.
+"""Generates C and assembly from the symbol lists.
 
-Each exported function is a small piece of assembly: it pushes the frame pointer first, as the real libraries
-do (a probe's cost depends on that instruction), counts itself in the log, and jumps to the simulation's
-function of that name; so a probe on it sees the caller's registers and stack as they are in reality. What is
-not simulated returns "not supported".
+Each exported function is a piece of assembly that pushes the frame pointer first, as in the real libraries (a
+probe's cost depends on that instruction), counts itself in the log, and jumps to the simulation's function of
+that name, so a probe on it sees the caller's registers and stack. Functions that are not simulated return
+"not supported".
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _DRIVER_CALL = re.compile(r"\bDRVS?\((\w+)\)")
 
 @dataclass(slots=True)
 class LogLayout:
-    """One line of the log as a fixed text, and where its numbers stand."""
+    """A line of the log as a fixed text, and the offsets of its numbers."""
 
     text: bytearray = field(default_factory=bytearray)
     offsets: dict[str, int] = field(default_factory=dict)
 
     def number(self, label: str) -> None:
-        """Appends a member with a number that starts on an 8-byte boundary."""
+        """Append a number that starts on an 8-byte boundary."""
         self.text += f'"{label}":'.encode()
         self.text += b" " * (-len(self.text) % 8)
         self.offsets[label] = len(self.text)
         self.text += b"0".rjust(NUMBER_WIDTH) + b","
 
     def members(self, labels: list[str]) -> None:
-        """Appends several numbers and drops the last comma."""
+        """Append several numbers, the last without a comma."""
         for label in labels:
             self.number(label)
         self.text.pop()
 
 
 def log_layout(library: str, symbols: list[str], totals: tuple[str, ...]) -> LogLayout:
-    """Builds the line that a process writes at its first call."""
+    """Return the line that a process writes at its first call."""
     layout = LogLayout()
     layout.text += b"{"
     layout.number("pid")
@@ -78,7 +78,7 @@ def log_layout(library: str, symbols: list[str], totals: tuple[str, ...]) -> Log
 
 
 def layout_header(layout: LogLayout) -> str:
-    """Renders the layout for the C side."""
+    """Return the layout as C macros."""
     names = ("pid", "start", "comm", *CUDA_TOTALS)
     lines = [f"#define LOG_SIZE {len(layout.text)}"]
     lines += [
@@ -97,21 +97,21 @@ def layout_header(layout: LogLayout) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """What the C sources of one library define."""
+    """The functions that the C sources of a library define."""
 
     functions: frozenset[str]
     aliases: dict[str, str]
     driver_calls: frozenset[str]
 
     def target(self, symbol: str) -> str | None:
-        """Returns the simulated function behind an exported name, if there is one."""
+        """Return the simulated function behind an exported name, or None."""
         base = re.sub(r"_pt(sz|ds)$", "", symbol)
         base = self.aliases.get(base, base)
         return base if base in self.functions else None
 
 
 def read_definitions(sources: list[Path]) -> Definitions:
-    """Finds the SG, SG_ALIAS, DRV and DRVS marks in the C sources."""
+    """Find the SG, SG_ALIAS, DRV and DRVS marks in the C sources."""
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     return Definitions(
         functions=frozenset(_DEFINED.findall(text)),
@@ -181,15 +181,15 @@ def cuda_entry(
     endbr: bool,
     refusal: int = NOT_SUPPORTED,
 ) -> str:
-    """One exported function of the runtime, the driver or NCCL.
+    """An exported function of the runtime, the driver or NCCL.
 
     Args:
         symbol: The exported name.
-        offset: Where its number stands in the log line.
+        offset: Offset of its counter in the log line.
         target: The simulated function, or None.
-        variant: Whether the name is the per-thread variant of a pair; None when there is no pair.
+        variant: Whether the name is the per-thread variant of a pair; None without a pair.
         endbr: Whether to start with ``endbr64``.
-        refusal: What a function returns that is not simulated.
+        refusal: Return value of a function that is not simulated.
     """
     text = _entry(symbol, endbr=endbr) + _COUNT.format(low=offset + 8)
     if variant is not None and target is not None:
@@ -205,7 +205,7 @@ def cuda_entry(
 
 
 def nvml_entry(symbol: str, index: int, target: str | None, *, endbr: bool) -> str:
-    """One exported function of NVML; a gate in C counts it and may inject a fault."""
+    """An exported function of NVML; a gate in C counts it and may inject a fault."""
     text = _entry(symbol, endbr=endbr) + f"\tmov ${index}, %r11d\n\tcall sg_slow_gate\n"
     text += "\ttest %eax, %eax\n\tjnz 5f\n"
     if target is None:
@@ -230,7 +230,7 @@ def cuda_exports(symbols: list[str], layout: LogLayout, definitions: Definitions
 
 
 def own_names(symbols: list[str]) -> list[str]:
-    """NCCL's names without their pnccl twins, which stand at the same address."""
+    """NCCL's names without their pnccl aliases at the same address."""
     return [symbol for symbol in symbols if not symbol.startswith("p")]
 
 
@@ -257,13 +257,13 @@ def nvml_exports(symbols: list[str], definitions: Definitions, *, endbr: bool) -
 
 
 def version_map(node: str, symbols: list[str]) -> str:
-    """A linker version script that puts every symbol into one node."""
+    """A linker version script with every symbol in one node."""
     names = "".join(f"    {symbol};\n" for symbol in symbols)
     return f"{node} {{\n  global:\n{names}  local: *;\n}};\n"
 
 
 def export_table(symbols: list[str], layout: LogLayout, definitions: Definitions) -> str:
-    """A C table of the exports in alphabetical order, for cuGetProcAddress and for NVML's faults."""
+    """A C table of the exports in alphabetical order, for cuGetProcAddress and NVML's faults."""
     lines = [f"extern void {s}(void);" for s in symbols]
     lines.append("const struct sg_export sg_exports[] = {")
     for s in symbols:
@@ -275,10 +275,10 @@ def export_table(symbols: list[str], layout: LogLayout, definitions: Definitions
 
 
 def version_table(lines: list[str], symbols: list[str]) -> str:
-    """A C table of the driver's names and the versions that each of their forms appeared in.
+    """A C table of the driver's names and the versions that introduced each of their forms.
 
-    A line of the list is a name and its versions, as cudaTypedefs.h has them: the n-th one is the form with
-    the n-th suffix. A form that the driver does not export ends the list of its name.
+    A line of the list is a name and its versions, from cudaTypedefs.h; the n-th belongs to the form with the
+    n-th suffix. A form that the driver does not export ends the list of its name.
     """
     known, rows = set(symbols), []
     for line in sorted(lines):

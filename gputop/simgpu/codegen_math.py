@@ -1,7 +1,7 @@
-"""Writes the entries of NVIDIA's mathematical libraries, of which a program needs few.
+"""Generates the entries of NVIDIA's mathematical libraries.
 
-Unlike those of the runtime and the driver they are not counted in the log: no probe looks at them, and what
-they launch goes through the driver's exported names, where it is counted.
+They are not counted in the log: no probe is on them, and their launches go through the driver's exported
+names, which are.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _REFUSAL = "\tlea name_{index}(%rip), %rdi\n\tlea told+{index}(%rip), %rsi\n"
 
 
 def math_exports(symbols: list[str], definitions: Definitions, *, endbr: bool) -> str:
-    """The assembly file of a library: an entry jumps to the simulation's function or says that there is none.
+    """The assembly file of a library: an entry jumps to the simulation's function or to the refusal.
 
     Args:
         symbols: The exported names.
-        definitions: What the C sources of the library define.
+        definitions: Functions of the library's C sources.
         endbr: Whether to start with ``endbr64``.
     """
     parts = ["\t.text\n"]

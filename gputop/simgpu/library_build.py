@@ -1,4 +1,4 @@
-"""Builds the simulated libraries at first use, into a cache keyed by everything that goes into them."""
+"""Builds the simulated libraries at first use, into a cache keyed by all of their sources."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ AUDIT = "libgputop-simgpu-audit.so"
 
 
 def symbols(name: str) -> list[str]:
-    """Returns one of the symbol lists, for instance ``cudart13.txt``, in the order of its bytes."""
+    """Return a symbol list, for instance ``cudart13.txt``, in the order of its bytes."""
     return sorted((_HERE / "symbols" / name).read_text(encoding="utf-8").split())
 
 
@@ -75,7 +75,7 @@ def _sources(patterns: tuple[str, ...]) -> list[Path]:
 
 @lru_cache(maxsize=2)
 def _key(*, endbr: bool) -> str:
-    """Names a build. The compiler is not part of it: what was built goes on working without one."""
+    """Return the name of a build. The compiler is not part of it: a build works without one."""
     digest = hashlib.sha256(f"{COMPILER_FLAGS}\0{endbr}".encode())
     files = [*_HERE.glob("*.c"), *_HERE.glob("*.h"), *(_HERE / "symbols").glob("*.txt")]
     for path in sorted([*files, _HERE / "kernel_rules.txt", Path(__file__), *_HERE.glob("codegen*.py")]):
@@ -121,7 +121,7 @@ def _write_math(
 def _write_counted(
     library: _Library, generated: Path, definitions: codegen.Definitions, *, endbr: bool
 ) -> list[Path]:
-    """Writes what a library needs whose calls are in the log; returns further C files of it."""
+    """Write the sources of a library whose calls are logged; return its further C files."""
     names = symbols(library.symbols)
     layout = _layout(library)
     if library.symbols == "nvml.txt":
@@ -140,7 +140,9 @@ def _write_counted(
 
 
 def _build_audit(out: Path) -> None:
-    """Builds what makes the simulated libraries win over those that a wheel finds by its RPATH."""
+    """Build the audit library, which gives the simulated libraries precedence over those of a wheel's
+    RPATH.
+    """
     names = ",".join(f'"{library.soname}"' for library in _LIBRARIES)
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-Wall", "-fno-builtin", "-fno-stack-protector")
     compile_c(_WHAT, out / AUDIT, *flags, "-nostdlib", f"-DSG_SONAMES={names}", str(_HERE / "audit.c"))
@@ -149,7 +151,7 @@ def _build_audit(out: Path) -> None:
 def _export_table(
     library: _Library, generated: Path, layout: codegen.LogLayout, definitions: codegen.Definitions
 ) -> list[Path]:
-    """Writes the table that the driver and NVML look names up in; NCCL needs none."""
+    """Write the symbol table of the driver or NVML; NCCL has none."""
     if library.symbols == "nccl.txt":
         return []
     text = '#include "sg_common.h"\n'
@@ -164,7 +166,7 @@ def _export_table(
 
 
 def ensure_built(*, endbr: bool = False) -> Path:
-    """Builds the libraries unless they are there, and returns their directory.
+    """Build the libraries unless they are there, and return their folder.
 
     Args:
         endbr: Build the variant whose functions start with ``endbr64``.
@@ -184,17 +186,18 @@ def ensure_built(*, endbr: bool = False) -> Path:
 
 
 def nvml_path() -> Path:
-    """Returns the path of the simulated NVML library.
+    """Return the path of the simulated NVML library.
 
-    A process that loads it by this path before it imports pynvml uses it: the loader knows it by its name.
+    A process that loads it by this path before it imports pynvml uses it, since the loader keys libraries by
+    name.
     """
     return ensure_built() / "libnvidia-ml.so.1"
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Returns a copy of an environment in which programs find the simulated libraries first.
+    """Return a copy of an environment in which programs find the simulated libraries first.
 
-    By LD_LIBRARY_PATH; and by LD_AUDIT, for wheels whose RPATH names NVIDIA's own.
+    By LD_LIBRARY_PATH, and by LD_AUDIT for wheels whose RPATH names NVIDIA's own.
     """
     result = dict(base)
     directory = ensure_built()

@@ -1,4 +1,4 @@
-"""Reads the log of the simulated GPU: the truth that observers are compared with."""
+"""Reads the log of the simulated GPU: the ground truth for observers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProcessLog:
-    """What one process asked of the simulated GPU.
+    """A process's use of the simulated GPU.
 
-    ``gpu_busy_ns`` is the time in which any stream had work, queued work that a killed process left behind
-    included; ``gpu_idle_ns`` is the rest between ``first_start_ns`` and ``last_end_ns`` (CLOCK_MONOTONIC).
-    ``staging_ns`` is CPU time that copies to the device spent on reading pageable memory.
+    ``gpu_busy_ns`` is the time in which any stream had work, including queued work of a killed process;
+    ``gpu_idle_ns`` is the rest between ``first_start_ns`` and ``last_end_ns`` (CLOCK_MONOTONIC).
+    ``staging_ns`` is CPU time in copies to the device for reading pageable memory.
     """
 
     pid: int
@@ -42,7 +42,7 @@ def _merge(cuda: dict[str, Any] | None, nvml: dict[str, Any] | None) -> ProcessL
 
 
 def read_log(path: str | PathLike[str]) -> list[ProcessLog]:
-    """Returns the processes in the order of their first call; symbols never called are left out.
+    """Return the processes in the order of their first call; symbols never called are left out.
 
     A process that used both CUDA and NVML wrote a line for each; they are one entry here.
     """

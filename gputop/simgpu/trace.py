@@ -1,4 +1,4 @@
-"""Reads the trace of the simulated GPU: when each operation was queued, began and ended."""
+"""Reads the trace of the simulated GPU: enqueue, start and end of each operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS = 7
 
 
 def _union(spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Joins intervals that overlap or touch; the result is in order."""
+    """Join intervals that overlap or touch; the result is in order."""
     spans = spans[spans[:, 1] > spans[:, 0]]
     if len(spans) == 0:
         return spans
@@ -39,10 +39,10 @@ def _union(spans: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Operations in the order of the file: in time order for each process, not over processes.
+    """Operations in the order of the file: in time order for each process, not across processes.
 
-    A collective is two rows of a stream: ``comm_wait`` until the last rank has come, then ``comm``.
-    ``host`` is a host function; the rest is work of the device.
+    A collective is two rows of a stream: ``comm_wait`` until the last rank arrives, then ``comm``. ``host``
+    is a host function; all other rows are work of the device.
     """
 
     rows: NDArray[Any]
@@ -50,7 +50,7 @@ class Trace:
     def of(
         self, pid: int | None = None, device: int | None = None, kinds: set[str] | None = None
     ) -> NDArray[Any]:
-        """Returns the rows of a process, a device, or kinds of operation; None means any."""
+        """Return the rows of a process, a device, or kinds of operation; None means any."""
         rows = self.rows
         if pid is not None:
             rows = rows[rows["pid"] == pid]
@@ -68,12 +68,12 @@ class Trace:
         work_from: Literal["start", "enqueue"] = "enqueue",
         kinds: set[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Returns the intervals within [begin, end) in which there was work, as rows (from, to).
+        """Return the intervals within [begin, end) in which there was work, as rows (from, to).
 
         Args:
             pid: The process, or None for all of them together.
-            device: The device as the machine numbers it, or None for all of them together.
-            work_from: Whether an operation counts from the call that queued it, or from its start.
+            device: The machine's number of the device, or None for all of them together.
+            work_from: Whether an operation counts from the call that enqueued it, or from its start.
             kinds: Kinds of operation that count; None means all, host functions included.
         """
         rows = self.of(pid, device, kinds)
@@ -90,14 +90,14 @@ class Trace:
         work_from: Literal["start", "enqueue"] = "enqueue",
         kinds: set[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Returns the intervals within [begin, end) in which no stream had work: what is not busy."""
+        """Return the intervals within [begin, end) in which no stream had work."""
         busy = self.busy_intervals(pid, device, begin, end, work_from=work_from, kinds=kinds)
         gaps = np.column_stack((np.r_[begin, busy[:, 1]], np.r_[busy[:, 0], end]))
         return gaps[gaps[:, 1] > gaps[:, 0]].astype(np.int64)
 
 
 def read_trace(path: str | PathLike[str]) -> Trace:
-    """Reads a trace, also while it is written, and after a kill; a line that was not finished is left out."""
+    """Read a trace, also while it is written, and after a kill; an unfinished line is left out."""
     data = Path(path).read_bytes()
     lines = [line for line in data.split(b"\n") if line[:1].isdigit() and len(line.split()) == _FIELDS]
     if not lines:
