@@ -169,7 +169,7 @@ def test_who_does_not_answer_is_said_and_nothing_else_stops(
 
     wait_until(both, "what is said of both")
     assert any("--alert-command ended with status 127" in line for line in said)
-    assert any("127.0.0.1 did not take the alert" in line for line in said)
+    assert any("127.0.0.1 did not accept the alert" in line for line in said)
     assert not any("secret" in line for line in said)
     alarms.close()
 
@@ -182,7 +182,7 @@ def test_a_command_is_named_by_its_full_path(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "example.org", "ftp://example.org", "file:///etc/passwd", "http://"])
 def test_an_address_is_one_of_http(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         webhook_address(text)
 
 

@@ -205,7 +205,7 @@ def test_a_token_goes_to_nobody_who_may_be_somebody_else(
 ) -> None:
     otlp = needed("gputop.serve.metrics.otlp")
     monkeypatch.setenv(variable, header)
-    with pytest.raises(CommandError, match=r"would go to whoever holds .*https://") as refused:
+    with pytest.raises(CommandError, match=r"would be sent in the clear to .*https://") as refused:
         otlp.destination(address)
     assert "secret" not in str(refused.value)
     otlp.destination(address.replace("http:", "https:"))

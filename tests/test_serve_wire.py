@@ -48,7 +48,7 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(
 
 
 def test_a_message_that_is_too_long_is_refused_before_it_is_there() -> None:
-    with pytest.raises(wire.WireError, match="at most 100"):
+    with pytest.raises(wire.WireError, match="the limit is 100"):
         list(wire.Incoming(100).feed((101).to_bytes(4, "big")))
 
 

@@ -1,1 +1,1 @@
-"""gputop as a service: one process of root observes, everybody else asks it by a socket."""
+"""gputop as a service: a root daemon observes, and all users connect to its socket."""

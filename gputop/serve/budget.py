@@ -1,4 +1,4 @@
-"""What observing may cost, in the daemon and in the programs, and what is given up where it costs more."""
+"""The CPU budget of observation, in the daemon and in the observed programs, and its reduction above that."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Final
 
 from probes.ebpf.degradation import Reach
 
-WINDOW_S: Final = 10.0  # what the cost is that of
-SETTLE_S: Final = 12.0  # between two steps down: the window knows what the first one has saved
-CHEAP: Final = 0.5  # of the budget: below it more may be observed again
-UP_S: Final = 60.0  # so long it has to stay there
-FAILED_S: Final = 120.0  # a step up that had to be taken back so soon makes the next one come later
+WINDOW_S: Final = 10.0  # in which the cost is measured
+SETTLE_S: Final = 12.0  # between two steps down: the window then shows what the first one has saved
+CHEAP: Final = 0.5  # share of the budget: below it more may be observed again
+UP_S: Final = 60.0  # for this long
+FAILED_S: Final = 120.0  # a step up that was reverted within this time delays the next one
 MOST_UP_S: Final = 3600.0
 
 
 class Budget:
-    """Adds up what observing costs, and says how much may be observed. Its clock is a parameter.
+    """Sums the cost of observation, and decides how much is observed. Its clock is a parameter.
 
     Attributes:
-        reach: How much is observed.
-        share: The cost in the newest window, as a part of all CPUs; None while it is not known.
+        reach: What is observed.
+        share: Cost in the newest window as a share of all CPUs; None while unknown.
     """
 
     def __init__(self, most: float, call_ns: float, cpus: int) -> None:
         """Start with everything observed.
 
         Args:
-            most: The part of all CPUs' time that it may take.
-            call_ns: What a traced call costs the program.
-            cpus: How many there are.
+            most: The budget, as a share of all CPUs' time.
+            call_ns: Cost of a traced call in the program.
+            cpus: Number of CPUs.
         """
         self.reach = Reach.ALL
         self.share: float | None = None
@@ -41,12 +41,12 @@ class Budget:
         self._went_up_s = float("-inf")
 
     def consume(self, now_s: float, own_cpu_s: float, calls: int) -> bool:
-        """Updates what has been spent since the start; True if ``reach`` has changed.
+        """Add the cost so far; True if ``reach`` has changed.
 
         Args:
-            now_s: A clock that only grows.
+            now_s: A monotonic clock.
             own_cpu_s: CPU time of the daemon.
-            calls: Calls that were traced, nested ones too.
+            calls: Traced calls, including nested ones.
         """
         self._window.append((now_s, own_cpu_s, calls))
         while now_s - self._window[0][0] > WINDOW_S and now_s - self._window[1][0] >= WINDOW_S:
@@ -61,31 +61,27 @@ class Budget:
         elif self._cheap_since_s is None:
             self._cheap_since_s = now_s
         if self.share > self._most and self.reach < Reach.NOTHING:
-            return now_s - self._changed_s >= SETTLE_S and self._down(now_s)
-        cheap = self._cheap_since_s is not None and now_s - self._cheap_since_s >= self._up_s
-        return cheap and self.reach > Reach.ALL and self._up(now_s)
-
-    def _down(self, now_s: float) -> bool:
-        if now_s - self._went_up_s <= FAILED_S:
-            self._up_s = min(2 * self._up_s, MOST_UP_S)
-        self.reach = Reach(self.reach + 1)
-        return self._change(now_s)
-
-    def _up(self, now_s: float) -> bool:
-        self.reach = Reach(self.reach - 1)
-        self._went_up_s = now_s
-        return self._change(now_s)
-
-    def _change(self, now_s: float) -> bool:
+            if now_s - self._changed_s < SETTLE_S:
+                return False
+            if now_s - self._went_up_s <= FAILED_S:
+                self._up_s = min(2 * self._up_s, MOST_UP_S)
+            self.reach = Reach(self.reach + 1)
+        elif self._cheap_since_s is None or now_s - self._cheap_since_s < self._up_s:
+            return False
+        elif self.reach > Reach.ALL:
+            self.reach = Reach(self.reach - 1)
+            self._went_up_s = now_s
+        else:
+            return False
         self._changed_s, self._cheap_since_s = now_s, None
         self._window.clear()
         return True
 
     def sentence(self) -> str:
-        """What is given up, and why; "" where nothing is."""
+        """Return what is not observed, and why; "" if everything is."""
         if not self.reach.missing:
             return ""
         return (
             f"to keep its overhead within {100 * self._most:g} % of this machine's CPUs, gputop does "
-            f"not look at {self.reach.missing}"
+            f"not observe {self.reach.missing}"
         )

@@ -1,4 +1,4 @@
-"""The daemon's one path of items: into the ring, the totals, the explanation, and to who shows them."""
+"""The daemon's path of items: into ring, totals and explanation, and on to the clients."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from probes.source import MARK, Item, Sample
 from replay.past.history import History
 
 _LOG = logging.getLogger(__name__)
-LOOKING_UP: Final = (0.05, 0.5)  # CPU seconds of looking up what is known for who joins, in a second, at once
+LOOKING_UP: Final = (0.05, 0.5)  # CPU seconds for joining clients' facts, in a second, at once
 
 
 class Daemon:
-    """Consumes items; ``consume`` belongs to the thread that observes.
+    """Consumes items; ``consume`` belongs to the observing thread.
 
     Attributes:
         history: The ring.
         totals: Counts since the start.
-        owners: Whose each process is.
+        owners: The user of each process.
         mark: The newest mark.
-        asked_s: CPU time of this thread that others asked for.
+        requests_s: CPU time that clients have caused in this thread.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Daemon:
         self._looking_up = RateLimiter(*LOOKING_UP)
         self.requests_s = 0.0
         self._tick: list[Item] = []
-        self._busy_ns = 0  # when something was last seen of a program
+        self._busy_ns = 0  # last activity of a program
 
     def consume(self, item: Item) -> bool:
-        """Consumes one item; True when it was a mark."""
+        """Consume an item; True for a mark."""
         self.owners.consume(item)
         self.history.write(item)
         self.explainer.feed(item)
@@ -72,7 +72,7 @@ class Daemon:
         return True
 
     def _hand_over(self, sums: Sample) -> None:
-        """At a mark: the tick goes to who shows it; what is known goes with it where a client joins."""
+        """At a mark: hand the tick to the clients, with all known facts if one of them joins."""
         items, self._tick = self._tick, []
         known: KnownAtMark | None = None
         if self._joining() and not self._looking_up.owed_s():
@@ -85,7 +85,7 @@ class Daemon:
         self._put(ShownTick(items, sums, known))
 
     def status(self, uid: int) -> dict[str, Any]:
-        """The daemon's status for a user."""
+        """Return the daemon's status for a user."""
         mark = self.mark.data if self.mark is not None else {}
         with self.totals.held:
             rows = self.totals.processes.items()

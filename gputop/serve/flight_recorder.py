@@ -1,8 +1,8 @@
-"""Keeps the minutes around a moment as a session file of the user's whose process it was.
+"""Keeps the minutes around a moment as a session file that belongs to the user of the process.
 
-The folder is root's; a file is its user's, and no other user may read it. There are bounds: how often for one
-process, how often for one user, how much in all. What they forbid is counted and logged; the oldest of who
-holds most is removed.
+The folder is root's; no other user may read a user's file. Files are limited by process, by user and in total
+size. Files beyond the limits are counted and logged; if space runs out, the oldest file of the user with most
+is removed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from replay.writer import SessionWriter
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{8}-\d{6}-[a-z-]+-\d+\.msgpack\Z")
-_PART = ".part"  # while it is being written
+_PART = ".part"  # suffix while it is written
 _HOUR_S = 3600.0
 _LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class KeepLimits:
-    """What may be kept.
+    """Limits of kept sessions.
 
     Attributes:
         before_s: Seconds before the moment.
         after_s: Seconds after it.
-        every_s: At most one file of a process in so many seconds.
+        every_s: Shortest interval of a process's files, s.
         an_hour: Files of one user in an hour.
         most_bytes: All files together.
     """
@@ -71,7 +71,7 @@ class KeptFile:
 
 
 class Keeper:
-    """Accepts triggers from any thread; writes in one of its own."""
+    """Accepts triggers from any thread; writes in its own."""
 
     def __init__(
         self, daemon: Daemon, folder: str, limits: KeepLimits, *, clock: Callable[[], float] = time.monotonic
@@ -79,7 +79,7 @@ class Keeper:
         """Make the folder.
 
         Raises:
-            OSError: The folder cannot be made, or others may write there.
+            OSError: The folder cannot be made, or other users may write there.
         """
         os.close(made_folder(folder))
         folder = os.path.realpath(folder)
@@ -90,8 +90,8 @@ class Keeper:
         self._daemon, self._folder, self._limits, self._clock = daemon, folder, limits, clock
         self._lock = threading.Lock()
         self._waiting: list[KeptFile] = []
-        self._newest: dict[int, float] = {}  # process -> when one of it was begun
-        self._hours: dict[int, deque[float]] = {}  # who answers for a user -> when
+        self._newest: dict[int, float] = {}  # process -> time of its newest file
+        self._hours: dict[int, deque[float]] = {}  # account -> times
         self._subordinates = Subordinates()
         self._closed = threading.Event()
         self.left_out = 0
@@ -103,19 +103,19 @@ class Keeper:
         self._thread.start()
 
     def keep(self, trigger: Trigger) -> None:
-        """Keeps the minutes around a moment, if the limits allow it; returns at once."""
+        """Keep the minutes around a moment, if the limits allow it; return at once."""
         uid = self._daemon.owners.of(trigger.pid) if trigger.pid else ROOT
         uid = ROOT if uid == NOBODY else uid
         now = self._clock()
         with self._lock:
             for place, kept in enumerate(self._waiting):
-                if kept.trigger.pid == trigger.pid and kept.uid == uid:  # it is about to be kept
+                if kept.trigger.pid == trigger.pid and kept.uid == uid:  # about to be kept
                     self._waiting[place] = replace(kept, also=(*kept.also, trigger)[:32])
                     return
             account = self._subordinates.owner(uid)
             if not self._allowed(trigger, account, now):
                 self.left_out += 1
-                _LOG.info("not kept, one was lately: %s", trigger.text)
+                _LOG.info("not kept, limit reached: %s", trigger.text)
                 return
             self._newest[trigger.pid] = now
             self._hours.setdefault(account, deque()).append(now)
@@ -132,7 +132,7 @@ class Keeper:
         return trigger.pid not in self._newest and len(hour) < self._limits.an_hour
 
     def close(self) -> None:
-        """Writes what is waited for as far as it has come, and ends."""
+        """Write pending files as far as recorded, and end."""
         self._closed.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -187,12 +187,12 @@ class Keeper:
             raise
         if writer is not None:
             os.chown(path + _PART, *_owner(kept.uid), follow_symlinks=False)  # only root writes here
-            os.rename(path + _PART, path)  # who finds it finds it whole
+            os.rename(path + _PART, path)  # readers find only complete files
             self.written += 1
             _LOG.info("kept %s: %s", path, trigger.text)
 
     def files(self) -> list[tuple[str, int, int, int]]:
-        """(path, user, bytes, seconds since the epoch) of what is kept, the oldest first."""
+        """Return (path, user, bytes, seconds since the epoch) of the kept files, the oldest first."""
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -202,7 +202,7 @@ class Keeper:
         return sorted(found, key=lambda row: row[3])
 
     def make_room(self) -> None:
-        """Removes the oldest of who holds most, until there is room for another of the largest."""
+        """Remove the oldest file of the user with most, until the largest file would fit again."""
         files = self.files()
         while (
             files
@@ -221,7 +221,7 @@ class Keeper:
 
 
 def _check(folder: str) -> None:
-    """Files are given to users by their names: no other user may put one, or the folder, in their place."""
+    """Raise unless only root can write there: files are given to users by name."""
     others = others_on(Path(folder))
     if others or os.stat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         why = f"other users can write to it: choose a folder of root's alone ({others or 'its mode'})"

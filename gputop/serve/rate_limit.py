@@ -13,7 +13,7 @@ _THREADS_CLOCK: Final = (
 
 
 def thread_cpu_s(thread: threading.Thread) -> float:
-    """CPU seconds that a thread has taken until now; 0.0 of one that has not begun, or has ended."""
+    """Return the CPU seconds of a thread; 0.0 before it begins and after its end."""
     if thread.native_id is None:
         return 0.0
     try:
@@ -23,29 +23,29 @@ def thread_cpu_s(thread: threading.Thread) -> float:
 
 
 class RateLimiter:
-    """Consumes tokens; returns the seconds until they are paid for. For one thread, or under a lock."""
+    """Token bucket that may be overdrawn. For one thread, or under a lock."""
 
     def __init__(self, a_second: float, at_once: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with the whole first lot.
+        """Start with a full bucket.
 
         Args:
-            a_second: What may be used up in a second.
-            at_once: The first lot, which comes back while nothing is used up.
-            clock: Seconds that only grow.
+            a_second: Tokens a second.
+            at_once: Size of the bucket.
+            clock: Monotonic seconds.
         """
         self._a_second, self._lot_s, self._clock = a_second, at_once / a_second, clock
         self._paid_s = clock() - self._lot_s  # until when
 
     def spend(self, amount: float = 1.0) -> float:
-        """Uses something up; seconds until it is paid for."""
+        """Consume tokens; return the seconds until they are paid for."""
         self._paid_s = max(self._paid_s, self._clock() - self._lot_s) + amount / self._a_second
         return self.owed_s()
 
     def owed_s(self) -> float:
-        """Seconds until all that was used up is paid for; 0.0: now."""
+        """Return the seconds until all consumed tokens are paid for; 0.0: now."""
         return max(0.0, self._paid_s - self._clock())
 
     @property
     def is_rested(self) -> bool:
-        """Whether the first lot is there again, as at the start."""
+        """True if the bucket is full."""
         return self._paid_s <= self._clock() - self._lot_s

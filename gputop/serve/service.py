@@ -1,4 +1,4 @@
-"""All parts of the daemon put together: ring, counts, explanation, triggers, sessions, socket, systemd."""
+"""Assembles the daemon: ring, counts, explanation, triggers, kept sessions, metrics, socket, systemd."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """Sends ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``; does nothing without a listener."""
+    """Sends ``READY=1``, ``WATCHDOG=1``, ``STOPPING=1`` to systemd, if that started the daemon."""
 
     def __init__(self) -> None:
         path = os.environ.pop("NOTIFY_SOCKET", "")
@@ -55,17 +55,15 @@ class Notifier:
         )
 
     def send(self, *lines: str) -> None:
-        """Sends lines such as ``STATUS=…``; one that systemd does not take is no reason to end."""
+        """Send lines such as ``STATUS=…``; errors are ignored."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
 
 
-# All parts of the daemon put together: ring, counts, explanation, triggers, kept sessions, socket.
-
 _LOG = logging.getLogger(__name__)
 _MEMORY = "/dev/shm"
-HEALTHY_NS = 5_000_000_000  # the newest mark is no older
+HEALTHY_NS = 5_000_000_000  # largest age of the newest mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +71,17 @@ class Settings:
     """The settings of a daemon.
 
     Attributes:
-        version: Of gputop.
-        history_bytes: Memory for records of the past.
-        minutes: How much of the past at most.
-        keep_dir: Where sessions are kept; "" for nowhere.
-        limits: Of what is kept.
-        metrics: Where metrics are served; None for nowhere.
-        otlp: Where they are sent; None for nowhere.
-        most_rows: Functions and classes of processes that have series of their own.
-        alerts: Rules that are held against what is counted.
+        version: Version of gputop.
+        history_bytes: Memory for past records.
+        minutes: Longest past to hold.
+        keep_dir: Folder of kept sessions; "": none.
+        limits: Limits of kept sessions.
+        metrics: Address of the metrics server; None: none.
+        otlp: Destination of metrics by OTLP; None: none.
+        most_rows: Functions and classes of processes with series of their own.
+        alerts: Alert rules.
         alert_targets: Receivers of alerts, beside the log.
-        budget: The part of all CPUs' time that observing may take; None: whatever it takes.
+        budget: CPU budget as a share of all CPUs; None: unlimited.
     """
 
     version: str
@@ -100,7 +98,7 @@ class Settings:
 
 
 class Service:
-    """Consumes what the source yields, in one thread; everything else is in threads of its own."""
+    """Consumes the source's items in one thread; all other parts have threads of their own."""
 
     def __init__(
         self,
@@ -112,19 +110,19 @@ class Service:
         reduce: Callable[[Reach, str], None] = lambda reach, why: None,
         call_ns: float = 0.0,
     ) -> None:
-        """Put it together; nothing is started.
+        """Assemble the parts; nothing is started.
 
         Raises:
             OSError: The folder for kept sessions cannot be made, or metrics cannot be served there.
         """
         self._settings, self._switch_off, self._probed = settings, switch_off, probed
         self._people = People()
-        self.explained_anew = 0  # how often the explanation had to begin anew
+        self.explained_anew = 0  # restarts of the explanation
         self._reduce, self._calls = reduce, 0
         self._budget: Budget | None = None
         if settings.budget is not None:
             self._budget = Budget(settings.budget, call_ns, os.cpu_count() or 1)
-        self._keep_requested = False  # a handler of signals may only set what no thread waits for
+        self._keep_requested = False  # a signal handler must not take a lock
         self._history = History(
             header,
             limit_bytes=settings.history_bytes,
@@ -156,14 +154,14 @@ class Service:
                 part.start()
 
     def consume(self, item: Item) -> bool:
-        """Consumes one item; True when it was a mark."""
-        self._triggers.consume(item)  # while it is known whose a process was
+        """Consume an item; True for a mark."""
+        self._triggers.consume(item)  # before an exit removes the owner
         self._people.consume(item)
         marked = self.daemon.consume(item)
         if not isinstance(item, Sample):
             self._calls += int(np.count_nonzero(item["kind"] == np.uint8(Kind.CALL)))
         if self._alarms is not None:
-            self._alarms.consume(item)  # the totals know of the tick
+            self._alarms.consume(item)  # after the totals, which hold the tick now
         if marked:
             self._keep_within_budget()
             if self._explainer.failure:
@@ -186,14 +184,14 @@ class Service:
         budget = self._budget
         if budget is not None and budget.consume(time.monotonic(), self.observing_s(), self._calls):
             _LOG.info("observing at step %d: %s", budget.reach, budget.sentence() or "everything")
-            # detaching takes a tenth of a second, and ticks go on
+            # in a thread: detaching blocks for a tenth of a second
             change = threading.Thread(
                 target=self._change, args=(budget.reach, budget.sentence()), name="gputop-budget", daemon=True
             )
             change.start()
 
     def observing_s(self) -> float:
-        """CPU time of the daemon without requests of others, so that requests cannot reduce observation."""
+        """CPU time of the daemon without clients' requests, which must not reduce observation."""
         requests_s = self.hub.spent_s + self.showing.spent_s + self.daemon.requests_s
         return (
             time.process_time() - requests_s - (self._metrics.spent_s if self._metrics is not None else 0.0)
@@ -206,11 +204,11 @@ class Service:
             _LOG.warning("%s", error)
 
     def request_keep(self) -> None:
-        """Keeps the last minutes, at the next mark; for a signal's handler."""
+        """Keep the last minutes at the next mark; safe in a signal handler."""
         self._keep_requested = True
 
     def close(self, why: str) -> None:
-        """Ends all of it: what is waited for is kept first, clients receive the reason."""
+        """End all parts: pending sessions are kept first, clients receive the reason."""
         if self._metrics is not None:
             self._metrics.stop()
         if self._sender is not None:
@@ -262,7 +260,7 @@ class Service:
         machine = self.daemon.header.get("machine", {})
         who = {"service.name": "gputop", "service.version": self._settings.version}
         if host := str(machine.get("host") or ""):
-            # not one made up at each start, which would begin all series anew
+            # the default is random at each start and would begin new series
             who |= {"host.name": host, "service.instance.id": host}
         return Sender(to, self._collector().collect, who, print_message)
 
@@ -300,7 +298,7 @@ class Service:
             },
         )
 
-    # -- what clients ask ---------------------------------------------------------------------------
+    # -- requests of clients ---------------------------------------------------------------------------
 
     def _status(self, uid: int) -> dict[str, Any]:
         status = {"version": self._settings.version, "pid": os.getpid(), **self.daemon.status(uid)}
@@ -325,7 +323,7 @@ class Service:
         send_past(self.daemon, connection, uid, message)
 
     def _off(self, connection: Answering, uid: int, _message: dict[str, Any]) -> None:
-        """Ends the daemon for root; others get the reason."""
+        """Stop the daemon for root; refuse others."""
         if uid != ROOT:
             connection.sendall(packed({"k": "error", "text": "only root may stop the daemon"}))
             return

@@ -1,4 +1,4 @@
-"""What one process observes, for several screens of its user: each pauses, scrolls and goes back alone."""
+"""Shares one observing process among several screens of its user, each with its own pause and position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sharing:
         self._showing.start()
 
     def consume(self, item: Item) -> None:
-        """Consumes one item; a mark shows what came since the last one."""
+        """Consume an item; a mark publishes all items since the last one."""
         self._tick.append(item)
         if not isinstance(item, Sample):
             return
@@ -43,6 +43,6 @@ class Sharing:
         self._showing.put(ShownTick(items, Sample(OTHERS, item.time_ns, {"pid": []}), known))
 
     def close(self, why: str) -> None:
-        """End it; clients get the reason."""
+        """End; clients receive the reason."""
         self._showing.close()
         self._hub.close(why)

@@ -1,4 +1,4 @@
-"""What makes the daemon keep the minutes around a moment: a slow step, a new finding, a bad end."""
+"""Triggers of kept sessions: a slow step, a new finding, an abnormal exit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from probes.samples import process_data
 from probes.schema import Kind, Records, select
 from probes.source import MARK, Item, Sample
 
-SLOW = 2.0  # times its usual length
-# and so much longer than the second longest before: one in ten that saves a model is usual
+SLOW = 2.0  # times the median
+# and times the second longest before: regular long steps, as those that save a model, are not slow
 UNLIKE_BEFORE = 1.5
-FEWEST_STEPS = 32  # known before one of them is called slow
+FEWEST_STEPS = 32  # before a step can be slow
 MOST_STEPS = 256  # kept of each process
 MOST_PACES = 1024  # processes with steps: one that has ended may be reported once more
 LEAST_SHARE = 0.1  # of the GPU's time that a finding costs, to be worth a file
-AGAIN_NS = 900_000_000_000  # a finding that was not reported for so long is new again
-ERROR_NS = 30_000_000_000  # so long before its end an error of CUDA has to do with it
+AGAIN_NS = 900_000_000_000  # a finding that was absent for this long is new again
+ERROR_NS = 30_000_000_000  # a CUDA error at most this long before an exit counts as its reason
 _INTENDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE})  # no accident
 _NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
 
-SLOW_STEP, FINDING, ENDED, REQUESTED = "slow-step", "finding", "ended", "asked"
+SLOW_STEP, FINDING, ENDED, REQUESTED = "slow-step", "finding", "ended", "requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Trigger:
     """A moment worth keeping.
 
     Attributes:
-        kind: One of SLOW_STEP, FINDING, ENDED, ASKED.
+        kind: One of SLOW_STEP, FINDING, ENDED, REQUESTED.
         pid: The process; 0: the machine.
         time_ns: CLOCK_MONOTONIC.
-        text: What happened, for the marker in the recording.
+        text: The event, for the marker in the recording.
     """
 
     kind: str
@@ -53,37 +53,29 @@ class Trigger:
 
 
 class StepTimes:
-    """The steps of one process, each looked at once."""
+    """The steps of one process, each consumed once although explanations overlap."""
 
     def __init__(self) -> None:
         self._lengths: deque[int] = deque(maxlen=MOST_STEPS)
         self._until = 0
 
-    def consume(self, step: OneStep) -> Iterator[tuple[int, int, int]]:
-        """(end, length, usual length in ns) of each new step that is slow.
-
-        Explanations overlap: a step that was taken before is not taken again.
-        """
+    def consume(self, step: OneStep) -> Iterator[tuple[int, int, int | None]]:
+        """Yield (end, length, usual length in ns if the step is slow) of each new step."""
         fresh = step.spans[step.spans[:, 0] >= self._until]
         for begin, until in fresh.tolist():
-            length = until - begin
+            length, slow = until - begin, None
             if len(self._lengths) >= FEWEST_STEPS:
                 usual = int(np.median(self._lengths))
                 second = sorted(self._lengths)[-2]
                 if length >= SLOW * usual and length > UNLIKE_BEFORE * second:
-                    yield until, length, usual
+                    slow = usual
             self._lengths.append(length)
             self._until = until
-
-    def lengths(self, step: OneStep) -> list[int]:
-        """The lengths of the steps that ``consume`` would read."""
-        fresh = step.spans[step.spans[:, 0] >= self._until]
-        lengths: list[int] = (fresh[:, 1] - fresh[:, 0]).tolist()
-        return lengths
+            yield until, length, slow
 
 
 class Triggers:
-    """Finds such moments: ``consume`` in the observing thread, ``consume_verdict`` in that of verdicts."""
+    """Finds triggers: ``consume`` in the observing thread, ``consume_verdict`` in the explaining one."""
 
     def __init__(
         self,
@@ -91,12 +83,12 @@ class Triggers:
         step: Callable[[int, int], None] = lambda pid, ns: None,
         killed_for_memory: Callable[[], int] | None = None,
     ) -> None:
-        """Start without having seen anything.
+        """Start with an empty history.
 
         Args:
-            report: Gets each trigger, from both threads.
-            step: Gets each step: the process, and how long it took.
-            killed_for_memory: How many processes the kernel has ended for lack of memory; asked at ends.
+            report: Called with each trigger, from both threads.
+            step: Called with (process, ns) of each step.
+            killed_for_memory: Counts the kernel's out-of-memory kills; called when a process was killed.
         """
         self._report, self._step = report, step
         self._paces: dict[int, StepTimes] = {}
@@ -109,14 +101,16 @@ class Triggers:
     # -- verdicts -----------------------------------------------------------------------------------
 
     def consume_verdict(self, verdict: Verdict) -> None:
-        """Checks the newest ten seconds."""
+        """Check the newest ten seconds."""
         for step in verdict.steps:
             pace = self._paces.setdefault(step.pid, StepTimes())
-            for ns in pace.lengths(step):
-                self._step(step.pid, ns)
             for until, length, usual in pace.consume(step):
-                text = f"a step of process {step.pid} took {format_ns(length)}, usually {format_ns(usual)}"
-                self._report(Trigger(SLOW_STEP, step.pid, until, text))
+                self._step(step.pid, length)
+                if usual is not None:
+                    text = (
+                        f"a step of process {step.pid} took {format_ns(length)}, usually {format_ns(usual)}"
+                    )
+                    self._report(Trigger(SLOW_STEP, step.pid, until, text))
         while len(self._paces) > MOST_PACES:
             self._paces.pop(next(iter(self._paces)), None)
         for finding in verdict.report.findings:
@@ -133,7 +127,7 @@ class Triggers:
     # -- items --------------------------------------------------------------------------------------
 
     def consume(self, item: Item) -> None:
-        """Looks for errors, and for unexpected ends."""
+        """Check for errors and abnormal exits."""
         if not isinstance(item, Sample):
             self._note_errors(item)
         elif item.kind == MARK:
@@ -144,7 +138,7 @@ class Triggers:
                     self._report(Trigger(ENDED, pid, at_ns, f"process {pid} {text}"))
         elif (data := process_data(item)) is not None and data.get("exited_ns") is not None:
             self._paces.pop(data["pid"], None)
-            if data.get("called"):  # its last calls are reported after its end, within the tick
+            if data.get("called"):  # its last calls come after its exit, within the tick
                 self._ended.append((data["pid"], int(data.get("exit_code", 0)), item.time_ns))
             else:
                 self._errors.pop(data["pid"], None)
@@ -157,7 +151,7 @@ class Triggers:
                 self._errors[int(row["pid"])] = int(row["t_end"]), api.BY_OP[op].name, int(row["ret"])
 
     def _bad_end(self, code: int, now_ns: int, error: tuple[int, str, int] | None) -> str:
-        """What was bad about an end; "" for one in order."""
+        """Return the fault of an exit; "" for a normal one."""
         number, status = code & 0x7F, code >> 8 & 0xFF
         if number and number not in _INTENDED:
             name = str(number)
@@ -176,7 +170,7 @@ class Triggers:
 
 
 def killed_by_kernel() -> int:
-    """How many processes the kernel has ended for lack of memory since its start; 0 where it does not say."""
+    """Return the kernel's number of out-of-memory kills since boot; 0 where it is not available."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)

@@ -102,4 +102,4 @@ def test_a_daemon_that_costs_too_much_says_what_it_gives_up_and_detaches_it(tmp_
         assert "any call" in status["given_up"]
         wait_until(lambda: len(held_by(daemon.process.pid).links) < links, "links to be gone")
         frame = daemon.frame()
-        assert any("does not look at any call" in problem for problem in frame["problems"])
+        assert any("does not observe any call" in problem for problem in frame["problems"])

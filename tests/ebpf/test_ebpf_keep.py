@@ -239,11 +239,11 @@ def test_a_program_whose_steps_are_alike_makes_no_session_and_a_signal_makes_one
             assert all(told_ms), "each session has its slow step"
             assert _all_happened([ms for one in told_ms for ms in one], own_ms), (told_ms, own_ms)
             daemon.process.send_signal(signal.SIGUSR2)
-            wait_until(lambda: _kept(home, "asked", 0), "the session")
+            wait_until(lambda: _kept(home, "requested", 0), "the session")
         finally:
             process.kill()
             process.wait()
-    (path,) = _kept(home, "asked", 0)
+    (path,) = _kept(home, "requested", 0)
     assert path.stat().st_uid == 0
     assert functions.stats(str(path)).processes
 

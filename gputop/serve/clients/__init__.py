@@ -1,1 +1,1 @@
-"""The daemon's socket: what each user may see, and how it is sent."""
+"""The daemon's socket: views of each user, and the protocol."""

@@ -1,4 +1,4 @@
-"""An answer takes a thread, so that a slow reader holds up only itself: above all the past as a session."""
+"""An answer in a thread of its own, so that a slow reader delays only itself: the past as a session."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gputop.serve.clients.user_past import Past
 from gputop.serve.daemon import Daemon
 from replay.coding.chunker import Chunker
 
-WAITS_S: Final = 20.0  # that an answer waits for its reader, all its waits together
-ABORTABLE_S: Final = 0.5  # of waits: after them it gives way to another question
+WAITS_S: Final = 20.0  # longest wait of an answer for its reader, in total
+ABORTABLE_S: Final = 0.5  # of waits: after that it may be aborted for another request
 
 
 class Answering:
-    """The connection of one answer, as who makes the answer has it.
+    """The connection of one answer.
 
     Attributes:
-        account: Who answers for the user that asked.
+        account: The account that the requesting user counts for.
     """
 
     def __init__(self, connection: socket.socket, account: int) -> None:
@@ -29,12 +29,12 @@ class Answering:
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for its reader until now."""
+        """Time spent waiting for the reader."""
         since = self._waits_since
         return self._waited_s + (time.monotonic() - since if since else 0.0)
 
     def sendall(self, data: bytes) -> None:
-        """Sends; raises OSError when the reader has gone, or taken too long for all that was sent."""
+        """Send; raises OSError when the reader has gone, or was too slow in total."""
         rest = memoryview(data)
         while rest:
             left = WAITS_S - self._waited_s
@@ -48,18 +48,16 @@ class Answering:
                 self._waited_s, self._waits_since = self.waited_s, 0.0
 
     def abort(self) -> None:
-        """Ends it: what is being sent fails."""
+        """End it: the current send fails."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
-
-# What the daemon answers to who asks once: the past as a session.
 
 MOST_S = 86400.0
 
 
 def send_past(daemon: Daemon, connection: Answering, uid: int, message: dict[str, Any]) -> None:
-    """Sends what the ring holds of the last seconds, as a user may see it. Raises OSError."""
+    """Send the ring's last seconds, as a user may see them. Raises OSError."""
     seconds = message.get("seconds")
     reach = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < MOST_S else MOST_S
     past = Past(daemon.history, daemon.explainer, uid, time.monotonic_ns() - int(reach * 1e9))

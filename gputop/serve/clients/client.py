@@ -1,4 +1,4 @@
-"""The other end of the daemon's socket, without any rights: asks, and follows what the daemon observes."""
+"""The unprivileged client of the daemon's socket."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ANSWER_TIME = struct.pack("@ll", int(_ANSWER_S), 0)  # a timeval
 
 
 class Connection:
-    """One question to the daemon, and what it answers."""
+    """One request to the daemon, and its answers."""
 
     def __init__(self, path: str, request: str, **more: Any) -> None:
-        """Ask.
+        """Connect and send the request.
 
         Raises:
             CommandError: No daemon answers there, or one that is not root's.
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._incoming = wire.Incoming(wire.MOST_MESSAGE)
-        # not settimeout yet, by which connecting would fail at once where others wait to be taken
+        # settimeout only later: with it connecting would fail at once while the queue is full
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _ANSWER_TIME)
         try:
             self._socket.connect(path)
@@ -43,7 +43,7 @@ class Connection:
                 raise CommandError(
                     f"{path} is user {uid}'s, not root's: name the daemon's socket by --socket"
                 )
-            with suppress(BrokenPipeError):  # it has refused us already: what it says is there to be read
+            with suppress(BrokenPipeError):  # refused already: the reason can be read
                 self._socket.sendall(wire.packed({"gputop": wire.VERSION, "ask": request, **more}))
         except PermissionError as error:
             self._socket.close()
@@ -62,16 +62,16 @@ class Connection:
             raise
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What it answers, until it has no more to say.
+        """Yield the answers, until the last.
 
         Raises:
-            ProbeError: It refused, ended, or says what cannot be read.
+            ProbeError: The daemon refused, ended, or sent an invalid message.
         """
         try:
             while data := self._socket.recv(_READ):
                 for message in self._incoming.feed(data):
                     if message.get("k") in ("error", "end"):
-                        raise ProbeError(str(message.get("text", "the daemon says no more")))
+                        raise ProbeError(str(message.get("text", "the daemon ended the answer")))
                     yield message
         except wire.WireError as error:
             raise ProbeError(f"unreadable message from the daemon: {error}") from error
@@ -79,7 +79,7 @@ class Connection:
             raise ProbeError(f"the daemon does not answer any more: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Lets go; who waits for a message gets no more."""
+        """Disconnect; a waiting reader gets no more messages."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -87,7 +87,7 @@ class Connection:
 
 
 def request_once(path: str, request: str, **more: Any) -> dict[str, Any]:
-    """The one answer to a question.
+    """Return the single answer to a request.
 
     Raises:
         CommandError: There is none.
@@ -104,7 +104,7 @@ def request_once(path: str, request: str, **more: Any) -> dict[str, Any]:
 
 
 class RemoteSource:
-    """A source that the screen cannot tell from a live one: what the daemon shows this user."""
+    """A source like a live one, of the daemon's data for this user."""
 
     def __init__(self, path: str) -> None:
         """Follow the daemon at a socket.
@@ -135,13 +135,13 @@ class RemoteSource:
         return sorted(self._alive)
 
     def ready(self) -> None:
-        """Everything is there already."""
+        """Do nothing: the daemon observes already."""
 
     def items(self) -> Iterator[Item]:
-        """What the daemon shows, until ``close``.
+        """Yield the daemon's items, until ``close``.
 
         Raises:
-            ProbeError: The daemon has ended, or was switched off.
+            ProbeError: The daemon has ended, or was stopped.
         """
         try:
             for message in self._messages:

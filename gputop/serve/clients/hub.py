@@ -1,4 +1,4 @@
-"""The daemon's socket: takes clients in, hands each what it asked for, and waits for none of them."""
+"""The daemon's socket: accepts clients, answers their requests, and waits for none of them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from probes.proc.subordinate import Subordinates
 
 _LOG = logging.getLogger(__name__)
 MOST_CLIENTS: Final = 128
-ROOTS: Final = 8  # of them are root's: a user has as many numbers as /etc/subuid says
-ANSWERS: Final = 4  # of the past, at a time; root's own are not among them
+ROOTS: Final = 8  # of them for root: a user may have many uids by /etc/subuid
+ANSWERS: Final = 4  # of the past, at a time, beside root's own
 MOST_OF_ONE: Final = 32  # of one user who is not root
-MOST_WAITING: Final = 8 << 20  # bytes that wait for a client; what comes then is left out, and told
-MOST_IN_ALL: Final = 64 << 20  # for all who are not root; of more, who has most waiting is let go
-SILENT_S: Final = 5.0  # until a client has said what it wants
-LAST_WORDS_S: Final = 0.5  # in which clients can read what they are sent at the end
-STUCK_S: Final = 30.0  # a client that takes nothing for so long is let go
-COMERS: Final = (200.0, 64.0)  # clients that are taken in a second, and at once: each costs the daemon's CPU
+MOST_WAITING: Final = 8 << 20  # pending bytes of a client; further ticks are skipped, and counted for it
+MOST_IN_ALL: Final = 64 << 20  # for all but root; above it the client with most pending is dropped
+SILENT_S: Final = 5.0  # for a client to send its request
+LAST_WORDS_S: Final = 0.5  # for clients to read the last messages
+STUCK_S: Final = 30.0  # a client that reads nothing for this long is dropped
+COMERS: Final = (200.0, 64.0)  # accepted clients in a second, and at once: each costs CPU
 ANSWERING: Final = (0.2, 5.0)  # CPU seconds that answers to a user may cost in a second, and at once
 _READ: Final = 4096
 
@@ -41,13 +41,13 @@ Answer = Callable[[Answering, int, dict[str, Any]], None]  # has the connection 
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """A client at the other end.
+    """A connected client.
 
     Attributes:
         uid: The user.
-        account: Who answers for that user, where bounds are for each.
-        follows: Whether it is shown what is observed.
-        joining: True until it has received what is known.
+        account: The account that the user's limits count for.
+        follows: Whether it receives observed items.
+        joining: True until it has received the known facts.
         left_out: Ticks that it was too slow for.
     """
 
@@ -62,11 +62,11 @@ class Client:
     follows: bool = False
     joining: bool = False
     left_out: int = 0
-    ending: bool = False  # when all that waits is sent
+    ending: bool = False  # after all pending data
 
 
 class Hub:
-    """Owns the clients. ``followers`` to ``leave_out`` are for who shows ticks, the rest for its thread."""
+    """Owns the clients. ``followers`` to ``leave_out`` are for the showing thread, the rest for its own."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Hub:
         *,
         sees_all: int = ROOT,
     ) -> None:
-        """Take the socket that listens.
+        """Adopt the listening socket.
 
         Args:
             listener: Bound; not blocking.
             status: The daemon's status for a user.
-            answers: What else may be asked; each answer is given in a thread of its own.
-            sees_all: The user who is shown all that is observed, beside root.
+            answers: Further requests; each is answered in a thread of its own.
+            sees_all: A user who receives all observed items, beside root.
         """
         self._listener, self._status, self.answers = listener, status, answers
         self._sees_all = sees_all
@@ -96,7 +96,7 @@ class Hub:
         self.answering: dict[threading.Thread, Answering] = {}
         self._subordinates = Subordinates()
         self._comers = RateLimiter(*COMERS)
-        self._owing: dict[int, RateLimiter] = {}  # what answers to a user have cost
+        self._owing: dict[int, RateLimiter] = {}  # cost of answers by account
         self._answers_s = 0.0
         self._thread = threading.Thread(target=self._run, name="gputop-socket", daemon=True)
 
@@ -106,17 +106,17 @@ class Hub:
     # -- who shows ticks, and who observes --------------------------------------------------------------
 
     def followers(self) -> dict[int, int]:
-        """The users who are shown what is observed, or want to be, each with its account."""
+        """Return the users with following clients, each with its account."""
         with self._lock:
             return {one.uid: one.account for one in self.clients.values() if one.follows}
 
     def is_joined(self) -> bool:
-        """True if a client must receive what is known, and can."""
+        """True if a client needs the known facts and has room for them."""
         with self._lock:
             return any(client.joining and not client.waiting_bytes for client in self.clients.values())
 
     def joining(self, uid: int) -> bool:
-        """The same of a user's clients."""
+        """The same for a user's clients."""
         with self._lock:
             clients = [one for one in self.clients.values() if one.uid == uid]
             return any(client.joining and not client.waiting_bytes for client in clients)
@@ -126,17 +126,17 @@ class Hub:
 
     @property
     def spent_s(self) -> float:
-        """CPU time that clients have cost until now, in the threads that are for them alone."""
+        """CPU time that clients have caused, in the threads that serve only them."""
         with self._lock:
             return thread_cpu_s(self._thread) + self._answers_s + sum(map(thread_cpu_s, self.answering))
 
     def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
-        """Hands a tick to a user's clients.
+        """Hand a tick to a user's clients.
 
         Args:
             uid: The user.
             messages: The tick.
-            first: What a client must receive before its first tick; no client can join without.
+            first: Messages to precede a client's first tick; empty: no client can join.
         """
         size = sum(map(len, messages))
         with self._lock:
@@ -150,14 +150,19 @@ class Hub:
                 elif client.joining:
                     client.left_out += client.left_out > 0
                 elif client.waiting_bytes + size > MOST_WAITING:
-                    client.joining, client.left_out = True, 1  # it joins anew when it has read what waits
+                    client.joining, client.left_out = (
+                        True,
+                        1,
+                    )  # it joins anew when it has read all pending data
                 else:
                     self._put(client, *messages)
             self._make_room()
         self._wake()
 
     def leave_out(self, uid: int) -> None:
-        """A tick is not shown to a user: each client receives what is known anew, and how many it missed."""
+        """Skip a tick for a user: each client receives the known facts anew, and its number of missed
+        ticks.
+        """
         with self._lock:
             for client in self.clients.values():
                 if client.follows and client.uid == uid:
@@ -165,7 +170,7 @@ class Hub:
                     client.joining = True
 
     def _make_room(self) -> None:
-        """However many clients read slowly, what waits for all of them is bounded."""
+        """Bound the memory of all slow clients together."""
         slow = sorted(
             (client for client in self.clients.values() if client.uid != ROOT),
             key=lambda client: client.waiting_bytes,
@@ -174,9 +179,9 @@ class Hub:
         while most > MOST_IN_ALL:
             client = slow.pop()
             most -= client.waiting_bytes
-            _LOG.info("client %d has most waiting of all: let go", client.pid)
+            _LOG.info("client %d has most pending of all: dropped", client.pid)
             with suppress(OSError):
-                client.connection.shutdown(socket.SHUT_RDWR)  # its end is heard by its thread
+                client.connection.shutdown(socket.SHUT_RDWR)  # the socket's thread then removes it
             client.waiting.clear()
             client.waiting_bytes, client.follows = 0, False
 
@@ -191,7 +196,7 @@ class Hub:
             os.write(self._wake_out, b"x")
 
     def close(self, why: str) -> None:
-        """Sends all clients the end, for a moment only, and closes their connections."""
+        """Send all clients the end, for a moment only, and close their connections."""
         with self._lock:
             for client in self.clients.values():
                 self._put(client, wire.packed({"k": "end", "text": why}))
@@ -222,7 +227,7 @@ class Hub:
         os.close(self._wake_out)
 
     def _turns(self, timeout_s: float) -> None:
-        """What is to be done for whom, at the latest after a time."""
+        """Handle pending events, waiting at most a time."""
         self._arm()
         for key, events in self._selector.select(timeout_s):
             if key.fileobj is self._listener:
@@ -242,12 +247,12 @@ class Hub:
                     self._selector.modify(descriptor, events)
 
     def _accept(self) -> None:
-        time.sleep(self._comers.spend())  # 5 ms at most: who comes waits in the kernel meanwhile
+        time.sleep(self._comers.spend())  # 5 ms at most; connections wait in the kernel meanwhile
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(0.05)  # none can be taken, and the socket stays ready
+                time.sleep(0.05)  # no descriptor is free, and the socket stays ready
             return
         connection.setblocking(False)
         try:
@@ -286,7 +291,7 @@ class Hub:
             self._drop(client)
 
     def _heard(self, client: Client) -> bool:
-        """Handles its messages; True if it is still a client here."""
+        """Handle a client's messages; True if it is still a client here."""
         data = client.connection.recv(_READ)
         if not data:
             self._drop(client)
@@ -344,7 +349,7 @@ class Hub:
         return False
 
     def _owed(self, client: Client) -> str:
-        """Why nothing that costs much is done for who has cost much; "" where it has not."""
+        """Return why an expensive request of a user beyond the rate limit is refused; "" within it."""
         if client.uid == ROOT:
             return ""
         with self._lock:
@@ -357,7 +362,7 @@ class Hub:
         self._owing.setdefault(account, RateLimiter(*ANSWERING)).spend(cost_s)
 
     def _refusal(self, client: Client) -> str:
-        """Why a question that takes a thread is not answered now; "" where it is."""
+        """Return why a request that needs a thread is refused now, or ""."""
         if client.uid == ROOT:
             return ""
         if refusal := self._owed(client):
@@ -377,7 +382,7 @@ class Hub:
         try:
             self.answers[request](answering, client.uid, message)
         except OSError:
-            pass  # it has gone, or takes nothing
+            pass  # disconnected, or too slow
         except Exception:
             _LOG.exception("a client's request")
             with suppress(OSError):
@@ -419,7 +424,7 @@ class Hub:
             if (not active and now - client.since > SILENT_S) or (
                 client.waiting and now - client.since > STUCK_S
             ):
-                _LOG.info("client %d takes or says nothing: let go", client.pid)
+                _LOG.info("client %d is silent: dropped", client.pid)
                 self._drop(client)
 
     def _drop(self, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""The daemon's socket as a file: in a folder that is held, and in place of nothing but a socket."""
+"""The daemon's socket as a file: in a folder held open, replacing nothing but a dead socket."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gputop.serve.clients import wire
 from replay.folders import made_folder
 
 _QUEUE: Final = 64
-_NOT_EXECUTED: Final = 0o111  # of the umask: everybody may connect
-_THERE: Final = 0.5  # s that a socket has to say whether anybody is behind it
+_NOT_EXECUTED: Final = 0o111  # as umask: all users may connect
+_THERE: Final = 0.5  # s to find out whether a process listens
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A socket that everybody may connect to.
+    """A socket that all users may connect to.
 
     Attributes:
         socket: Listens; not blocking.
-        folder, name: Where it lies; the folder is a descriptor.
+        folder, name: Its place; the folder is a descriptor.
         made: Device and inode of the file.
     """
 
@@ -34,7 +34,7 @@ class Listening:
     made: tuple[int, int]
 
     def close(self) -> None:
-        """Listens no more; the file goes, unless another is in its place."""
+        """Close the socket and remove its file, unless that has been replaced."""
         self.socket.close()
         with suppress(OSError):
             if _identity(os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)) == self.made:
@@ -43,7 +43,7 @@ class Listening:
 
 
 def listen(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> Listening:
-    """A socket that everybody may connect to, at a path; of datagrams where ``kind`` says so.
+    """Return a socket at a path that all users may connect to.
 
     Raises:
         OSError: It cannot be there; ``EADDRINUSE``: a daemon answers there already.
@@ -54,7 +54,7 @@ def listen(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> Listening
     folder = made_folder(place)
     try:
         if place == os.path.dirname(wire.SOCKET) and os.fstat(folder).st_mode & 0o755 != 0o755:
-            # by the umask, or made for what root keeps there: clients are no root
+            # made by the umask or for root's files: clients are other users
             os.chmod(f"/proc/self/fd/{folder}", 0o755)
         _make_room(folder, name, path, kind)
         return _bound(folder, name, kind)
@@ -64,7 +64,7 @@ def listen(path: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> Listening
 
 
 def _make_room(folder: int, name: str, path: str, kind: socket.SocketKind) -> None:
-    """Removes the socket of a daemon that was killed; anything else stays."""
+    """Remove the socket of a daemon that was killed; anything else stays."""
     try:
         facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def _make_room(folder: int, name: str, path: str, kind: socket.SocketKind) -> No
 def _bound(folder: int, name: str, kind: socket.SocketKind) -> Listening:
     listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
     try:
-        before = os.umask(_NOT_EXECUTED)  # not by a chmod, which whoever may rename here would lead elsewhere
+        before = os.umask(_NOT_EXECUTED)  # not a chmod, which a renamed path could lead elsewhere
         try:
             listener.bind(_through(folder, name))
         finally:
@@ -99,7 +99,7 @@ def _bound(folder: int, name: str, kind: socket.SocketKind) -> Listening:
 
 
 def _through(folder: int, name: str) -> str:
-    """A path into the held folder, whatever was renamed meanwhile; short, as a socket has to have it."""
+    """A path into the held folder, whatever is renamed meanwhile; short enough for a socket address."""
     return f"/proc/self/fd/{folder}/{name}"
 
 

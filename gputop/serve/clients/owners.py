@@ -1,4 +1,4 @@
-"""The owner of each process, as recorded: what one user may be shown of it rests on this."""
+"""The owner of each process, as recorded: the basis of each user's view."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from probes.schema import ExitFlag, Kind, Records, select
 from probes.shapes import Shapes
 from probes.source import CLIENT, SHAPES, Sample
 
-NOBODY = -1  # not known: shown to root alone
+NOBODY = -1  # unknown: visible to root alone
 
 
 class Owners:
-    """User ids by process, and processes by thread; grows with what is observed.
+    """User ids by process, and processes by thread.
 
-    A process is its user's as ``/proc`` says at its birth and at each exec: the owner of ``/proc/PID``, which
-    is root for a program with more rights than who started it. Nothing is guessed from numbers that are given
-    anew: an exit takes the owner away.
+    The owner is that of ``/proc/PID`` at birth and at each exec, which is root for a program with more rights
+    than its user. Reused pids are no guess: an exit removes the owner.
 
     Attributes:
-        shapes: Of everybody's launches: whose they are is seen by the calls that name them.
+        shapes: Launch shapes of all users; the calls that refer to them show whose they are.
     """
 
     def __init__(self) -> None:
-        # one more than the user's id, since a page of zeros takes no memory
+        # the user id plus one, since pages of zeros need no memory
         self.shapes = Shapes()
         self._user: npt.NDArray[np.int64] = table(np.int64)
         self._process: npt.NDArray[np.int32] = table(np.int32)
         self._ended: set[int] = set()
-        self._mixed: set[int] = set()  # were somebody else's before, within this tick
+        self._mixed: set[int] = set()  # changed the owner within this tick
 
     def consume(self, item: Sample | Records) -> None:
-        """Consumes one item, before it is shown to any user."""
+        """Consume an item, before any user sees it."""
         if not isinstance(item, Sample):
             self._records(item)
             return
@@ -50,7 +49,7 @@ class Owners:
                 self._mixed.add(pid)
             self._user[pid] = int(data["uid"]) + 1
             self._ended.discard(pid)
-        elif "start_ns" in data:  # a new process of which /proc told nothing any more
+        elif "start_ns" in data:  # a new process that vanished before /proc was read
             self._user[pid] = 0
         if item.data.get("exited_ns") is not None:
             self._ended.add(pid)
@@ -64,22 +63,22 @@ class Owners:
             self._ended.update(select(records, gone & inside)["pid"].tolist())
 
     def bury(self) -> None:
-        """At a mark, when it has been shown: numbers of processes that ended may be given to strangers."""
+        """At a mark, after it was shown: forget processes that ended, since their pids may be reused."""
         for pid in self._ended:
             self._user[pid] = 0
         self._ended.clear()
         self._mixed.clear()
 
     def of(self, pid: int) -> int:
-        """The user id of a process, ``NOBODY`` where unknown."""
+        """Return the user id of a process, ``NOBODY`` where unknown."""
         return int(self._user[pid]) - 1 if 0 <= pid < PIDS else NOBODY
 
     def of_thread(self, tid: int) -> int:
-        """The user id of a thread's process."""
+        """Return the user id of a thread's process."""
         return self.of(int(self._process[tid])) if 0 <= tid < PIDS and self._process[tid] else NOBODY
 
     def are(self, pids: npt.NDArray[np.uint32], uid: int) -> npt.NDArray[np.bool_]:
-        """Of which of some processes the records of this tick are a user's, all of them."""
+        """Return the processes whose records in this tick are all the user's, as a mask."""
         mine: npt.NDArray[np.bool_] = self._user[np.minimum(pids, PIDS - 1)] == uid + 1
         mine &= pids < PIDS
         for pid in self._mixed:

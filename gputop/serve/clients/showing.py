@@ -1,8 +1,7 @@
-"""Shows each tick to those who follow, in a thread of its own: who observes hands a tick over and goes on.
+"""Shows each tick to the following clients, in a thread of its own.
 
-A tick is packed once for all clients of a user, what is known at its mark made once for all who join at it.
-What this may cost is bounded: those whose share was least are served first, and who comes too late is told
-that ticks were left out.
+A tick is packed once for all clients of a user, the known facts once for all that join at a mark. The CPU
+time is bounded: users with the least share come first, and clients that were skipped are notified.
 """
 
 from __future__ import annotations
@@ -25,31 +24,31 @@ from replay.past.history import cut_header
 from replay.state_snapshot import FactBook
 
 _LOG = logging.getLogger(__name__)
-FOLLOWING: Final = (0.3, 3.0)  # CPU seconds of all who are not root, in a second, and at once
-BEHIND: Final = 3  # ticks that may wait; of more the last ones are shown
-MOST_BEHIND: Final = 64  # that are kept; where showing hangs for longer, the oldest are dropped
-_FORGETS: Final = 0.8  # a tick, of what showing to a user has cost
+FOLLOWING: Final = (0.3, 3.0)  # CPU seconds of all users but root, in a second, and at once
+BEHIND: Final = 3  # ticks that may wait; of more only the last ones are shown
+MOST_BEHIND: Final = 64  # ticks to hold if showing hangs; the oldest are dropped
+_FORGETS: Final = 0.8  # factor by which a user's cost decays in a tick
 
 
 class Followers(Protocol):
-    """The hub, as a tick is handed to it."""
+    """The part of the hub that receives ticks."""
 
     def followers(self) -> Mapping[int, int]:
-        """The users who are shown what is observed or want to be, each with who answers for that user."""
+        """Return the users with following clients, each with its account."""
 
     def joining(self, uid: int) -> bool:
-        """True if a client of a user must receive what is known first, and can."""
+        """True if a client of a user needs the known facts and has room for them."""
 
     def publish(self, uid: int, messages: list[bytes], first: list[bytes]) -> None:
-        """Hands a tick to a user's clients; to who joins, what is known (empty: no client can join now)."""
+        """Hand a tick to a user's clients, and the known facts to joining ones (empty: none can join)."""
 
     def leave_out(self, uid: int) -> None:
-        """A tick is not shown to a user: each client must receive anew what is known."""
+        """Skip a tick for a user: each client must receive the known facts anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownAtMark:
-    """What is known at a mark."""
+    """The known facts at a mark."""
 
     facts: FactBook
     lost: Mapping[str, int]
@@ -57,12 +56,12 @@ class KnownAtMark:
 
 @dataclass(frozen=True, slots=True)
 class ShownTick:
-    """What was observed from one mark to the next.
+    """Items from one mark to the next.
 
     Attributes:
         items: The last one is the mark.
-        sums: What each process did.
-        known: At the mark; None: no client needed it.
+        sums: Sums of each process.
+        known: Known facts at the mark; None: no client needed them.
     """
 
     items: list[Item]
@@ -75,7 +74,7 @@ class ShownTick:
 
 
 class Shown:
-    """What one user is shown, packed once for all of the user's clients."""
+    """The stream of one user, packed once for all of the user's clients."""
 
     def __init__(self, uid: int, owners: Owners) -> None:
         self.view = UserView(uid, owners)
@@ -83,7 +82,7 @@ class Shown:
         self._chunker = Chunker(lambda kind, first, last, count, chunk: self._chunks.append(chunk))
 
     def messages(self, items: Iterable[Item], known: Iterable[Sample] = ()) -> list[bytes]:
-        """A tick as messages, and what the user may see as it is."""
+        """Return a tick as messages, followed by facts that the user may see as they are."""
         for item in (*self.view.items(items), *known):
             self._chunker.write(item)
         self._chunker.flush()
@@ -92,15 +91,15 @@ class Shown:
 
 
 class Showing:
-    """``put`` belongs to the thread that observes, the rest to its own."""
+    """``put`` belongs to the observing thread, the rest to its own."""
 
     def __init__(
         self, header: Mapping[str, Any], followers: Followers, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._header, self._hub = dict(header), followers
-        self.owners = Owners()  # as they were when a tick ended, however long ago that is
+        self.owners = Owners()  # at the end of the shown tick, however long ago
         self._shown: dict[int, Shown] = {}
-        self._costs: dict[int, float] = {}  # of those who answer for users, lately
+        self._costs: dict[int, float] = {}  # recent, by account
         self._pace = RateLimiter(*FOLLOWING, clock)
         self.ticks: deque[ShownTick] = deque()
         self._dropped = self._forgot = False
@@ -112,7 +111,7 @@ class Showing:
         self._thread.start()
 
     def put(self, tick: ShownTick) -> None:
-        """Hands a tick over; returns at once."""
+        """Hand a tick over; return at once."""
         with self._come:
             if len(self.ticks) >= MOST_BEHIND:
                 self.ticks.popleft()
@@ -121,7 +120,7 @@ class Showing:
             self._come.notify()
 
     def close(self) -> None:
-        """Ends; what waits is not shown."""
+        """End; pending ticks are not shown."""
         with self._come:
             self._closed = True
             self._come.notify()
@@ -130,7 +129,7 @@ class Showing:
 
     @property
     def spent_s(self) -> float:
-        """CPU time that it has cost."""
+        """CPU time of the thread."""
         return thread_cpu_s(self._thread)
 
     def _run(self) -> None:
@@ -143,7 +142,7 @@ class Showing:
                 ticks, dropped = list(self.ticks), self._dropped
                 self.ticks.clear()
                 self._dropped = False
-            if dropped:  # whose a process is may have changed; what is known at a mark says it anew
+            if dropped:  # owners may have changed: the next known facts restore them
                 self.owners, self._shown, self._forgot = Owners(), {}, True
             for place, tick in enumerate(ticks):
                 try:
@@ -152,11 +151,11 @@ class Showing:
                     _LOG.exception("a tick cannot be shown")
 
     def show(self, tick: ShownTick, *, late: bool = False) -> None:
-        """Shows a tick.
+        """Show a tick.
 
         Args:
             tick: The next one.
-            late: No client receives it, since more wait behind it.
+            late: Skip it for all clients, since more wait behind it.
         """
         known = list(tick.known.facts.samples(tick.end_ns)) if tick.known is not None else []
         for item in (*tick.items, *(known if self._forgot else ())):
@@ -184,7 +183,7 @@ class Showing:
     def show_to(self, uid: int, tick: ShownTick, known: list[Sample]) -> None:
         items: list[Item] = []
         if uid in self._shown:
-            # the mark closes the tick: what others did stands before it
+            # the mark closes the tick: sums of others precede it
             items = [*tick.items[:-1], *self._others(uid, tick.sums), tick.items[-1]]
         shown = self._shown.setdefault(uid, Shown(uid, self.owners))
         messages = shown.messages(items)
@@ -192,7 +191,7 @@ class Showing:
         self._hub.publish(uid, messages, self._first(uid, tick, known) if joins else [])
 
     def _others(self, uid: int, sums: Sample) -> list[Sample]:
-        """What is reported of processes that are not the user's."""
+        """Sums of processes of other users."""
         pids = sums.data["pid"]
         rows = [row for row, pid in enumerate(pids) if uid != ROOT and self.owners.of(pid) != uid]
         if not rows:
@@ -201,7 +200,7 @@ class Showing:
         return [Sample(sums.kind, sums.time_ns, data)]
 
     def _first(self, uid: int, tick: ShownTick, known: list[Sample]) -> list[bytes]:
-        """What a client receives before its first tick: the header, and what is known."""
+        """Messages before a client's first tick: the header, and the known facts."""
         assert tick.known is not None
         shown, now = Shown(uid, self.owners), tick.end_ns
         header = shown.view.header(cut_header(self._header, now, tick.known.lost))

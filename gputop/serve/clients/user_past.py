@@ -1,4 +1,4 @@
-"""The past of the daemon's ring, as one user may see it: what `gputop dump` gets, and what is kept."""
+"""The past in the daemon's ring as one user may see it, for `gputop dump` and kept sessions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Past:
     """A stretch of the ring as a session of its own.
 
     Attributes:
-        header: Of that session.
-        start_ns: The mark after which it begins.
+        header: Header of that session, once the first item is there.
+        start_ns: Its start mark.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Past:
         self.header: dict[str, Any] = {}
 
     def items(self) -> Iterator[Item]:
-        """The header is known when the first one is there; at least a mark, or nothing."""
+        """Yield the items: at least a mark, or none."""
         if self._last <= self._first:
             return
         facts, lost = self._facts()
@@ -63,7 +63,7 @@ class Past:
                 tick = []
 
     def _facts(self) -> tuple[FactBook, dict[str, int]]:
-        """What was recorded before the stretch."""
+        """Facts and lost events before the stretch."""
         facts = FactBook()
         lost: dict[str, int] = {}
         if self._first < 0:

@@ -1,7 +1,7 @@
-"""What one user is shown of all that is observed: as much as ``/proc`` would tell.
+"""One user's view of all observed items, limited to what ``/proc`` shows to that user.
 
-Root sees everything. Others see their own processes whole; of everybody else's the number, and what it did in
-sum, with no name, command, function, line or file. Kinds of samples that are not named here are not reported.
+Root sees everything. Others see their own processes in full; of other users' processes only pid and sums,
+without name, command, function, line or file. Kinds of samples that are not listed here are hidden.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from probes.source import (
 ROOT: Final = 0
 _OFFCPU, _MIGRATE, _OCCUPANT = np.uint8(Kind.OFFCPU), np.uint8(Kind.MIGRATE), np.uint8(Kind.OCCUPANT)
 STRANGER: Final = "(another user's)"
-# what NVML and /proc tell everybody
+# public in NVML and /proc
 _EVERYBODY: Final = frozenset({MARK, GPUS, APIS, COUNTERS, HOST, MACHINE, OTHERS})
 # columns with a row for each process or thread
 _BY_PROCESS: Final = frozenset({NAMES, OPEN, FRAMES, FAULTS, FILES, RESIDENT})
 _KEPT: Final = ("pid", "watched", "start_ns", "seen_ns", "exited_ns", "called", "namespace_pid")
-_HEADER: Final = frozenset({"libraries", "command", "pids"})  # say what others run
+_HEADER: Final = frozenset({"libraries", "command", "pids"})  # reveal other users' programs
 _NAMES_PATHS: Final = "some processes of other users could not be observed; sudo gputop attach lists them"
 
 
 class UserView:
-    """A filter of items, tick by tick, for one user; what it leaves out is no gap in the records' numbers."""
+    """A filter of items for one user, tick by tick; records are renumbered, so hidden ones are no gap."""
 
     def __init__(self, uid: int, owners: Owners) -> None:
         self.uid = uid
         self._owners = owners
         self._left_out: dict[int, int] = {}  # records of each CPU that are not shown
-        self._shapes: set[int] = set()  # told: those of the user's launches alone
+        self._shapes: set[int] = set()  # reported ones, of the user's launches alone
 
     def header(self, header: Mapping[str, Any]) -> dict[str, Any]:
         if self.uid == ROOT:
@@ -73,7 +73,7 @@ class UserView:
         return {key: value for key, value in header.items() if key not in _HEADER}
 
     def items(self, tick: Iterable[Item]) -> Iterator[Item]:
-        """What the user sees of a tick; records come joined, before samples after the first of them."""
+        """Yield the user's part of a tick; records come joined, before samples after the first of them."""
         if self.uid == ROOT:
             yield from tick
             return
@@ -89,11 +89,11 @@ class UserView:
                     yield shown
 
     def known_shapes(self, time_ns: int) -> Sample:
-        """The shapes of launches that were reported until now, for who comes later."""
+        """Return the launch shapes reported so far, for clients that join later."""
         return shapes_sample(self._owners.shapes, sorted(self._shapes), time_ns)
 
     def _shapes_of(self, records: Records, time_ns: int) -> Iterator[Sample]:
-        """What the numbers of the user's launches stand for, once."""
+        """The shapes of the user's launches, each once."""
         sample = shapes_sample(self._owners.shapes, {*shapes_in(records)} - self._shapes, time_ns)
         self._shapes.update(sample.data["shape"])
         if sample.data["shape"]:
@@ -102,7 +102,7 @@ class UserView:
     # -- records ------------------------------------------------------------------------------------
 
     def _queued(self, tick: list[Item]) -> dict[int, tuple[Ints, Ints]]:
-        """CPU -> when a thread of the user's waited in its queue: who had it then, they are shown."""
+        """CPU -> times in which a thread of the user waited in its queue: its occupants then are visible."""
         waits, moves = [], []
         for item in tick:
             if isinstance(item, Sample):
@@ -120,7 +120,7 @@ class UserView:
         }
 
     def _waiting(self, sample: Sample) -> npt.NDArray[np.void]:
-        """The waits that are under way at a mark."""
+        """The waits in progress at a mark."""
         columns = ("pid", "tid", "queue_cpu", "queued_since")
         rows = [
             row
@@ -150,10 +150,10 @@ class UserView:
     # -- samples ------------------------------------------------------------------------------------
 
     def sample(self, sample: Sample) -> Iterator[Sample]:
-        """What the user sees of a sample, if anything."""
+        """Yield the user's part of a sample, if any."""
         kind, data = sample.kind, sample.data
         if kind == MARK and self.uid != ROOT:
-            # how many activities there were is of all users' together
+            # the number of activities is that of all users together
             yield Sample(kind, sample.time_ns, {key: data[key] for key in data if key != "activities"})
         elif self.uid == ROOT or kind in _EVERYBODY:
             yield sample
@@ -173,7 +173,7 @@ class UserView:
             yield sample
 
     def _activities(self, sample: Sample) -> Iterator[Sample]:
-        """Ranges of the user's processes, with no text of another's."""
+        """Ranges of the user's processes, without another's texts."""
         rows, texts = activity_rows(sample.data)
         yield from activity_samples(rows[self._owners.are(rows["pid"], self.uid)], texts, sample.time_ns)
 
@@ -189,14 +189,14 @@ class UserView:
         return kept | ({"name": STRANGER} if "start_ns" in data else {})
 
     def _carried(self, sample: Sample) -> Iterator[Sample]:
-        """The calls from before a recording's start that are the user's."""
+        """The user's calls from before a recording's start."""
         records, complete = records_before(sample.data)
         mine = records[self._owners.are(records["pid"], self.uid)]
         yield from self._shapes_of(mine, sample.time_ns)
         yield sample_of(mine, filter(self._is_mine, complete), sample.time_ns)
 
     def _problem(self, sample: Sample) -> Sample:
-        """A text that names no file is of the machine; others may say what somebody runs, and where."""
+        """A text without file or process concerns the machine; others may reveal another user's programs."""
         text = str(sample.data.get("text", ""))
         if "/" not in text and "process" not in text:
             return sample
@@ -206,7 +206,7 @@ class UserView:
 
 
 def _during(records: Records, queued: Mapping[int, tuple[Ints, Ints]]) -> npt.NDArray[np.bool_]:
-    """Which stays on a CPU fall into such times."""
+    """True for each occupancy of a CPU that overlaps such times."""
     keep = np.zeros(len(records), np.bool_)
     end = records["t_end"].astype(np.int64)
     begin = end - records["duration"].astype(np.int64)

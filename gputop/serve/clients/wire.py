@@ -1,9 +1,8 @@
-"""What goes over the daemon's socket: maps in msgpack, each behind its length, of bounded size both ways.
+"""The protocol of the daemon's socket: maps in msgpack, each preceded by its length, bounded both ways.
 
-A client says what it wants in its first message, and nothing after it:
-``{"gputop": 1, "ask": "follow" | "status" | "snap" | "off", ...}``. The daemon answers with maps whose ``k``
-says what they are: ``header``, ``items`` (chunks as a session file has them), ``dropped``, ``status``,
-``done``, ``error``, ``end``.
+A client sends one message, its request: ``{"gputop": 1, "ask": "follow" | "status" | "snap" | "off", ...}``.
+The daemon answers with maps whose ``k`` is their kind: ``header``, ``items`` (chunks as in a session file),
+``dropped``, ``status``, ``done``, ``error``, ``end``.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from replay.items import item_in
 
 VERSION: Final = 1
 SOCKET: Final = "/run/gputop/gputop.sock"
-MOST_REQUEST: Final = 4096  # bytes that a client may say
+MOST_REQUEST: Final = 4096  # bytes of a request
 MOST_MESSAGE: Final = 32 << 20  # bytes of one message of the daemon
-CHUNKS: Final = 1 << 20  # bytes of chunks that are put into one message, but for a larger chunk
+CHUNKS: Final = 1 << 20  # bytes of chunks in a message, unless one chunk is larger
 _LENGTH: Final = struct.Struct(">I")
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class WireError(Exception):
-    """The other side says what it may not, or has gone; the text is a sentence."""
+    """The peer violated the protocol, or has gone; the text is a sentence."""
 
 
 def packed(message: Mapping[str, Any]) -> bytes:
-    """A message as it is sent. Raises ValueError for what is too large."""
+    """Encode a message. Raises ValueError if it is too large."""
     body = fmt.pack(message)
     if len(body) > MOST_MESSAGE:
         raise ValueError(f"a message of {len(body)} bytes")
@@ -39,14 +38,14 @@ def packed(message: Mapping[str, Any]) -> bytes:
 
 
 class Incoming:
-    """Bytes in, messages out, of bounded size."""
+    """Bounded decoder: bytes in, messages out."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The messages that are complete with these bytes.
+        """Yield the messages that these bytes complete.
 
         Raises:
             WireError: A message is too long, or no map.
@@ -55,7 +54,7 @@ class Incoming:
         while len(self._bytes) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._bytes)
             if size > self._most:
-                raise WireError(f"a message of {size} bytes, where at most {self._most} are taken")
+                raise WireError(f"a message of {size} bytes, where the limit is {self._most}")
             end = _LENGTH.size + size
             if len(self._bytes) < end:
                 return
@@ -71,7 +70,7 @@ class Incoming:
 
 
 def items_of(chunks: bytes) -> Iterator[Item]:
-    """The items of an ``items`` message.
+    """Yield the items of an ``items`` message.
 
     Raises:
         WireError: They are damaged.
@@ -87,7 +86,7 @@ def items_of(chunks: bytes) -> Iterator[Item]:
 
 
 def messages_of(chunks: list[bytes]) -> Iterator[bytes]:
-    """Chunks as ``items`` messages of bounded size."""
+    """Yield chunks as ``items`` messages of bounded size."""
     part: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -101,7 +100,7 @@ def messages_of(chunks: list[bytes]) -> Iterator[bytes]:
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
-    """(process, user, group) at the other end, as the kernel says. Raises OSError."""
+    """Return the kernel's (process, user, group) of the peer. Raises OSError."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(data)
     return pid, uid, gid

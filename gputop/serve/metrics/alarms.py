@@ -1,7 +1,7 @@
-"""Alerts of the daemon: figures from what it counts anyway; a line in its log, a command, a webhook.
+"""Alerts of the daemon on its counted figures: a log line, a command, a webhook.
 
-The command is run without a shell, as nobody; what it is told is made of numbers, gputop's own words and the
-rule, never of a name that a program chose.
+The command runs without a shell, as nobody; its input consists of numbers, gputop's own words and the rule,
+never of a name that a program chose.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from probes.source import GPUS, MARK, Item, Sample
 
 _LOG = logging.getLogger(__name__)
 NOBODY: Final = 65534
-COMMAND_S: Final = 30  # that a command may take
+COMMAND_S: Final = 30  # time limit of a command
 WEBHOOK_S: Final = 10.0
-AGAIN_S: Final = 600.0  # from one telling of a rule and its subject to the next
-AN_HOUR: Final = 30  # tellings of a rule: what one user's processes set off leaves those of other rules
+AGAIN_S: Final = 600.0  # shortest interval of notifications of a rule and its subject
+AN_HOUR: Final = 30  # notifications of a rule: one user's processes cannot use up those of other rules
 LOGGED: Final = (0.1, 60.0)  # lines of the log in a second, and at once
 MOST_WAITING: Final = 64
 _HOUR_S: Final = 3600.0
@@ -49,35 +49,35 @@ _OF_GPUS: Final[Mapping[str, tuple[str, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AlertTargets:
-    """Receivers of alerts beside the log: a command (its words), an address of HTTP; empty: none."""
+    """Receivers of alerts beside the log: a command (its words), an HTTP address; empty: none."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
 
 
 def command_words(text: str) -> tuple[str, ...]:
-    """The words of ``--alert-command``; raises ValueError where they make no command."""
+    """Return the words of ``--alert-command``. Raises ValueError for no absolute command."""
     words = tuple(shlex.split(text))
     if not words or not words[0].startswith("/"):
-        raise ValueError(f"{text!r} is no command by its full path, such as /usr/local/bin/page")
+        raise ValueError(f"{text!r} is no command with its full path, such as /usr/local/bin/page")
     return words
 
 
 def webhook_address(text: str) -> str:
-    """The address of ``--alert-webhook``; raises ValueError where it is none."""
+    """Return the address of ``--alert-webhook``. Raises ValueError if it is invalid."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{text!r} is no address such as https://example.org/alerts")
+        raise ValueError(f"{text!r} is not an address such as https://example.org/alerts")
     if parts.username is not None and not is_roots_alone(parts.scheme, parts.hostname, parts.port):
         raise ValueError(
-            f"the password in the address would go to whoever holds {parts.hostname}, in the clear: name an "
-            "address of https://, or one of this machine at a port that root alone can hold (below 1024)"
+            f"the password in the address would be sent in the clear to {parts.hostname}: name an https:// "
+            "address, or a port of this machine that only root can bind (below 1024)"
         )
     return text
 
 
 class Alarms:
-    """Holds rules against the daemon's counts; ``consume`` and ``consume_verdict`` may be of two threads."""
+    """Evaluates rules on the daemon's counts; ``consume`` and ``consume_verdict`` may be of two threads."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Alarms:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends; pending items are dropped."""
+        """End; pending alerts are dropped."""
         if self._thread.ident is not None:
             try:
                 self._waiting.put_nowait(None)
@@ -123,7 +123,7 @@ class Alarms:
         self._verdict = verdict
 
     def consume(self, item: Item) -> None:
-        """Consumes an item; at a mark the rules are evaluated."""
+        """Consume an item; at a mark, evaluate the rules."""
         if not isinstance(item, Sample):
             return
         if item.kind == GPUS:
@@ -135,7 +135,7 @@ class Alarms:
                 self._notify(alert)
 
     def _count_failures(self, now_ns: int) -> None:
-        """Failed calls a second since the mark before, by process and function."""
+        """Failed calls a second since the previous mark, by process and function."""
         with self._totals.held:
             failed = {
                 (pid, op): calls.errors
@@ -198,7 +198,7 @@ class Alarms:
         hour.append(now)
 
     def _log(self, alert: Alert) -> None:
-        """A line, as far as processes that come and go do not fill the disk with them."""
+        """Print a line, rate-limited so that short-lived processes cannot fill the disk."""
         pace = self._paces[alert.rule.text]
         if pace.owed_s():
             self._unlogged += 1
@@ -243,7 +243,7 @@ def _as_json(alert: Alert, left_out: int, host: str) -> dict[str, Any]:
 
 
 def _run_command(words: Sequence[str], body: bytes) -> None:
-    """Runs it as nobody, whom this process has no right to end: ``timeout`` of the same user does that."""
+    """Run it as nobody. Only ``timeout`` of the same user can end it: this process has no right to."""
     timed = ["timeout", "--kill-after=1", str(COMMAND_S), *words]
     try:
         done = subprocess.run(
@@ -273,7 +273,7 @@ def _post(address: str, body: bytes) -> None:
     try:
         answer = post(address, headers, body, WEBHOOK_S, lambda: trusting(None, None))
     except OSError as error:
-        print_message(f"--alert-webhook: {host} did not take the alert: {error.strerror or error}")
+        print_message(f"--alert-webhook: {host} did not accept the alert: {error.strerror or error}")
     else:
         if answer.status >= 300:
             print_message(f"--alert-webhook: {host} answered {answer.status}")

@@ -1,4 +1,4 @@
-"""Counts since the daemon's start, by process and function: what /metrics tells, and sums of processes."""
+"""Counts since the daemon's start, by process and function, for /metrics; and sums by process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from probes.samples import sample_data
 from probes.schema import COPY_SHIFT, CallFlag, Records, select
 from probes.source import MARK, OPEN, OTHERS, Item, Sample
 
-GRACE_NS = 120_000_000_000  # an ended process stays so long: rare scrapes see its last counts, too
-OTHER = 0  # in place of a process, where there are more than may be reported
-# what a function does -> its class in metrics; what is not here is "other"
+GRACE_NS = 120_000_000_000  # an ended process stays this long, so that rare scrapes get its last counts
+OTHER = 0  # pid of all processes beyond the limit
+# group of a function -> its class in metrics; others: "other"
 CLASSES = {
     "launch": "launch", "sync": "sync", "copy": "copy", "set": "copy", "alloc": "alloc", "free": "alloc",
     "host": "alloc", "graph": "graph", "collective": "collective",
@@ -44,13 +44,13 @@ class FunctionCalls:
 
 @dataclass(slots=True)
 class Process:
-    """What one process did since it was first seen.
+    """Counts of one process since its first observation.
 
     Attributes:
         calls: By number of the function.
-        lengths: By class of functions: how many calls of 2**i <= ns < 2**(i+1), and all their ns.
+        lengths: By class of functions: numbers of calls with 2**i <= ns < 2**(i+1), and the sum of ns.
         copied: Bytes by direction.
-        ended_ns: When it ended; None while it lives.
+        ended_ns: Time of its end; None while it lives.
     """
 
     calls: dict[int, FunctionCalls] = field(default_factory=dict)
@@ -62,18 +62,19 @@ class Process:
 
 
 class DaemonTotals(Part):
-    """Consumes items in one thread; ``held`` lets others read the sums.
+    """Consumes items in one thread; other threads read under ``held``.
 
     Calls are summed by function, class and direction, not by ``CallCounts``: without a histogram for each
-    function a row takes a few hundred bytes, and rows are bounded for as long as the daemon runs.
+    function a row has a few hundred bytes, and the number of rows is bounded.
     """
 
     def __init__(self, start_ns: int = 0, most_rows: int = 5_000) -> None:
-        """Start with nothing.
+        """Start with zero counts.
 
         Args:
-            start_ns: Of the session.
-            most_rows: Functions and classes of processes; what comes beyond is counted for the process OTHER.
+            start_ns: Start of the session.
+            most_rows: Most functions and classes of processes; further ones are counted for the
+                process OTHER.
         """
         self._most_rows, self.rows = most_rows, 0
         self.held = threading.RLock()
@@ -88,7 +89,7 @@ class DaemonTotals(Part):
         self._tick = Accumulator(self, self._threads)
 
     def consume(self, item: Item) -> Sample | None:
-        """Consumes one item; at a mark, what each process did since the one before."""
+        """Consume an item; at a mark, return the sums of each process since the previous one."""
         if not isinstance(item, Sample):
             with self.held:
                 self._tick.add(item)
@@ -102,7 +103,7 @@ class DaemonTotals(Part):
     def process_totals(self, pid: int) -> Process:
         found = self.processes.get(pid)
         if found is None:
-            # sums of those that have no row of their own only grow: a process stays where it was put
+            # counters must only grow: a process stays in the row of its first count
             found = self.processes.setdefault(OTHER if self.rows >= self._most_rows else pid, Process())
             self.rows += 1
         return found
@@ -116,7 +117,7 @@ class DaemonTotals(Part):
         return rows.setdefault(op, FunctionCalls())
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records: the outermost ones."""
+        """Add the outermost of CALL records."""
         nested = calls["flags"] & np.uint16(CallFlag.NESTED) != 0
         if nested.all():
             return
@@ -198,7 +199,7 @@ def _open_sample(mark_ns: int, sums: dict[int, ThreadTick], calls: dict[int, int
 
 
 def _sums(where: Ints, values: Ints, size: int) -> list[int]:
-    """Sums of integers by place, exact: floating point would round those of days."""
+    """Exact integer sums by index: floating point would round those of days."""
     found = np.zeros(size, np.int64)
     np.add.at(found, where, values)
     sums: list[int] = found.tolist()
@@ -206,7 +207,7 @@ def _sums(where: Ints, values: Ints, size: int) -> list[int]:
 
 
 def _summed(keys: Ints, flags: npt.NDArray[np.bool_], values: Ints) -> Iterable[tuple[int, int, int, int]]:
-    """(key, how many, how many with the flag, sum of values) of each key."""
+    """Yield (key, count, flagged count, sum of values) of each key."""
     names, where, counts = np.unique(keys, return_inverse=True, return_counts=True)
     flagged = np.bincount(where[flags], minlength=len(names))
     return zip(

@@ -1,4 +1,4 @@
-"""How long GPUs were idle and why, added up from explanations whose windows overlap; and steps by length."""
+"""GPU idle time by cause, summed over explanations with overlapping windows; and a histogram of steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP_BOUNDS = tuple(1 << power for power in range(20, 37, 2))
 
 @dataclass(slots=True)
 class GpuIdleTime:
-    """One GPU, ns: how long it was looked at, and between which bounds it was idle."""
+    """One GPU, ns: time observed, and bounds of its idle time."""
 
     observed: int = 0
     idle: int = 0
@@ -29,7 +29,7 @@ class GpuIdleTime:
 
 
 class _New:
-    """Which part of a window's figures came after a moment."""
+    """The part of a window's figures that lies after a moment."""
 
     def __init__(self, verdict: Verdict, since_ns: int) -> None:
         self._counted = verdict.counted
@@ -37,13 +37,13 @@ class _New:
         self._since_ns = since_ns
 
     def part(self, whole_ns: int, *keys: Key) -> int:
-        """Of a figure what is new, by when its keys were counted; evenly where none was."""
+        """Return the new part of a figure, by when its keys were counted; evenly if none was."""
         counted = self._counted
         columns = [counted.figures[key] for key in keys if key in counted.figures] if counted else []
         total = sum(int(column.sum()) for column in columns)
         if counted is None or not total:
             return round(whole_ns * self._even)
-        # of the column in which the window before ended a part is new
+        # the column in which the previous window ended is new in part
         edges = (counted.first + np.arange(counted.columns)) * COLUMN_NS
         fresh = np.clip((edges + COLUMN_NS - self._since_ns) / COLUMN_NS, 0, 1)
         return round(whole_ns * sum(float(column @ fresh) for column in columns) / total)
@@ -51,17 +51,16 @@ class _New:
 
 @dataclass(slots=True)
 class StepHistogram:
-    """The steps of a process: how many up to each bound, and beyond all; all their ns together."""
+    """Steps of a process: number up to each bound and beyond all, and the sum of ns."""
 
     counts: Ints = field(default_factory=lambda: np.zeros(len(STEP_BOUNDS) + 1, np.int64))
     sum_ns: int = 0
 
 
 class Idle:
-    """Consumes verdicts in the thread that makes them; ``held`` lets others read.
+    """Consumes verdicts in the explaining thread; other threads read under ``held``.
 
-    A window is ten seconds, and the next one begins before it ends: of each what is new counts, by the
-    columns of time that its report sums up.
+    Windows of ten seconds overlap: only the new part of each counts, by the time columns of its report.
     """
 
     def __init__(self) -> None:
@@ -99,7 +98,7 @@ class Idle:
             row.sum_ns += ns
 
     def forget(self, living: set[int]) -> None:
-        """Drops processes that are reported nowhere any more."""
+        """Drop processes that are no longer counted."""
         with self.held:
             self.steps = {pid: row for pid, row in self.steps.items() if pid in living}
             self.causes = {key: ns for key, ns in self.causes.items() if key[0] in living}

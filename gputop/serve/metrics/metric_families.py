@@ -1,4 +1,4 @@
-"""What /metrics tells, as prometheus-client's metric families; names and units by Prometheus' rules.
+"""The families of /metrics for prometheus-client; names and units by Prometheus' rules.
 
 Process metadata is on ``gputop_process_info`` alone, to be joined: ``* on(pid) group_left(pod)
 gputop_process_info``. GPUs have the labels of NVIDIA's dcgm-exporter, ``gpu`` and ``UUID``.
@@ -29,7 +29,7 @@ from probes.samples import ProcessData
 
 BOUNDS = tuple(range(10, 35, 2))  # powers of two, ns: from 1 µs to 17 s; histograms' buckets end there
 _SECOND = 1e9
-# by the names that processes' figures have in frames: name, what it is, what is taken for one
+# a process's figures by their names in frames: metric, help, divisor
 FIGURES = {
     "rss_bytes": ("gputop_process_resident_memory_bytes", "Resident memory of the process.", 1),
     "gpu_memory_bytes": ("gputop_process_gpu_memory_bytes", "GPU memory of the process, by NVML.", 1),
@@ -54,16 +54,16 @@ class CurrentFigures:
         lost: Events by kind.
         own_cpu_s: CPU time of the daemon.
         own_bytes: Its memory.
-        probes: Functions that are traced, of all libraries.
-        kept: Sessions that were kept since the start.
-        not_kept: Those that the limits forbade.
-        clients: Of the socket.
-        budget_step: How much is given up to stay within the budget; 0: nothing.
-        uuids: Of GPUs by index.
-        processes: Facts of those that are watched.
+        probes: Traced functions, of all libraries.
+        kept: Sessions kept since the start.
+        not_kept: Sessions not kept because of the limits.
+        clients: Clients of the socket.
+        budget_step: Step of reduced observation; 0: none.
+        uuids: UUIDs of GPUs by index.
+        processes: Facts of the observed processes.
         build: Labels of ``gputop_build_info``.
-        sent: How often metrics were sent by OTLP, and how often in vain; None where not requested.
-        figures: By process, what is known of its figures under the names that frames have (``FIGURES``).
+        sent: Successful and failed exports by OTLP; None without OTLP.
+        figures: By process, its known figures, by their names in frames (``FIGURES``).
     """
 
     lost: dict[str, int]
@@ -82,13 +82,13 @@ class CurrentFigures:
 
 
 class GputopCollector(Collector):
-    """Makes the families anew for each scrape, from counts that others keep."""
+    """Builds the families for each scrape, from counts of other threads."""
 
     def __init__(self, totals: DaemonTotals, idle: Idle, now: Callable[[], CurrentFigures]) -> None:
         self._totals, self._idle, self._now = totals, idle, now
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: the registry need not count once to learn the names."""
+        """Return nothing, so that registering needs no scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -247,7 +247,7 @@ def _of_processes(now: CurrentFigures) -> Metric:
 
 
 def families_of_figures(now: CurrentFigures) -> Iterator[Metric]:
-    """Gauges; a process of which a figure is not known has none."""
+    """Gauges of processes, each for the processes whose figure is known."""
     for key, (name, about, whole) in FIGURES.items():
         gauge = GaugeMetricFamily(name, about, labels=("pid",))
         for pid, figures in sorted(now.figures.items()):

@@ -1,4 +1,4 @@
-"""The metrics' HTTP server: this machine alone, or who has the token; TLS where a certificate is named."""
+"""The HTTP server of metrics: for this machine only, or with a token; TLS with a certificate."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from gputop.serve.rate_limit import RateLimiter, thread_cpu_s
 
 PATIENCE_S: Final = 10.0
 AT_ONCE: Final = 64
-_COMERS: Final = (200.0, 64.0)  # connections that are taken in a second, and at once
+_COMERS: Final = (200.0, 64.0)  # accepted connections in a second, and at once
 MAKING: Final = (0.1, 2.0)  # CPU seconds that answers may cost in a second, and at once
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where metrics are served, and to whom.
+    """Address of the metrics server, and its access control.
 
     Attributes:
-        token: What has to stand behind ``Authorization: Bearer``; "": none is needed.
-        certificate: A file with certificate and key, for TLS; "" without.
-        names: What it may be called by who asks, the port aside; empty: anything. A web page can make a name
-            of its own point to this machine (DNS rebinding), and would be told all without a token.
+        token: Required bearer token; "": none.
+        certificate: A file with certificate and key, for TLS; "": none.
+        names: Accepted host names of requests; empty: any. A web page can point a name of its own at
+            this machine (DNS rebinding), and could read the metrics if no token is required.
     """
 
     host: str
@@ -46,7 +46,7 @@ class Address:
 
 @dataclass(eq=False, slots=True)
 class _OpenRequest:
-    """Who is being answered."""
+    """A request being answered."""
 
     connection: socket.socket  # TLS puts another one in its place
     since_s: float
@@ -54,7 +54,7 @@ class _OpenRequest:
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers ``/metrics`` and ``/healthz``; so many requests at a time."""
+    """Answers ``/metrics`` and ``/healthz``, with a limit on requests at a time."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -63,13 +63,13 @@ class MetricsServer(ThreadingHTTPServer):
         """Listen; ``start`` answers.
 
         Raises:
-            OSError: The port is taken, or the certificate cannot be read (``ssl.SSLError``).
+            OSError: The port is in use, or the certificate cannot be read (``ssl.SSLError``).
         """
         self.address, self.registry, self.healthy = address, registry, healthy
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._open: list[_OpenRequest] = []  # who is answered, the oldest first
         self._comers, self._pace = RateLimiter(*_COMERS), RateLimiter(*MAKING)
-        self._made: dict[str, tuple[str, bytes]] = {}  # what was last reported, by what was requested
+        self._made: dict[str, tuple[str, bytes]] = {}  # the last response by format
         self._accepting: threading.Thread | None = None
         self._answers_s = 0.0
         super().__init__((address.host, address.port), _Handler)
@@ -83,19 +83,19 @@ class MetricsServer(ThreadingHTTPServer):
                 raise
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The next one; who comes too fast waits in the kernel."""
+        """Accept the next connection; those beyond the rate limit wait in the kernel."""
         time.sleep(self._comers.spend())
         return super().get_request()
 
     @property
     def spent_s(self) -> float:
-        """CPU time that those who ask have cost until now."""
+        """CPU time caused by requests."""
         with self._lock:
             threads = [*(one.thread for one in self._open), *filter(None, [self._accepting])]
             return self._answers_s + sum(map(thread_cpu_s, threads))
 
     def response(self, accept: str) -> tuple[str, bytes]:
-        """The kind and the text of the metrics; the last one where new ones would cost too much."""
+        """Return content type and text of the metrics; the previous ones above the CPU limit."""
         wanted = _OPENMETRICS if choose_encoder(accept)[1].startswith(_OPENMETRICS) else ""
         with self._making:
             if wanted in self._made and self._pace.owed_s():
@@ -107,7 +107,7 @@ class MetricsServer(ThreadingHTTPServer):
             return self._made[wanted]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own: the handshake as well, so that no thread waits for another."""
+        """In its own thread, with the TLS handshake, so that no connection delays another."""
         opened = _OpenRequest(request, time.monotonic())
         with self._lock:
             for oldest in self._open[: max(len(self._open) - AT_ONCE + 1, 0)]:
@@ -124,14 +124,14 @@ class MetricsServer(ThreadingHTTPServer):
                 self._answers_s += time.thread_time()
 
     def service_actions(self) -> None:
-        """Now and then: who has not read its answer by now gets none. So long for all, not for each byte."""
+        """Cut requests that are too old; one time limit for all of it, not for each byte."""
         with self._lock:
             late = [one for one in self._open if time.monotonic() - one.since_s > PATIENCE_S]
         for request in late:
             _cut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who goes away in the middle is no error of ours."""
+        """Ignore errors: a client that disconnects is none."""
 
     def start(self) -> None:
         self._accepting = threading.Thread(target=self.serve_forever, name="gputop-metrics", daemon=True)
@@ -143,7 +143,7 @@ class MetricsServer(ThreadingHTTPServer):
 
 
 def _cut(request: _OpenRequest) -> None:
-    with suppress(OSError):  # it has gone
+    with suppress(OSError):  # disconnected already
         request.connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -158,16 +158,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200 if self.server.healthy() else 503, "text/plain", b"")
         elif path != "/metrics":
             self._answer(404, "text/plain", b"/metrics and /healthz are here\n")
-        elif not self._called_by_name():
-            self._answer(403, "text/plain", b"without a token, ask localhost or 127.0.0.1\n")
+        elif (names := self.server.address.names) and self._host() not in names:
+            self._answer(403, "text/plain", b"without a token only localhost and 127.0.0.1 are served\n")
         elif not self._allowed():
-            self._answer(401, "text/plain", b"a token is asked for\n")
+            self._answer(401, "text/plain", b"a bearer token is required\n")
         else:
             self._answer(200, *self.server.response(self.headers.get("Accept", "")))
 
-    def _called_by_name(self) -> bool:
-        names = self.server.address.names
-        return not names or urlsplit("//" + self.headers.get("Host", "")).hostname in names
+    def _host(self) -> str | None:
+        return urlsplit("//" + self.headers.get("Host", "")).hostname
 
     def _allowed(self) -> bool:
         token = self.server.address.token
@@ -182,4 +181,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Logs nothing: a scrape is no news."""
+        """Log nothing: scrapes are frequent."""

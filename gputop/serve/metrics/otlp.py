@@ -1,8 +1,8 @@
-"""The same metrics as /metrics, sent to an OpenTelemetry collector: OTLP over HTTP, by the official exporter.
+"""Sends the metrics to an OpenTelemetry collector: OTLP over HTTP, by the official exporter.
 
-Names have dots and no unit (``gputop.cuda.call.duration`` in ``s``): with the rules of Prometheus a receiver
-comes to those of /metrics. What is sent counts from the daemon's start, so that each sending holds what the
-one before could not tell: nothing is queued.
+Names have dots and no unit (``gputop.cuda.call.duration`` in ``s``), from which the receivers' Prometheus
+rules derive those of /metrics. Values count from the daemon's start, so nothing is queued for a failed
+export.
 """
 
 from __future__ import annotations
@@ -54,25 +54,24 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class LocalSession(requests.Session):
-    """What the exporter sends by: an exchange of ours. Remembers why the last one was in vain, which the
-    exporter only logs.
+    """The exporter's HTTP session, over ``post``. Keeps the error, which the exporter only logs.
 
     Attributes:
-        why: In words; "": it was not.
+        why: Why the last export failed, or "".
     """
 
     why = ""
     _context: ssl.SSLContext | None = None
 
     def request(self, *_words: Any, **named: Any) -> requests.Response:
-        """As the exporter calls it; raises OSError."""
+        """Send, as the exporter calls it. Raises OSError."""
         headers = {str(name): str(value) for name, value in (named["headers"] or {}).items()}
         try:
             answer = post(named["url"], headers, named["data"], float(named["timeout"]), self.context)
         except OSError as error:
             self.why = _reason(error)
             raise
-        # a redirect is not followed, and is no success either, whatever the exporter takes it for
+        # a redirect is not followed and is a failure, although the exporter counts it as a success
         self.why = "" if answer.status < 300 else f"it answers {answer.status} {answer.reason}"
         response = requests.Response()
         response.status_code, response.reason = answer.status, answer.reason
@@ -81,7 +80,7 @@ class LocalSession(requests.Session):
         return response
 
     def context(self) -> ssl.SSLContext:
-        """What TLS checks the other side by; the certificates are read once. Raises OSError."""
+        """Return the TLS context; certificates are read once. Raises OSError."""
         if self._context is None:
             self._context = trusting(self.verify, self.cert)
         return self._context
@@ -95,7 +94,7 @@ def _reason(error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where metrics are sent."""
+    """Destination of exports."""
 
     name: str
     exporter: OTLPMetricExporter
@@ -104,14 +103,14 @@ class Destination:
 
 
 def destination(endpoint: str, every_s: float | None = None) -> Destination:
-    """What ``--otlp`` names.
+    """Return the destination that ``--otlp`` names.
 
     Args:
-        endpoint: An address of HTTP; without a path that of OTLP's metrics is taken.
-        every_s: Instead of what the environment says.
+        endpoint: An HTTP address; without a path, OTLP's path of metrics is added.
+        every_s: Interval; None: from the environment.
 
     Raises:
-        CommandError: It is none, or a variable of OpenTelemetry says what makes no sense.
+        CommandError: The address or one of OpenTelemetry's variables is invalid.
     """
     parts = urlsplit(endpoint)
     try:
@@ -119,12 +118,12 @@ def destination(endpoint: str, every_s: float | None = None) -> Destination:
     except ValueError:
         place = None
     if parts.scheme not in ("http", "https") or not place:
-        raise CommandError(f"{endpoint!r} is no address of a collector, as http://127.0.0.1:4318", USAGE)
+        raise CommandError(f"{endpoint!r} is not a collector's address, such as http://127.0.0.1:4318", USAGE)
     path = _PATH if parts.path in ("", "/") else parts.path
     if (secret := _secret(parts)) and not is_roots_alone(parts.scheme, parts.hostname or "", parts.port):
         raise CommandError(
-            f"{secret} would go to whoever holds {place}, in the clear: name a collector by https://, or "
-            "one of this machine at a port that root alone can hold (below 1024)",
+            f"{secret} would be sent in the clear to {place}: name an https:// address, or a port of this "
+            "machine that only root can bind (below 1024)",
             USAGE,
         )
     for logger in ("opentelemetry", "urllib3"):  # their lines would go to standard error; a sentence is ours
@@ -134,14 +133,14 @@ def destination(endpoint: str, every_s: float | None = None) -> Destination:
         every = float(os.environ.get(_EVERY) or 1e3 * _EVERY_S) / 1e3 if every_s is None else every_s
         exporter = OTLPMetricExporter(endpoint=parts._replace(path=path).geturl(), session=session)
     except ValueError as error:
-        raise CommandError(f"a variable of OpenTelemetry (OTEL_…) makes no sense: {error}", USAGE) from error
+        raise CommandError(f"a variable of OpenTelemetry (OTEL_…) is invalid: {error}", USAGE) from error
     if every <= 0:
         raise CommandError(f"{_EVERY} is no time in ms: {os.environ[_EVERY]!r}", USAGE)
     return Destination(f"{parts.scheme}://{place}{path}", exporter, session, every)
 
 
 def _secret(parts: SplitResult) -> str:
-    """What may be a secret of all that is sent with the metrics, by its name; "" for nothing."""
+    """Return the name of a possible secret among the headers, or ""."""
     if parts.username is not None:
         return "the password in the address"
     for variable in _HEADERS:
@@ -152,7 +151,7 @@ def _secret(parts: SplitResult) -> str:
 
 
 class Sender:
-    """Sends, in a thread of its own: no thread waits for it but the end, for a few seconds."""
+    """Exports in a thread of its own; only ``stop`` waits for it, for a few seconds."""
 
     def __init__(
         self,
@@ -161,13 +160,14 @@ class Sender:
         who: Mapping[str, str],
         report: Callable[[str], None],
     ) -> None:
-        """Send nothing yet.
+        """Export nothing yet.
 
         Args:
-            to: Where.
-            collect: Makes what /metrics tells.
+            to: The destination.
+            collect: Makes the families of /metrics.
             who: Attributes of the resource; ``OTEL_RESOURCE_ATTRIBUTES`` adds others.
-            report: Takes a sentence when the destination cannot be reached any more, and when it can again.
+            report: Called with a sentence when the destination becomes unreachable, and when it
+                is reachable again.
         """
         self._to, self._collect, self._report = to, collect, report
         self._resource = Resource.create(dict(who))
@@ -181,7 +181,7 @@ class Sender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Sends a last time where it can be done at once, and ends."""
+        """Export a last time if the previous one succeeded, and end."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(LAST_S)
@@ -200,12 +200,12 @@ class Sender:
             result = self._to.exporter.export(data)
         except Exception:  # the next one may come; else the thread would be gone without a word
             _LOG.exception("metrics cannot be sent")
-            self._missed("gputop failed (-v tells more)")
+            self._missed("gputop failed (-v shows the error)")
             return
         if result is MetricExportResult.SUCCESS and not self._to.session.why:
             self.sent += 1
             if self._in_vain:
-                self._report(f"metrics reach {self._to.name} again, after {self._in_vain} tries in vain")
+                self._report(f"metrics reach {self._to.name} again, after {self._in_vain} failed exports")
             self._in_vain = 0
         elif not self._ending.is_set():
             self._missed(self._to.session.why or "they are too large for one request")
@@ -216,13 +216,13 @@ class Sender:
         _LOG.info("metrics do not reach %s: %s", self._to.name, why)
         if self._in_vain == 1:
             self._report(
-                f"metrics do not reach {self._to.name}: {why}; that is tried again every "
-                f"{self._to.every_s:g} s, and what is counted meanwhile is told then"
+                f"metrics do not reach {self._to.name}: {why}; the next export, in {self._to.every_s:g} s, "
+                "holds all counts since the start"
             )
 
 
 def metrics_data(families: Iterable[Family], resource: Resource, start_ns: int, now_ns: int) -> MetricsData:
-    """Metric families as the SDK's exporter takes them."""
+    """Convert metric families to the SDK's."""
     metrics = [_metric(family, start_ns, now_ns) for family in families if family.samples]
     scope = ScopeMetrics(InstrumentationScope("gputop"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
@@ -251,7 +251,7 @@ def _data(family: Family, unit: str, start_ns: int, now_ns: int) -> Sum | Gauge 
 
 
 def _histograms(family: Family, start_ns: int, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Points of cumulative buckets: OTLP's count each call once."""
+    """Points of cumulative buckets: OTLP's buckets are not cumulative."""
     below: dict[Labels, dict[float, int]] = {}
     rest: dict[tuple[str, Labels], float] = {}
     for sample in family.samples:

@@ -1,8 +1,7 @@
-"""One POST over HTTP or TLS to an untrusted server: one deadline for all of it, a bounded answer.
+"""An HTTP or TLS POST to an untrusted server, with one deadline for all of it and a bounded answer.
 
-Of the answer the status is read, and when to come again; what follows its head is left in the socket. Nothing
-of an answer is kept: no cookie, no connection, and no redirect is followed. No proxy and no ``.netrc`` is
-used: what is sent goes to the address that was named and to no other.
+Only the status and Retry-After are read; the body is left in the socket. No cookie or connection is kept, no
+redirect followed, no proxy or ``.netrc`` used: data goes to the named address and to no other.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 MOST_HEAD: Final = 16 << 10  # bytes of an answer until its head is complete
-_MOST_REASON: Final = 100  # characters of what it says beside its number
+_MOST_REASON: Final = 100  # characters of a response's reason
 READ_BYTES: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}
 OWN_PORTS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
@@ -33,12 +32,12 @@ _UNFIT: Final = re.compile(r"[\r\n\0]")
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What of an answer counts.
+    """The relevant part of an HTTP response.
 
     Attributes:
-        status: The number.
-        reason: What it says beside it; anybody's text.
-        retry_after: Seconds as it says them; "" where it does not.
+        status: The status code.
+        reason: The server's text beside it; untrusted.
+        retry_after: Retry-After in seconds, as a text; "" if absent.
     """
 
     status: int
@@ -47,16 +46,16 @@ class HttpAnswer:
 
 
 class PostError(OSError):
-    """The other side did not answer, or not as HTTP does; the text is a sentence's end."""
+    """The server did not answer with HTTP; the text is a sentence's end."""
 
 
 def is_roots_alone(scheme: str, host: str, port: int | None) -> bool:
-    """Whether nobody but who is meant can be at the other end: TLS, or a port of this machine that is root's.
+    """True if the peer's identity is certain: by TLS, or a port of this machine that only root can bind.
 
     Args:
         scheme: ``http`` or ``https``.
-        host: As in the address.
-        port: None: the usual one.
+        host: Host of the address.
+        port: None: the scheme's default.
     """
     if scheme == "https":
         return True
@@ -65,15 +64,15 @@ def is_roots_alone(scheme: str, host: str, port: int | None) -> bool:
             first = int(file.read(32))
     except (OSError, ValueError):
         first = _USUAL_FIRST
-    # a container, and who may open raw sockets there, has addresses of its own
+    # not this machine's other addresses: a container, and processes with raw sockets there, have their own
     return _LOOPBACK.fullmatch(host) is not None and (port or _PORTS[scheme]) < first
 
 
 def trusting(verify: bool | str | None, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
-    """Checks who is at the other end.
+    """Return a TLS context that verifies the peer.
 
     Raises:
-        OSError: One of them cannot be read (``ssl.SSLError`` is one).
+        OSError: A certificate cannot be read (``ssl.SSLError`` is one).
     """
     place = verify if isinstance(verify, str) else None
     folder = place if place is not None and os.path.isdir(place) else None
@@ -90,17 +89,17 @@ def post(
     timeout_s: float,
     context: Callable[[], ssl.SSLContext],
 ) -> HttpAnswer:
-    """Sends, and reads the head of the answer.
+    """Send, and read the head of the response.
 
     Args:
-        address: Where; a name and a password in it are sent as HTTP's own.
-        headers: Beside those that HTTP needs.
-        body: What is sent.
-        timeout_s: For everything together, but the resolver's own time for a name.
-        context: Makes what TLS needs.
+        address: The URL; a user name and password in it are sent by basic authentication.
+        headers: Headers beside those that HTTP needs.
+        body: The data.
+        timeout_s: For everything together, except the resolver's time for a name.
+        context: Makes the TLS context.
 
     Raises:
-        OSError: It came to nothing; ``TimeoutError``: in time. ``PostError``: what came is no answer.
+        OSError: No response (``TimeoutError``: in time; ``PostError``: not HTTP).
     """
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
@@ -118,7 +117,7 @@ def post(
 
 
 def connected_to(host: str, port: int, deadline: float) -> socket.socket:
-    """To the first of its addresses that takes it; however many there are, until the deadline."""
+    """Connect to the first address of a host that accepts, with one deadline for all addresses."""
     last: OSError = PostError(f"there is no address of {host}")
     for family, kind, protocol, _name, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
@@ -150,7 +149,7 @@ def _head(address: str, headers: Mapping[str, str], size: int) -> bytes:
         own["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**own, **headers}.items())]
     if any(_UNFIT.search(line) for line in lines):
-        raise PostError("a header of the request has a line's end in it")
+        raise PostError("a header of the request contains a line break")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
@@ -173,21 +172,21 @@ def _answer(connection: socket.socket, deadline: float) -> HttpAnswer:
 
 
 def answer_of(came: bytes, *, ended: bool) -> HttpAnswer | None:
-    """The answer that some bytes are; None where its head is not complete.
+    """Return the response in some bytes; None while its head is incomplete.
 
     Args:
-        came: All that came until now, with what is reported before the answer (status 1xx).
-        ended: Whether no more will come.
+        came: All bytes so far, with interim responses (status 1xx).
+        ended: Whether the connection has ended.
 
     Raises:
-        PostError: It is none, or is too long.
+        PostError: It is not HTTP, or is too long.
     """
     at = 0
     while end := _HEAD_ENDS.search(came, at):
         head = came[at : end.start()]
         found = _STATUS.match(head)
         if found is None:
-            raise PostError("what it answers is no HTTP")
+            raise PostError("it does not answer with HTTP")
         status = int(found[1])
         if status >= 200:
             later = _LATER.search(head)
@@ -197,5 +196,5 @@ def answer_of(came: bytes, *, ended: bool) -> HttpAnswer | None:
     if len(came) > MOST_HEAD:
         raise PostError(f"its answer's head is longer than {MOST_HEAD >> 10} kB")
     if ended:
-        raise PostError("it ends the connection instead of an answer")
+        raise PostError("it closes the connection without an answer")
     return None

@@ -1,4 +1,4 @@
-"""Who processes are and which GPUs there are, for metrics: facts of those that are counted, of no others."""
+"""Metadata of counted processes and of GPUs, for metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from probes.source import GPUS, STALE_NS, Item, Sample
 
 
 class People:
-    """Consumes items; others read ``known`` and ``uuids``, which are replaced and never changed.
+    """Consumes items; other threads read ``known`` and ``uuids``, which are replaced and never changed.
 
     Attributes:
         known: Facts by process.
-        uuids: Of GPUs by NVML's index.
+        uuids: UUIDs of GPUs by NVML's index.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class People:
             self._host.consume(item)
 
     def figures(self, now_ns: int) -> dict[int, dict[str, int]]:
-        """By process that is counted: its figures that are known now, under the names that frames have."""
+        """Return the known figures of each counted process, by their names in frames."""
         found: dict[int, dict[str, int]] = {pid: {} for pid in self.known}
         for pid, size in self._host.resident(now_ns).items():
             if pid in found:
@@ -52,6 +52,6 @@ class People:
         return found
 
     def forget(self, counted: set[int]) -> None:
-        """At a mark: keeps who is counted; what it learnt is reported from now on."""
+        """At a mark: drop processes that are not counted, and publish the facts of the others."""
         self._next = {pid: data for pid, data in self._next.items() if pid in counted}
         self.known = dict(self._next)
