@@ -1,7 +1,7 @@
-"""Samples of kind ``activity``: what was measured beside calls, as columns of bytes.
+"""Samples of kind ``activity``: measurements beside calls, as columns of bytes.
 
-A file that was imported holds a million of them, so their numbers are stored as arrays and not one by one.
-Begins are stored as differences, ends as durations, the call that gave it as how long before it that began:
+An imported file holds a million of them, so their numbers are stored as arrays and not one by one.
+Begins are stored as differences, ends as durations, the causing call as how long before it that began:
 these are small, and zlib finds repeats in them.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from probes.source import ACTIVITY, Sample
 
-# kinds of what a GPU itself did; of a graph only the whole is known
+# kinds of the GPU's own activities; of a graph only the whole is known
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
 FILL: Final = "fill"
@@ -52,7 +52,7 @@ Table = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
 
-MOST_GPUS = 1024  # of a file: each has its own proofs, and those of a hundred thousand would take hours
+MOST_GPUS = 1024  # of a file: each has its own proofs, and those of a hundred thousand would need hours
 NO_SUCH_GPU = f"a recording has {MOST_GPUS:,} at most, numbered from 0"
 
 
@@ -87,8 +87,8 @@ def activity_sample(rows: Table, texts: Sequence[str], time_ns: int) -> Sample:
 
     Args:
         rows: dtype ``TABLE``; ``what``, ``name`` and ``detail`` are places in ``texts``.
-        texts: Of these rows, or of many more: what none of them means is left out.
-        time_ns: The moment that they are reported at.
+        texts: Of these rows, or of many more: those of other rows are left out.
+        time_ns: The moment of their report.
     """
     used, places = np.unique(np.stack([rows[name] for name in TEXTS]), return_inverse=True)
     numbers = {name: rows[name] for name in FIELDS}
@@ -112,7 +112,7 @@ def _packed(values: Ints) -> int | bytes:
 
 
 def activity_rows(data: Mapping[str, Any]) -> tuple[Table, list[str]]:
-    """(rows of dtype ``TABLE``, their texts) of a sample, also of one that an older gputop wrote.
+    """(rows of dtype ``TABLE``, their texts) of a sample, also of one from an older gputop.
 
     Raises:
         ValueError: It is damaged.

@@ -1,9 +1,9 @@
 """The table of traced CUDA runtime, CUDA driver and NCCL functions.
 
-Adding an API is adding a row. A row says where its arguments lie (x86-64 SysV: rdi rsi rdx rcx r8 r9,
+Adding an API is adding a row. A row has the places of its arguments (x86-64 SysV: rdi rsi rdx rcx r8 r9,
 then ``[8]``, ``[16]``, … above the return address); the generic BPF program decodes them from the
-64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function. A row also says what
-the function means (probes/api_semantics.py), so that nothing else asks for functions by their names.
+64-bit cookie that probes/code/cookies.py makes, so no program is specific to a function. A row also has the
+function's meaning (probes/api_semantics.py), so that no other code compares names of functions.
 
 Sources: headers and disassembly of CUDA 11.8 to 13.5, NCCL 2.32 (docs/probes.md).
 """
@@ -39,12 +39,12 @@ class Api:
             ``*rdi``: the handle that a successful call leaves there, stream or event.
         aux: A register whose value is kept; ``esi``: its lower half, for flags; ``*rdi``: the address that a
             successful call leaves there. The text of a row names it after what it is: ``event=rdi``.
-        argument: What that is: an event, an address of host memory, a device's number, …
-        memory: What it does with memory of the device or of the host; ``stream`` of a map is the address.
-        role: Its part in the proof of an empty GPU; that of its group where the row says nothing else.
-        shape: How grid, block and shared memory of a launch are given: two dim3 by value, seven words, or a
+        argument: Its meaning: an event, an address of host memory, a device's number, …
+        memory: Its effect on memory of the device or of the host; ``stream`` of a map is the address.
+        role: Its part in the proof of an empty GPU; by default that of its group.
+        shape: How grid, block and shared memory of a launch are passed: two dim3 by value, seven words, or a
             configuration to which the first argument points.
-        traits: What else is to be known of it: the words of the row without ``=``.
+        traits: Its other properties: the words of the row without ``=``.
         majors: Library major versions for which this row holds; empty: all.
         variant: The suffix for which this row holds, where its arguments differ; empty: all others.
     """
@@ -68,7 +68,7 @@ class Api:
 # groups whose records also carry the growth of run_delay, nvcsw and nivcsw
 COUNTED_GROUPS = frozenset({"copy", "set", "sync", "alloc", "free", "host", "graph", "module"})
 
-# groups whose line of Python is looked for, unless another choice was made
+# groups whose line of Python is recorded by default
 COSTLY_GROUPS = frozenset({"sync", "copy", "alloc", "free", "host", "graph", "collective"})
 
 
@@ -161,7 +161,7 @@ _RUNTIME: dict[str, str] = {
         cudaEventCreateWithFlags stream=*rdi flags=esi role=create_event
         cudaEventDestroy event=rdi
     """,
-    # what is ordered in a stream is taken for work, which only shortens proofs
+    # all that is ordered in a stream counts as work, which only shortens proofs
     "alloc": """
         cudaMalloc bytes=rsi address=*rdi memory=device minimal
         cudaMallocManaged bytes=rsi address=*rdi memory=managed
@@ -363,7 +363,7 @@ def base_name(symbol: str) -> str:
 def find(symbol: str, layer: str, major: int) -> Api | None:
     """The row for an exported symbol of a library of ``layer`` and ``major`` version, if traced.
 
-    A major version that the table does not know (0, or newer) takes the row of the newest one.
+    A major version that the table does not know (0, or newer) has the row of the newest one.
     """
     name = base_name(symbol)
     rows = [api for api in _BY_NAME.get(name, ()) if api.layer == layer]
@@ -375,5 +375,5 @@ def find(symbol: str, layer: str, major: int) -> Api | None:
 
 
 def is_per_thread(symbol: str) -> bool:
-    """Whether the variant takes the per-thread default stream where no stream is named."""
+    """True if the variant uses the per-thread default stream where no stream is named."""
     return symbol.endswith(("_ptsz", "_ptds"))

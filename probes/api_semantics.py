@@ -1,7 +1,7 @@
-"""What a traced function means: its part in the proof of an empty GPU, its group, what it is given.
+"""Meanings of traced functions: the part in the proof of an empty GPU, the group, the arguments.
 
-The rows of api.py say it of each function. Source of the rules: the runtime API's "API synchronization
-behavior" and "Stream synchronization behavior" pages; docs/explain.md tells them in words.
+The rows of api.py have them for each function. Source of the rules: the runtime API's "API synchronization
+behavior" and "Stream synchronization behavior" pages; docs/explain.md has them in words.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Literal
 
 H2D, D2H, D2D = 1, 2, 3  # cudaMemcpyKind: to the device, to the host, within it
 
-# what the argument is that a record keeps as ``aux``
+# the meaning of a record's ``aux``
 Argument = Literal[
     "",  # none is kept
     "event",
-    "host",  # an address of host memory: a copy's end of which it depends whether the call waits
+    "host",  # an address of host memory: the end of a copy that decides whether the call waits
     "device",  # a device's number
     "flags",
     "kernel",
@@ -30,22 +30,22 @@ Argument = Literal[
 ]
 
 
-# what a call does with memory, if it succeeds
+# a successful call's effect on memory
 Memory = Literal[
     "",  # nothing
-    "device",  # takes some of the GPU's
-    "managed",  # takes some that moves between GPU and host
-    "pool",  # takes some from a pool, in the order of a stream
-    "physical",  # takes some of the GPU's that has no address yet
-    "pinned",  # takes page-locked memory of the host
+    "device",  # allocates some of the GPU's
+    "managed",  # allocates some that moves between GPU and host
+    "pool",  # allocates some from a pool, in the order of a stream
+    "physical",  # allocates some of the GPU's without an address yet
+    "pinned",  # allocates page-locked memory of the host
     "registered",  # page-locks memory that the program has
-    "free",  # gives back what lies at an address
+    "free",  # frees an address
     "unregister",
-    "map",  # gives physical memory an address
+    "map",  # maps physical memory to an address
     "unmap",
-    "release",  # gives a handle of physical memory back, which goes when nothing is mapped to it either
-    "reset",  # gives back all that the process has of a GPU
-    "room",  # asks how much is free
+    "release",  # releases a handle of physical memory, which is freed when nothing is mapped to it either
+    "reset",  # frees all that the process has of a GPU
+    "room",  # queries the free memory
 ]
 
 
@@ -53,8 +53,8 @@ class Role(IntEnum):
     """The part of a call in the proof."""
 
     OTHER = 0
-    ENQUEUE = 1  # gives a stream work
-    COPY_SYNC = 2  # gives the stream work and waits, depending on its direction and the host memory
+    ENQUEUE = 1  # enqueues work in a stream
+    COPY_SYNC = 2  # enqueues work and waits, depending on its direction and the host memory
     PROVE_DEVICE = 3  # its success proves all streams of the device empty
     PROVE_STREAM = 4
     PROVE_EVENT = 5
@@ -71,7 +71,7 @@ class Role(IntEnum):
 
 
 class Group(IntEnum):
-    """What a function does, roughly; the table has the names in lower case."""
+    """Groups of functions; the table has the names in lower case."""
 
     OTHER = 0
     LAUNCH = 1
@@ -91,10 +91,10 @@ class Group(IntEnum):
 
 
 class Trait(IntFlag):
-    """What is to be known of a function beside its role; the table has the names in lower case."""
+    """Properties of a function beside its role; the table has the names in lower case."""
 
     NONE = 0
-    RUNS = 1  # certainly gives the GPU something to run
+    RUNS = 1  # certainly makes the GPU run something
     HOLDS = 2  # goes into a stream and is not the GPU's work: while it is due the GPU may be idle
     WAITS = 4  # for the device, although something else is requested
     MINIMAL = 8  # traced also where each probe is dear (probes/ebpf/degradation.py)

@@ -1,4 +1,4 @@
-"""Small numpy helpers: distinct values and what they stand for, and tables by the number of a process."""
+"""Small numpy helpers: distinct values, a value for each distinct one, tables by pid."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Found = TypeVar("Found")
 
 
 def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
-    """The numbers in order, each once.
+    """The sorted distinct numbers.
 
-    ``np.unique`` loads masked arrays to answer this, three megabytes, and hashes: of the column of a batch
-    that takes three to ten times as long as sorting it.
+    ``np.unique`` loads masked arrays for this, three megabytes, and hashes: for the column of a batch
+    that needs three to ten times as long as sorting it.
     """
     ordered = np.sort(values)
     first = np.empty(len(ordered), np.bool_)
@@ -28,7 +28,7 @@ def distinct(values: npt.NDArray[T]) -> npt.NDArray[T]:
 
 
 def each(values: npt.NDArray[Any], what: Callable[[Any], Found]) -> list[Found]:
-    """What each value stands for; ``what`` is called once for equal ones."""
+    """``what(value)`` for each value, called once for equal ones."""
     different, place = np.unique(values, return_inverse=True)
     known = [what(one) for one in different.tolist()]
     return [known[row] for row in place.reshape(-1).tolist()]
@@ -41,7 +41,7 @@ def each_number(values: npt.NDArray[Any], what: Callable[[Any], int]) -> npt.NDA
 
 
 def signed(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Unsigned numbers of records as signed ones; 2**62 for what is larger, which only damage makes."""
+    """Unsigned numbers of records as signed ones; 2**62 for larger ones, which only damage makes."""
     numbers: npt.NDArray[np.int64] = np.minimum(values, np.uint64(1 << 62)).astype(np.int64)
     return numbers
 
@@ -54,7 +54,7 @@ Value = TypeVar("Value", bound=np.generic)
 
 
 def table(dtype: type[Value]) -> npt.NDArray[Value]:
-    """A zero for each number; it takes memory, a page at a time, for what is written.
+    """A zero for each number; only written pages use memory.
 
     numpy would ask for huge pages for arrays of this size, and one number would take two megabytes.
 

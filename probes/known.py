@@ -1,4 +1,4 @@
-"""What is known at a moment: the facts of all samples before it, folded in one way, live and for a seek."""
+"""The state at a moment: the facts of all samples before it, folded in one way, live and for a seek."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Value = TypeVar("Value")
 
 
 class Known:
-    """Holds facts. Its owner decides which ended processes are forgotten.
+    """Holds facts. Its owner decides which ended processes are dropped.
 
     Attributes:
         processes: The watched processes' facts, all samples merged, by process number.
-        clients: Who uses a GPU and is not watched, the newest sample of each.
+        clients: Users of a GPU that are not watched, the newest sample of each.
         names: Threads' (process, name) by thread id.
-        problems: What it is about -> the newest sample; one without text says that it has ended.
+        problems: Subject -> the newest sample; one without text ends the problem.
         notes: The newest ones.
         apis: The API table, if it was reported.
     """
@@ -38,7 +38,7 @@ class Known:
         self.apis: Sample | None = None
 
     def copy(self) -> Known:
-        """One that grows apart from this."""
+        """An independent copy."""
         other = Known()
         other.names = self.names.copy()
         other._absorb_others(self)
@@ -75,7 +75,7 @@ class Known:
         if before is not None and not text_of(before):
             del self.problems[about]  # it is news again
         self.problems[about] = sample
-        # the first say what does not work at all, the last are news
+        # the first are about parts that do not work at all, the last are news
         if len(self.problems) > 2 * _MOST_PROBLEMS:
             for name in list(self.problems)[_MOST_PROBLEMS // 2 : -_MOST_PROBLEMS // 2]:
                 del self.problems[name]

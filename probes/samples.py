@@ -1,7 +1,7 @@
-"""What the data of each kind of sample holds: one type a kind, and ``sample_data``, which returns it.
+"""The data of each kind of sample: one type a kind, and ``sample_data``, which returns it.
 
-docs/session-format.md says what the keys mean. Files come from older and newer gputops and may be damaged, so
-any key may be missing, and who reads a number makes it one.
+docs/session-format.md has the meaning of the keys. Files come from older and newer gputops and may be
+damaged, so any key may be missing, and readers convert numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MarkData(TypedDict, total=False):
 
 
 class GpusData(TypedDict, total=False):
-    """``gpus``: what NVML reported."""
+    """``gpus``: NVML's figures."""
 
     driver: str
     error: str
@@ -58,7 +58,7 @@ class ProcessData(ClientData, total=False):
     exited_ns: int | None
     exit_code: int
     oom_ns: int
-    inside_from_ns: int  # from then on CUPTI reports what it gave a GPU (``--inside``)
+    inside_from_ns: int  # from then on CUPTI reports its work on a GPU (``--inside``)
     inside_until_ns: int
     inside_refused: str  # why it does not
     inside_error_ns: int  # of CUPTI's times on CLOCK_MONOTONIC
@@ -102,11 +102,11 @@ class OpenData(TypedDict, total=False):
     flags: list[int]
     syscall: list[int]
     argument: list[int]
-    ended: list[int]  # of a merged recording: whether the thread's part has ended
+    ended: list[int]  # of a merged recording: true if the thread's part has ended
 
 
 class CountersData(TypedDict, total=False):
-    """``counters``: what the kernel has counted of each thread; lists of equal length."""
+    """``counters``: the kernel's counters of each thread; lists of equal length."""
 
     pid: list[int]
     tid: list[int]
@@ -119,7 +119,7 @@ class CountersData(TypedDict, total=False):
 
 
 class FaultsData(TypedDict, total=False):
-    """``faults``: what was added since the last report; lists of equal length."""
+    """``faults``: the growth since the last report; lists of equal length."""
 
     pid: list[int]
     tid: list[int]  # 0: of the process, all its threads and those that ended
@@ -128,7 +128,7 @@ class FaultsData(TypedDict, total=False):
 
 
 class MachineData(TypedDict, total=False):
-    """``machine``: what was added since the last report."""
+    """``machine``: the growth since the last report."""
 
     steal_ns: int
     memory_some_ns: int
@@ -173,7 +173,7 @@ class ResidentData(TypedDict, total=False):
 
 
 class OthersData(TypedDict, total=False):
-    """``others``: what processes did since the mark before; lists of equal length."""
+    """``others``: activity of processes since the mark before; lists of equal length."""
 
     pid: list[int]
     calls: list[int]
@@ -185,7 +185,7 @@ class OthersData(TypedDict, total=False):
 
 
 class FilesData(TypedDict, total=False):
-    """``files``: what descriptors are; lists of equal length."""
+    """``files``: kinds of descriptors; lists of equal length."""
 
     pid: list[int]
     fd: list[int]
@@ -225,7 +225,7 @@ class ApisData(TypedDict, total=False):
 
 
 class ActivityData(TypedDict, total=False):
-    """``activity``: what others measured (``probes/activities.py``)."""
+    """``activity``: measurements of others (``probes/activities.py``)."""
 
     columns: dict[str, int | bytes]
     texts: list[str]
@@ -302,13 +302,13 @@ def sample_data(item: Item, kind: str) -> object:
 
 
 def lost_until(mark: Item | None) -> dict[str, int]:
-    """What was lost since the start until a mark, by kind."""
+    """Lost events since the start until a mark, by kind."""
     data = sample_data(mark, MARK) if mark is not None else None
     return {str(kind): int(count) for kind, count in (data or {}).get("lost", {}).items()}
 
 
 def listed_gpus(sample: Item | None) -> list[GpuData]:
-    """The rows of a ``gpus`` sample; what is damaged is left out."""
+    """The rows of a ``gpus`` sample; damaged ones are left out."""
     data = sample_data(sample, GPUS) if sample is not None else None
     return [row for row in (data or {}).get("gpus") or () if isinstance(row, dict)]
 
@@ -319,7 +319,7 @@ def text_of(sample: Sample) -> str:
 
 
 def process_data(sample: Sample) -> ProcessData | None:
-    """That of a ``process`` sample which says whose facts these are."""
+    """The data of a ``process`` sample that names its process."""
     data = sample_data(sample, "process")
     return data if data is not None and isinstance(data.get("pid"), int) else None
 

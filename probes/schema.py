@@ -16,7 +16,7 @@ import numpy.typing as npt
 Records = npt.NDArray[np.void]
 
 RING_HEADER_BYTES = 8
-# what a CALL record has in place of a stack
+# a CALL record's values in place of a stack
 NOT_REQUESTED, NO_PYTHON, NOT_READ, NO_ROOM = range(4)
 
 
@@ -34,7 +34,7 @@ class Kind(IntEnum):
     NAME = 9  # the name of a thread that other records mention
     COMMUNICATOR = 10  # a process joined a communicator of NCCL, or left it
     OOM = 11  # the kernel chose a watched process to end it, for lack of memory
-    SHAPE = 12  # what a number of ``shape`` stands for, written once, at the first such launch
+    SHAPE = 12  # the meaning of a number of ``shape``, written once, at the first such launch
 
 
 class CallFlag(IntFlag):
@@ -43,20 +43,20 @@ class CallFlag(IntFlag):
     NESTED = 1  # made inside another traced call of the same thread
     ABANDONED = 2  # never returned (longjmp, exception, exit): duration up to the discovery
     COUNTERS = 4  # run_delay, nvcsw, nivcsw are filled
-    WITHIN = 8  # a launch inside of another, whose beginning, end and code it has: its own were not taken
+    WITHIN = 8  # a launch inside of another, with the beginning, end and code of that one
 
 
 class Communicator(IntEnum):
     """``op`` of COMMUNICATOR records: ``aux`` is the communicator, ``bytes`` are how many ranks and which."""
 
     JOINED = 0  # ``stream`` is a hash of the unique id
-    SPLIT = 1  # ``stream`` is what was split, ``bytes`` colour and key; ``aux`` 0: not in any part
+    SPLIT = 1  # ``stream`` is the split one, ``bytes`` colour and key; ``aux`` 0: not in any part
     LEFT = 2
     ALL = 3  # all ranks are of one process; ``stream`` is a number that no other one has
 
 
 class CallOut(IntEnum):
-    """What a successful call leaves where its first argument points."""
+    """The result of a successful call where its first argument points."""
 
     NONE = 0
     STREAM = 1  # a handle, for the column ``stream``
@@ -73,12 +73,12 @@ class OffFlag(IntFlag):
     IOWAIT = 2  # in_iowait was set when it left
     QUEUED = 4  # left runnable: it never blocked, all of it is run-queue wait unless THROTTLED
     MIGRATED = 8  # moved to another CPU while queued; see the MIGRATE records
-    WAKER_IRQ = 16  # woken by an interrupt or a timer, whoever had that CPU
+    WAKER_IRQ = 16  # woken by an interrupt or a timer, whatever ran on that CPU
     BIRTH = 32  # the first time on a CPU of a new thread: no context switch of its own
     WAKE_MISSED = 64  # no wakeup was seen although it blocked: all of it counts as blocked
     THROTTLED = 128  # its control group had used up its CPU quota: not runnable until it got a new one
     WAKER_SOFTIRQ = 256  # woken from a softirq that ran on the waker's CPU: its doing, or chance
-    RETURN_MISSED = 512  # its return was not seen: it ends where the kernel's count of its CPU time says
+    RETURN_MISSED = 512  # its return was not seen: its end follows from the kernel's count of its CPU time
 
 
 class ExitFlag(IntFlag):
@@ -90,7 +90,7 @@ class ExitFlag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of the record: C type, numpy type and what it holds."""
+    """One column of the record: C type, numpy type and meaning."""
 
     name: str
     c_type: str
@@ -135,7 +135,7 @@ ALIASES: dict[str, tuple[str, int, str]] = {
     "runnable": ("bytes", 0, "<u8"),  # OFFCPU: the part of duration spent in a run queue, its end
     "waker_pid": ("stream", 0, "<u4"),  # OFFCPU: 0 and WAKER_IRQ for interrupts
     "waker_tid": ("stream", 4, "<u4"),
-    "next_pid": ("aux", 0, "<u4"),  # OFFCPU: who took the CPU; FORK: the parent
+    "next_pid": ("aux", 0, "<u4"),  # OFFCPU: the next thread on the CPU; FORK: the parent
     "next_tid": ("aux", 4, "<u4"),
     "shape": ("run_delay", 0, "<u4"),  # CALL of a launch, SHAPE: the number of its shape, 0 not known
     "argument": ("run_delay", 0, "<u4"),  # OFFCPU: lower half of the system call's first argument
@@ -169,7 +169,7 @@ OFFSETS: dict[str, int] = _offsets()
 PAYLOAD_BYTES: int = sum(_sizes().values())
 STRIDE_BYTES: int = PAYLOAD_BYTES + RING_HEADER_BYTES
 
-# The plain columns: no overlap, every byte of the payload once. This is what is stored.
+# The plain columns: no overlap, every byte of the payload once. Only these are stored.
 RECORD: np.dtype[np.void] = np.dtype([(field.name, field.dtype) for field in FIELDS])
 
 # The same bytes with the aliases as extra names; ``records.view(ALIASED)`` costs nothing.
@@ -208,7 +208,7 @@ LOSS_KINDS: tuple[str, ...] = (
 )
 
 
-# -- what the kernel side keeps between events; read at each mark -----------------------------------
+# -- state of the kernel side between events; read at each mark ---------------------------------------
 
 MAX_DEPTH = 8  # open calls kept per thread; a power of two
 SHAPE_SIZES = 7  # numbers that make a shape: grid, block, shared memory

@@ -1,6 +1,6 @@
-"""The shapes of launches: grid, block and dynamic shared memory, by the number that launches have.
+"""The shapes of launches: grid, block and dynamic shared memory, by the number in launches.
 
-A recorder tells each once. What a number stands for never changes within a session; in a merged one each part
+A recorder writes each once. A number keeps its meaning within a session; in a merged one each part
 has numbers of its own (``gputop/merging/numbering.py``).
 """
 
@@ -18,7 +18,7 @@ from probes.source import PROBLEM, SHAPES, Sample
 
 _SHAPE, _CALL = np.uint8(Kind.SHAPE), np.uint8(Kind.CALL)
 _ABOUT: Final = "shapes of launches"
-_MOST: Final = 1 << 17  # numbers of a session of many parts; what comes beyond is not known
+_MOST: Final = 1 << 17  # numbers of a session of many parts; those beyond are not known
 
 
 class Shape(NamedTuple):
@@ -80,20 +80,20 @@ def shapes_in(records: Records) -> list[int]:
 
 
 def shapes_sample(shapes: Shapes, numbers: Iterable[int], time_ns: int) -> Sample:
-    """What some numbers stand for, as a sample; those that are not known are left out."""
+    """The shapes of some numbers, as a sample; unknown ones are left out."""
     rows = [(number, sizes_of(shape)) for number in numbers if (shape := shapes.get(number)) is not None]
     data = {"shape": [number for number, _ in rows], "sizes": [sizes for _, sizes in rows]}
     return Sample(SHAPES, time_ns, data)
 
 
 class Shapes:
-    """What the numbers stand for."""
+    """The shapes by number."""
 
     def __init__(self) -> None:
         self._known: dict[int, Shape] = {}
 
     def consume(self, data: ShapesData | Mapping[str, Any]) -> None:
-        """Consumes a sample of kind ``shapes``; what is damaged is left out."""
+        """Consumes a sample of kind ``shapes``; damaged rows are left out."""
         for number, sizes in zip(data.get("shape", ()), data.get("sizes", ()), strict=False):
             shape = shape_of(sizes)
             if isinstance(number, int) and shape is not None and len(self._known) < _MOST:

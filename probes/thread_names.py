@@ -1,20 +1,20 @@
-"""Threads' names: a table that grows all day, of which a copy shares what both hold."""
+"""Threads' names: a table that grows all day, whose copies share common parts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import Final
 
-MOST_NAMES: Final = 32_768  # the newest; as many as the recorder remembers, which tells others again
+MOST_NAMES: Final = 32_768  # the newest; as many as the recorder remembers, which repeats others
 Row = tuple[int, str]
 
 
 class ThreadNames:
     """Threads' (process, name) by thread id.
 
-    A live explanation keeps two dozen copies of what was known, one each half minute: were each a table of
-    its own, they would take most of the screen's memory after a day on a machine where programs come and go.
-    What is known when a copy is made stays as it is, in layers, each more than twice as large as the next.
+    A live explanation keeps two dozen copies of the state, one each half minute: were each a table of
+    its own, they would be most of the screen's memory after a day on a machine where programs come and go.
+    Names from before a copy stay as they are, in layers, each more than twice as large as the next.
     """
 
     __slots__ = ("_new", "_old")
@@ -27,7 +27,7 @@ class ThreadNames:
         return sum(map(len, self.layers))  # at least as many as there are
 
     def __setitem__(self, tid: int, row: Row) -> None:
-        self._new.pop(tid, None)  # told again, it is among the newest
+        self._new.pop(tid, None)  # repeated, it is among the newest
         self._new[tid] = row
 
     @property
@@ -36,14 +36,14 @@ class ThreadNames:
         return (*self._old, self._new)
 
     def get(self, tid: int) -> Row | None:
-        """What is known of a thread."""
+        """The name of a thread."""
         for layer in reversed(self.layers):
             if (row := layer.get(tid)) is not None:
                 return row
         return None
 
     def items(self) -> Iterator[tuple[int, Row]]:
-        """Each thread once, in the order in which they were told the last time."""
+        """Each thread once, in the order of its last report."""
         layers = self.layers
         for place, layer in enumerate(layers):
             again = {tid for other in layers[place + 1 :] for tid in other if tid in layer}
@@ -54,7 +54,7 @@ class ThreadNames:
         return (row for _tid, row in self.items())
 
     def copy(self) -> ThreadNames:
-        """One that grows apart from this."""
+        """An independent copy."""
         layers = [*self._old, *([self._new] if self._new else [])]
         while len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
             newer, older = layers.pop(), layers.pop()
@@ -65,7 +65,7 @@ class ThreadNames:
         return other
 
     def update(self, later: ThreadNames) -> None:
-        """Take in what was told after these."""
+        """Adds later names."""
         for tid, row in later.items():
             self[tid] = row
 

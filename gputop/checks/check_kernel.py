@@ -59,7 +59,7 @@ def _btf_error(path: Path, release: str) -> str:
     if loader.kernel_problem(release) and path.exists():
         return ""  # what it lacks came with a newer kernel, which is named already
     try:
-        btf.read_offsets(path)
+        btf.read_layout(path)
     except btf.BtfError as error:
         return str(error)
     return ""

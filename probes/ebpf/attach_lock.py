@@ -13,9 +13,9 @@ from pathlib import Path
 ROOTS = Path("/run/gputop")
 
 _TURN, _QUEUE = "turn", "queue"
-# a detacher keeps the turn for one link, a third of a second; what is longer than many of them has stopped
+# a detacher keeps the turn for one link, a third of a second; one that keeps it far longer has stopped
 PATIENCE_S = 10.0
-# a detacher leaves the turn free for 5 ms (its _PAUSE_S): who waits must look more often than that
+# a detacher leaves the turn free for 5 ms (its _PAUSE_S): a waiting process tries more often
 _LOOK_S = 0.001
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -32,9 +32,9 @@ def folder_of(user: int, environment: Mapping[str, str]) -> Path | None:
 def opened(folder: Path | None = None) -> tuple[int, int]:
     """Descriptors to lock: of the turn, and of the queue for it.
 
-    They are files of ours that no other user may open, for a user who can open a file can lock it and keep it
-    locked. Where there can be no such files, they are two that only this process knows: then nobody takes
-    turns, and who starts gputop again waits for the probes of the one before.
+    Both are files of gputop's user that no other may open, since a user who can open a file can lock it for
+    good. Where there can be no such files, they are two of this process alone: then there are no turns, and a
+    new gputop waits for the probes of the previous one.
 
     Raises:
         OSError: EMFILE, there is no descriptor left.
@@ -74,7 +74,7 @@ def _file(place: int, name: str) -> int:
 
 
 def _check(descriptor: int, forbidden: int) -> None:
-    """Raises PermissionError for what is not ours, or grants others one of the forbidden rights."""
+    """Raises PermissionError for a file of another user, or one that grants others a forbidden right."""
     found = os.fstat(descriptor)
     if found.st_uid != os.geteuid() or found.st_mode & forbidden:
         raise PermissionError("not ours alone")
@@ -84,9 +84,9 @@ def _check(descriptor: int, forbidden: int) -> None:
 def turn(folder: Path | None = None) -> Iterator[None]:
     """Keeps detachers of earlier gputops waiting meanwhile.
 
-    Attaching and detaching need the same lock of the kernel, which each of them holds for a third of a
-    second: without turns, the next gputop would wait until the last probe is gone. Who does not
-    get the turn within 10 s goes on without it, which is slow and does no harm.
+    Attaching and detaching need the same lock of the kernel, for a third of a second each: without turns, the
+    next gputop would wait until the last probe is gone. After 10 s without the turn it goes on all the same,
+    which is slow and does no harm.
     """
     held, queue = opened(folder)
     os.close(queue)

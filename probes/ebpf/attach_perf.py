@@ -1,7 +1,7 @@
 """Uprobes as perf events, for kernels before 6.6: one event and one link for each probe.
 
-Attaching takes a fraction of a millisecond each, detaching a third of a second each (the kernel waits
-until no CPU can be inside the probe). So only the functions of ``minimal.py`` are probed this way, and
+Attaching costs a fraction of a millisecond each, detaching a third of a second each (the kernel waits
+until no CPU can be inside the probe). So only the functions of ``degradation.py`` are probed this way, and
 another process closes the links after gputop has ended (``detacher.py``).
 """
 
@@ -48,11 +48,11 @@ class Pmu:
 
 
 def read_pmu() -> Pmu:
-    """Reads the type of the event source and the bit that asks for a return probe.
+    """The type of the event source, and the bit that requests a return probe.
 
     Raises:
         OSError: The kernel was built without perf's uprobes, or /sys is masked.
-        ValueError: It describes them in a way unknown to us.
+        ValueError: Its description of them has an unknown form.
     """
     number = int((PMU / "type").read_text())
     place = (PMU / "format" / "retprobe").read_text().strip()
@@ -63,10 +63,10 @@ def read_pmu() -> Pmu:
 
 
 def is_allowed(pmu: Pmu) -> bool:
-    """Whether the kernel lets us probe this way: it takes CAP_PERFMON or CAP_SYS_ADMIN.
+    """True if the kernel permits perf-event uprobes, which need CAP_PERFMON or CAP_SYS_ADMIN.
 
-    The question is a probe on a folder: a permitted caller gets "not a file". Which right it takes
-    changed with Linux 6.16 and in updates of older kernels.
+    Tried with a probe on a folder: a permitted caller gets "not a file". Which right is needed changed with
+    Linux 6.16 and in updates of older kernels.
     """
     try:
         os.close(open_event(pmu.type, 0, ctypes.addressof(ctypes.create_string_buffer(b"/")), 0))
@@ -121,7 +121,7 @@ def open_event(number: int, config: int, name: int, offset: int) -> int:
 
 
 def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:
-    """Of libraries not in use yet, the one of each kind and major version that is found first.
+    """Of libraries not in use yet, the first one of each kind and major version.
 
     Each takes half a minute to detach. The others are attached when a process maps them.
     """
@@ -134,14 +134,14 @@ def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Tar
 
 
 class Detacher:
-    """The process that closes links after us (``probes/ebpf/detacher.py``), and our own copies of them.
+    """The process that closes links after gputop (``probes/ebpf/detacher.py``), and gputop's copies of them.
 
     Copies keep the probes when that process is killed.
 
     Args:
-        stopped: Map whose only element that process sets when we have gone, so that the probes cost little
-            until they are closed.
-        folder: Where the locks of ``probes/ebpf/attach_lock.py`` are; None for ours.
+        stopped: Map whose only element that process sets when gputop has ended, so that the probes cost
+            little until they are closed.
+        folder: Where the locks of ``probes/ebpf/attach_lock.py`` are; None for the default.
     """
 
     def __init__(self, stopped: int | None = None, folder: Path | None = None) -> None:
@@ -153,7 +153,7 @@ class Detacher:
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cell = () if self._stopped is None else (self._stopped,)
-        locks = attach_lock.opened(self._folder)  # anew: who shares an open file shares its lock
+        locks = attach_lock.opened(self._folder)  # opened anew: a shared open file shares its lock
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -163,7 +163,7 @@ class Detacher:
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(), *locks, *cell),
                     cwd="/",
-                    start_new_session=True,  # the terminal's signals mean us, not it
+                    start_new_session=True,  # the terminal's signals mean gputop, not it
                 )
         finally:
             for lock in locks:
@@ -188,7 +188,7 @@ class Detacher:
     def _replace(self) -> None:
         self._channel.close()
         self._start()
-        with suppress(OSError):  # killed as well: then we close what is ours, and it takes long
+        with suppress(OSError):  # killed as well: then the copies are closed here, slowly
             for links in self._batches:
                 self._send(links)
 
@@ -203,10 +203,10 @@ class Detacher:
 
 
 def allow_descriptors(more: int) -> bool:
-    """Raises the limit of open files as far as we may and need; whether there is room for so many then.
+    """Raises the limit of open files as far as needed and permitted; True if it suffices.
 
-    Not before it is needed: a program started later inherits the limit. The command that is watched was
-    forked before.
+    Not before it is needed: a program started later inherits the limit. The watched command was forked
+    before.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + more + _SPARE_DESCRIPTORS

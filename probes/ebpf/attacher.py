@@ -61,7 +61,7 @@ class Attached:
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """What the header of a session says of it."""
+        """The library's entry in the header of a session."""
         target = self.target
         return {
             "path": target.shown,
@@ -73,7 +73,7 @@ class Attached:
 
 @dataclass(slots=True)
 class _Library:
-    """What could be traced of a library, and the links that trace some of it."""
+    """A library's probes, and the links that attach some of them."""
 
     target: libraries.Target
     build_id: str
@@ -87,7 +87,7 @@ class Attachments:
     """Owns all links. Closing detaches everything; links close in parallel (0.12 s instead of 0.7 s).
 
     Attributes:
-        put_off: Files that could not be read in time, which the reader tells: they may be attached to later.
+        put_off: Files that could not be read in time, as the reader reports; they may be attached to later.
 
     Raises:
         ProbeError: The kernel has neither multi-uprobe links nor perf's uprobes, or hides them.
@@ -113,7 +113,7 @@ class Attachments:
 
     @property
     def attached(self) -> list[Attached]:
-        """What is probed now."""
+        """The libraries that are probed now."""
         return [entry for entry in self._seen.values() if isinstance(entry, Attached)]
 
     @property
@@ -123,7 +123,7 @@ class Attachments:
 
     @property
     def helper_pid(self) -> int | None:
-        """The process that detaches after us, where there is one."""
+        """The process that detaches after gputop, where there is one."""
         return self._detacher.pid if self._detacher is not None else None
 
     @property
@@ -137,7 +137,7 @@ class Attachments:
         )
 
     def beyond(self, capabilities: Collection[int]) -> frozenset[Capability]:
-        """What attaching takes here beyond these capabilities, as trying tells. Raises OSError."""
+        """The rights, beside these capabilities, that attaching was tried to need. Raises OSError."""
         if not {Capability.BPF, Capability.PERFMON} <= privileges.held():
             return frozenset({Capability.SYS_ADMIN})  # it stands for both
         if self._pmu is None:
@@ -195,7 +195,7 @@ class Attachments:
         return fresh
 
     def _attach(self, target: libraries.Target) -> Attached:
-        # read and probed by one descriptor: what a path leads to can be another file the next time
+        # read and probed by one descriptor: a path can lead to another file the next time
         with untrusted_files.opened(target.path, target.identity) as file:
             probes, build_id = parsing.probes_of(target, file)
             if self._pmu is not None:
@@ -241,9 +241,10 @@ class Attachments:
         return links
 
     def narrow(self, pids: tuple[int, ...]) -> None:
-        """Probes calls in these processes alone, not in what they start, or in all. Before `attach`.
+        """Probes calls in these processes alone, not in their children, or in all. Before `attach`.
 
-        It takes sessions. What is called once in a while (communicators, names of kernels) is probed in all.
+        It needs sessions. Rarely called functions (communicators, names of kernels) are probed in all
+        processes.
 
         Raises:
             OSError: The kernel refuses.
@@ -252,7 +253,7 @@ class Attachments:
         self._hear(own=bool(pids))
 
     def _hear(self, *, own: bool) -> None:
-        """Whose entries of calls count: processes' own links', or the machine's."""
+        """Chooses whose entries of calls count: those of processes' own links, or of the machine's."""
         bpfcall.update(self._programs.maps["own_links"], struct.pack("<I", 0), struct.pack("<I", own))
 
     def widen(self) -> list[str]:
@@ -261,7 +262,7 @@ class Attachments:
         The links of processes stay for the ends of such calls, until ``part``.
 
         Returns:
-            Libraries that the kernel does not take again: a sentence each.
+            Libraries that the kernel refuses to probe again: a sentence each.
 
         Raises:
             OSError: The kernel refuses.
@@ -295,11 +296,11 @@ class Attachments:
     def reduce(self, reach: Reach) -> list[str]:
         """Traces more or less of every library from now on, and of those that come.
 
-        Calls under way are reported as abandoned, or not at all. Where there are perf events instead of
-        multi-uprobe links nothing changes: detaching takes too long there.
+        Calls under way are reported as abandoned, or not at all. With perf events in place of multi-uprobe
+        links nothing changes: detaching would last too long.
 
         Returns:
-            Libraries that the kernel does not take again: a sentence each.
+            Libraries that the kernel refuses to probe again: a sentence each.
         """
         lost = []
         with self._attaching:
@@ -318,12 +319,12 @@ class Attachments:
         return lost
 
     def files(self) -> list[tuple[libraries.Target, untrusted_files.File]]:
-        """What is probed by multi-uprobe links, and the files themselves."""
+        """The files that multi-uprobe links probe, by identity."""
         with self._lock:
             return [(one.target, one.file) for one in self._of.values()]
 
     def release(self, identities: Iterable[tuple[int, int]]) -> None:
-        """Probes these files no more, and lets go of them; what comes later may be attached to again.
+        """Stops probing these files and closes them; a later one may be attached to again.
 
         Their links close together: one after the other each waits for the kernel.
         """
@@ -365,8 +366,8 @@ class Attachments:
         """Attaches a program, by file descriptor, at a place of any file that is open.
 
         Args:
-            program, file, offset, cookie, on_return: What runs where.
-            library: That of a library ends with the library's probes.
+            program, file, offset, cookie, on_return: The program and its place.
+            library: Library with whose probes the link ends, if any.
 
         Returns:
             The link, for ``detach``; None with perf events, which stay.
@@ -408,7 +409,7 @@ class Attachments:
         session: bool = False,
         pid: int = 0,
     ) -> int | None:
-        """The multi-uprobe link, which belongs to us until it is closed; None with perf events."""
+        """The multi-uprobe link, which is closed by gputop itself; None with perf events."""
         if not attach_perf.allow_descriptors(1 if self._pmu is None else len(offsets)):
             raise OSError(errno.EMFILE, _NO_DESCRIPTORS)
         path = str(file.path)

@@ -1,11 +1,11 @@
 """The BPF ring buffer, mapped by hand and read with numpy: no call and no object per event.
 
 Layout (kernel/bpf/ringbuf.c): page 0 the consumer position, page 1 the producer position, then the
-data twice in a row, so that a backlog is contiguous even where it wraps. All our records have one
+data twice in a row, so that a backlog is contiguous even where it wraps. All records have one
 size, so a backlog is a table of ``STRIDE_BYTES`` rows.
 
-Each page that is mapped counts as resident from the start, once for each of its places: so of the second
-time only what one read may reach into is mapped.
+Each mapped page counts as resident from the start, once for each of its places: so the second copy is mapped
+only as far as one read may reach.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from probes.schema import BLOB, IN_RING, RECORD, STRIDE_BYTES, Records
 
 _BUSY = np.uint64(1 << 31)
 
-# Drained in pieces that stay in the processor's cache: the same numpy code takes twice the time per
-# event on 40 k records; on 2 k records what a numpy call costs in itself shows.
+# Drained in pieces that stay in the processor's cache: the same numpy code needs twice the time per
+# event for 40 k records; for 2 k records the fixed cost of a numpy call shows.
 CHUNK_RECORDS = 4096
 
 

@@ -24,7 +24,7 @@ _RETURN_0 = (0x00000000000000B7, 0x0000000000000095)  # r0 = 0; exit
 _NAME_BYTES = 16
 _LOG_BYTES = 1 << 24
 _LOAD_TRIES = 6
-_LOG_LINES = 40  # the last ones tell what is wrong
+_LOG_LINES = 40  # the last ones name the error
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,16 +51,16 @@ def _packed(form: str, *values: int | bytes) -> ctypes.Array[ctypes.c_uint64]:
 
 
 class ProgramType(IntEnum):
-    """What a program is attached to (linux/bpf.h)."""
+    """Types of programs (linux/bpf.h)."""
 
     KPROBE = 2  # uprobes, too
     PERF_EVENT = 7
     RAW_TRACEPOINT = 17
-    TRACING = 26  # a raw tracepoint whose arguments have types
+    TRACING = 26  # a raw tracepoint with typed arguments
 
 
 class RefusedError(OSError):
-    """The kernel does not take ``program``; ``log`` is the end of what its verifier said."""
+    """The kernel refuses ``program``; ``log`` is the end of its verifier's output."""
 
     def __init__(self, program: str, refusal: OSError, log: Sequence[str]) -> None:
         super().__init__(refusal.errno, refusal.strerror)
@@ -78,11 +78,11 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
     """Loads a program and returns its descriptor.
 
     Args:
-        name: What the kernel shows it as; it keeps 15 characters.
-        kind: What it is attached to.
+        name: Its name in the kernel, which keeps 15 characters.
+        kind: Its type.
         code: Its instructions.
-        attach_type: What such a program expects, if that must be said.
-        arguments: TRACING: the kernel's number of the type that tells them.
+        attach_type: Where such a program needs one.
+        arguments: TRACING: the kernel's number of the type that describes them.
 
     Raises:
         RefusedError: EPERM without rights; with the verifier's reasons, if it has any.
@@ -98,7 +98,7 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
         return _verified(_packed(form, *what, 0, 0, 0, *how))
     except OSError as error:
         log = ctypes.create_string_buffer(_LOG_BYTES)
-        try:  # once more, and it says why
+        try:  # once more, for the reason
             return _verified(_packed(form, *what, 1, _LOG_BYTES, ctypes.addressof(log), *how))
         except OSError:
             lines = log.value.decode(errors="replace").splitlines()
@@ -106,10 +106,10 @@ def load_program(name: str, kind: ProgramType, code: bytes, attach_type: int = 0
 
 
 def _verified(attribute: ctypes.Array[ctypes.c_uint64]) -> int:
-    """Loads a program. The verifier gives up, with EAGAIN, where its thread has anything else to do.
+    """Loads a program. The verifier gives up with EAGAIN where its thread is interrupted.
 
-    That is a signal, a debugger that looks in, a cgroup that is frozen: signals wait until it is done, the
-    others are over by the next try.
+    By a signal, a debugger, a frozen cgroup: signals wait until the load is done, the others are over by the
+    next try.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -142,8 +142,8 @@ def attach_uprobes(
         path: The file.
         offsets: Where in it.
         cookies: One for each.
-        on_return: Whether it runs when the function returns.
-        session: Whether it runs at both, loaded for that: where its entry answers 1, there is no return.
+        on_return: It runs when the function returns.
+        session: It runs at both, loaded for that: where its entry returns 1, it does not run at the return.
         pid: The only process that is probed; 0: all.
 
     Returns:
@@ -180,9 +180,9 @@ def empty_uprobe(attach_type: int = UPROBE_MULTI) -> int:
 
 
 def has_uprobe_multi(attach_type: int = UPROBE_MULTI) -> bool | None:
-    """Whether the kernel has multi-uprobe links (6.6), or sessions (6.13); None when it does not let us ask.
+    """Whether the kernel has multi-uprobe links (6.6), or sessions (6.13); None without the right to try.
 
-    The question is a link to a folder: a kernel that knows such links says that it is no file.
+    Tried with a link to a folder: a kernel that knows such links answers that it is no file.
     """
     folder = ctypes.create_string_buffer(b"/")
     where = (ctypes.c_uint64 * 1)()
@@ -201,7 +201,7 @@ def has_uprobe_multi(attach_type: int = UPROBE_MULTI) -> bool | None:
 
 
 def _knows(refusal: OSError) -> bool | None:
-    """What a refused question tells: without rights every kernel refuses in the same way."""
+    """The meaning of a refused try: without rights every kernel refuses in the same way."""
     if refusal.errno in (errno.EPERM, errno.EACCES):
         return None
     return refusal.errno != errno.EINVAL
@@ -235,7 +235,7 @@ def update(map_fd: int, key: bytes, value: bytes, flags: int = 0) -> None:
 
 
 def contains(map_fd: int, key: bytes, value_bytes: int) -> bool:
-    """Whether a map has an element. Raises OSError."""
+    """True if a map has an element. Raises OSError."""
     return element(map_fd, key, value_bytes) is not None
 
 

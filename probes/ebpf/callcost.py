@@ -1,7 +1,7 @@
-"""What a pair of probes costs a call on this machine, measured on a function of the C library in our process.
+"""Measures what a pair of probes adds to a call on this machine, on a function of the C library.
 
-Only this process is probed. The function begins as nearly all do, with a push: the kernel does that itself;
-other instructions it lets run alone, which on some virtual machines takes twenty times as long.
+Only this process is probed. The function begins as nearly all do, with a push: the kernel emulates that;
+other instructions are single-stepped, which on some virtual machines costs twenty times as much.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def measured() -> float | None:
 
 
 def _pushes(function: Any) -> bool:
-    """Whether its first instruction puts a register on the stack (x86-64)."""
+    """True if its first instruction pushes a register (x86-64)."""
     first = ctypes.string_at(ctypes.cast(function, ctypes.c_void_p).value or 0, 2)
     return platform.machine() == "x86_64" and first[first[0] == 0x41] & 0xF8 == 0x50
 

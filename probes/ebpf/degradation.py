@@ -1,8 +1,7 @@
-"""The functions that totals and proofs of idleness need, for kernels on which each probe is dear.
+"""The functions that totals and proofs of idleness need, for kernels on which each probe is expensive.
 
-With perf events a probe takes a third of a second to remove (``attach_perf.py``), so only these are
-traced there: with their variants about forty symbols of each library. The table says which
-(``Trait.MINIMAL``).
+With perf events a probe needs a third of a second to be removed (``attach_perf.py``), so only these are
+traced there: with their variants about forty symbols of each library (``Trait.MINIMAL`` of the table).
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ MINIMAL: frozenset[str] = frozenset(row.name for row in api.TABLE if Trait.MINIM
 
 
 def selection(probes: Iterable[Probe]) -> list[Probe]:
-    """Those of them that are traced, in the order of the table: what programs call most often comes first.
+    """Probes of these functions, in the order of the table: the most often called ones first.
 
-    It is also the order in which they are detached, so that a launch is free again a second after the end.
+    They are detached in this order, too, so that a launch is free again a second after the end.
     """
     kept = [probe for probe in probes if is_minimal(probe.cookie)]
     return sorted(kept, key=lambda probe: probe.cookie & (api.MAX_ROWS - 1))
 
 
 def is_minimal(cookie: int) -> bool:
-    """Whether the function that a probe's cookie names is one of them, or makes a communicator."""
+    """True if the function of a probe's cookie is one of these, or makes a communicator."""
     return communicators.is_one(cookie) or api.BY_OP[cookie & (api.MAX_ROWS - 1)].name in MINIMAL
 
 
-# How much is traced: what is given up, step by step, where observing costs more than it may.
+# How much is traced: less, step by step, where observing exceeds its budget.
 
 
 class Reach(IntEnum):
-    """Each step gives up what is named, and what those before it did."""
+    """Steps of degradation: each gives up its own part and those of the steps before it."""
 
     ALL = 0
     NO_LINES = 1
@@ -46,7 +45,7 @@ class Reach(IntEnum):
 
     @property
     def missing(self) -> str:
-        """What is not observed, in words; "" where nothing is given up."""
+        """The part that is not observed, in words; "" for none."""
         return _MISSING[self]
 
 

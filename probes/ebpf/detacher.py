@@ -1,9 +1,9 @@
 """Closes gputop's probes after gputop: a small process, so that the prompt is back at once.
 
 Run as a script by ``attach_perf.py`` with the numbers of a socket, of two open files to lock (see
-``turns.py``), and perhaps of a BPF map. What comes through the socket are links, each of which takes
-the kernel up to a third of a second to close. When the other end is closed, by gputop or by its death, the
-map is set, so that the programs do nothing any more, and all links are closed one after the other. Knows
+``attach_lock.py``), and perhaps of a BPF map. The socket carries links, each of which the kernel needs
+up to a third of a second to close. When the other end is closed, by gputop or by its death, the
+map is set, so that the programs do nothing any more, and all links are closed one after the other. Imports
 nothing of gputop, so that it starts fast and stays small.
 """
 
@@ -21,8 +21,8 @@ from contextlib import suppress
 from itertools import zip_longest
 
 _MOST_AT_ONCE = 253  # SCM_MAX_FD
-_PAUSE_S = 0.005  # in which who waits can take the turn, or the place in the queue
-# somebody's turn is one link, a third of a second: who keeps it so long has been stopped, or is no gputop
+_PAUSE_S = 0.005  # in which another can get the turn, or the place in the queue
+# a turn is one link, a third of a second: a process that keeps it so long was stopped, or is no gputop
 PATIENCE_S = 30
 
 
@@ -40,7 +40,7 @@ def receive(channel: socket.socket) -> list[int]:
 
 
 def stop(cell: int) -> None:
-    """Sets the first byte of an array map, which programs look at."""
+    """Sets the first byte of an array map, which makes the programs idle."""
     with suppress(OSError, ValueError), mmap.mmap(cell, mmap.PAGESIZE) as page:
         page[0] = 1
 
@@ -67,14 +67,14 @@ class _Impatience:
 
 
 def close(links: list[int], turn: int, queue: int) -> None:
-    """Closes them, one each time it is our turn.
+    """Closes links, one a turn.
 
     Args:
         links: Descriptors.
         turn: File that is locked while attaching or detaching.
-        queue: File that the one of all detachers has locked who waits for his turn: so a gputop
-            that attaches waits for one link to close at most, however many detachers there are. They take
-            it in turns: who has few links is done soon beside those who have hundreds.
+        queue: File that the next detacher to get the turn has locked: so a gputop that attaches waits for at
+            most one link, however many detachers there are. They alternate: one with few links is done soon
+            beside one with hundreds.
     """
     wait = _Impatience()
     for link in links:
@@ -84,11 +84,11 @@ def close(links: list[int], turn: int, queue: int) -> None:
         fcntl.flock(turn, fcntl.LOCK_UN)
         time.sleep(_PAUSE_S)
         fcntl.flock(queue, fcntl.LOCK_UN)
-        time.sleep(_PAUSE_S)  # who takes it again at once goes before others who have waited
+        time.sleep(_PAUSE_S)  # locked again at once it would go before others that have waited
 
 
 def main(channel_fd: int, turn: int, queue: int, *cells: int) -> None:
-    """Holds what comes through the channel until its other end is closed."""
+    """Holds the links from the channel until its other end is closed."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # they mean gputop
         signal.signal(number, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

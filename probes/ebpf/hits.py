@@ -1,6 +1,6 @@
-"""Counts hits of probed functions, each apart, with a program of its own: what ``gputop check`` shows.
+"""Counts hits of each probed function, with a program of its own, for ``gputop check``.
 
-The records of normal tracing tell which API was called, not in which copy of a library and which variant.
+The records of normal tracing name the API, not the copy of a library and the variant.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HitCounter:
         return [int(count) for count in self._reader.read()["hits"][: self._rows]]
 
     def close(self) -> None:
-        """Detaches all: in parallel, as each link waits for the kernel; perf events after we have gone."""
+        """Detaches all: links in parallel, as each waits for the kernel; perf events after gputop's end."""
         if self._detacher is not None:
             self._detacher.close()
         links, self._links = self._links, []

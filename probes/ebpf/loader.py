@@ -1,4 +1,4 @@
-"""The text of the BPF programs, and what comes of loading it."""
+"""Makes the text of the BPF programs, and loads it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SOURCES = (
 
 MAX_THREADS = 16384
 MAX_PROCS = 4096
-SLOTS = 1 << 16  # numbers of threads and processes, as far as every switch looks at them; a power of two
-_OVERDRAWN = 1 << 30  # in a slot: more than can be taken from it
+SLOTS = 1 << 16  # hashes of threads and processes that every switch looks up; a power of two
+_OVERDRAWN = 1 << 30  # in a slot: more than can be subtracted from it
 
 VALUES = ("slots",)  # maps of one value that programs know the address of
-# whose line is looked for -> how the programs know
+# calls whose line is recorded -> how the programs know them
 LINES = {"all": "1", "slow": "((cookie) >> 57 & 1)", "off": "0"}
 
 OLDEST_KERNEL = (5, 15)  # cookies of perf events, registers of a task
@@ -40,7 +40,7 @@ ATTACH_VARIABLE = "GPUTOP_ATTACH"
 
 
 class ProbeError(Exception):
-    """Live tracing cannot start; the message says why and what to do."""
+    """Live tracing cannot start; the message has the reason and the next step."""
 
     def __init__(self, message: str, log: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -48,18 +48,18 @@ class ProbeError(Exception):
 
 
 class RefusedProbesError(ProbeError):
-    """The kernel does not take a program."""
+    """The kernel refuses a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the programs are compiled for.
+    """Parameters of the programs.
 
     Attributes:
         watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
         ring_bytes: Size of the ring buffer, a power of two of pages.
         own_pid: gputop itself, never watched.
-        lines: Calls whose line of Python is looked for: one of LINES.
+        lines: Calls whose line of Python is recorded: one of LINES.
     """
 
     watch_all: bool
@@ -86,7 +86,7 @@ def kernel_problem(release: str) -> str:
 
 
 def is_release(release: str, oldest: tuple[int, int]) -> bool:
-    """Whether a kernel calls itself this version or a later one; also True of a name that says nothing."""
+    """True if a kernel's release is this version or a later one, or has no version."""
     match = re.match(r"(\d+)\.(\d+)", release)
     return match is None or (int(match[1]), int(match[2])) >= oldest
 
@@ -94,24 +94,17 @@ def is_release(release: str, oldest: tuple[int, int]) -> bool:
 def uses_multi(environment: Mapping[str, str] = os.environ) -> bool | None:
     """Whether to attach with multi-uprobe links (Linux 6.6 and later), or else with perf events.
 
-    ``GPUTOP_ATTACH=perf`` asks for what Linux 5.15 can do, ``multi`` for the other, and ``pairs`` for that
+    ``GPUTOP_ATTACH=perf`` requests what Linux 5.15 can do, ``multi`` the other, and ``pairs`` the other
     without sessions, as Linux 6.6 can; else it is tried.
-    None when trying takes rights that we do not have.
+    None without the right to try.
 
     Raises:
-        ProbeError: ``GPUTOP_ATTACH`` says something else.
+        ProbeError: ``GPUTOP_ATTACH`` has another value.
     """
     wanted = environment.get(ATTACH_VARIABLE, "")
     if wanted not in ("", "multi", "pairs", "perf"):
         raise ProbeError(f"{ATTACH_VARIABLE}={wanted}: it can be multi, pairs or perf")
     return wanted != "perf" if wanted else bpfcall.has_uprobe_multi()
-
-
-def uses_sessions() -> bool:
-    """Whether one program is at entry and return of calls (Linux 6.13 and later), with multi-uprobe links."""
-    return os.environ.get(ATTACH_VARIABLE) != "pairs" and bool(
-        bpfcall.has_uprobe_multi(bpfcall.UPROBE_SESSION)
-    )
 
 
 def defines(options: Options, layout: btf.KernelLayout, *, as_old: bool) -> list[str]:
@@ -142,7 +135,7 @@ def defines(options: Options, layout: btf.KernelLayout, *, as_old: bool) -> list
 
 
 def typed(layout: btf.KernelLayout, *, as_old: bool) -> Mapping[str, int]:
-    """The tracepoints whose programs know the types of their arguments, with these; all of them, or none."""
+    """The tracepoints whose programs know the types of their arguments, with the types; all, or none."""
     whole = set(layout.tracepoints) == set(btf.TYPED_TRACEPOINTS)
     return layout.tracepoints if whole and not as_old else {}
 
@@ -151,9 +144,9 @@ def source_text(options: Options, layout: btf.KernelLayout | None = None, *, as_
     """The complete program text: record layout, offsets, registers and limits, then probes/ebpf/bpf.
 
     Args:
-        options: What to compile for.
+        options: Its parameters.
         layout: This kernel's, if it was read before.
-        as_old: For perf events: what tracepoints tell only since Linux 5.18 is read from the task, and
+        as_old: For perf events: what tracepoints report only since Linux 5.18 is read from the task, and
             the map ``stopped`` makes the programs idle.
 
     Raises:
@@ -163,7 +156,7 @@ def source_text(options: Options, layout: btf.KernelLayout | None = None, *, as_
 
 
 def text_of(sources: Iterable[str], defines: Iterable[str], declarations: str = "") -> str:
-    """Files of probes/ebpf/bpf as one text, behind what all of them need and these definitions.
+    """Files of probes/ebpf/bpf as one text, after their common part and these definitions.
 
     Raises:
         ProbeError: An architecture whose registers are not described.
@@ -210,7 +203,7 @@ class Programs:
     """Loaded programs and maps, by file descriptor; ``module`` closes them.
 
     Attributes:
-        options: What they were compiled for.
+        options: Parameters they were compiled with.
         multi: The uprobe programs are for multi-uprobe links, else for perf events.
         sessions: One program is at entry and return of calls (``on_call``), else there are two.
         observes: What only some kernels let the programs observe, as in the header (docs/session-format.md).
@@ -244,7 +237,7 @@ def load(options: Options) -> Programs:
     """
     if problem := kernel_problem(platform.release()):
         raise ProbeError(problem)
-    multi = uses_multi() is not False  # who may not ask may not load: the kernel says so below
+    multi = uses_multi() is not False  # without rights loading fails below, with the reason
     try:
         layout = layout_of()
     except btf.BtfError as error:
@@ -256,7 +249,8 @@ def load(options: Options) -> Programs:
         "throttling": bool(structures.throttling(layout)),
     }
     types = typed(layout, as_old=not multi)
-    sessions = multi and uses_sessions()
+    pairs = os.environ.get(ATTACH_VARIABLE) == "pairs"
+    sessions = multi and not pairs and bool(bpfcall.has_uprobe_multi(bpfcall.UPROBE_SESSION))
     loaded = load_text(
         text,
         (CALLS_OF_SESSIONS if sessions else CALLS) + RARE,
@@ -296,9 +290,9 @@ def load_text(
         maps: Names of the maps that are wanted.
         multi: The uprobe programs are for multi-uprobe links.
         sessions: Those of them that are for sessions, or that such a one calls.
-        numbers: What the text calls ``module.late``.
-        others: Maps of other texts, which this one calls ``module.outside``.
-        values: Names of the maps whose values the text calls ``module.value``.
+        numbers: Values of ``module.late`` in the text.
+        others: Maps of other texts, ``module.outside`` in this one.
+        values: Names of the maps of ``module.value`` in the text.
         types: Raw tracepoints whose programs know their arguments, with the types of these.
 
     Returns:
@@ -341,6 +335,6 @@ def load_tracepoint(module: Module, name: str, arguments: int) -> int:
 
 
 def refusal(error: OSError) -> str:
-    """What the system refused, and how to have more where it was too many open files."""
+    """What the system refused; for too many open files also how to have more."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     return f"{what}: allow more with ulimit -n" if error.errno == errno.EMFILE else what

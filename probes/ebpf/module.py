@@ -1,4 +1,4 @@
-"""Loads compiled BPF programs: makes their maps, and puts in what is known only now."""
+"""Loads compiled BPF programs: makes their maps, and inserts what is known only now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LATE = 0x67707574 << 32  # "gput": no number of a program's own
 
 
 def outside(place: int) -> int:
-    """What a text calls a map of another text: its place among those that ``Module`` is given."""
+    """The name in a text of another text's map: its place among those passed to ``Module``."""
     return compiler.OUTSIDE + place
 
 
@@ -25,18 +25,18 @@ def late(place: int) -> str:
 
 
 def value(place: int) -> str:
-    """In C, the address of a map's only value: its place among those whose names ``Module`` is given.
+    """In C, the address of a map's only value: its place among the names passed to ``Module``.
 
-    It is a number in the program, where a look-up takes ten instructions.
+    It is a number in the program, where a look-up costs ten instructions.
     """
     return f"bpf_pseudo_fd(2, {place})"
 
 
 class Module:
-    """Maps and programs of one text. What is loaded stays until ``close``, or until this process ends.
+    """Maps and programs of one text; loaded ones stay until ``close``, or until this process ends.
 
     Raises:
-        OSError: The kernel does not make a map.
+        OSError: The kernel refuses a map.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Module:
         """Loads a program and returns its descriptor; the arguments are those of ``bpfcall.load_program``.
 
         Raises:
-            bpfcall.RefusedError: The kernel does not take it.
+            bpfcall.RefusedError: The kernel refuses it.
         """
         code = self._linked(self.compiled.programs[name])
         program = bpfcall.load_program(name, kind, code, attach_type, arguments)
@@ -89,7 +89,7 @@ class Module:
         return bytes(changed)
 
     def close(self) -> None:
-        """Closes all descriptors; what is attached stays attached."""
+        """Closes all descriptors; attached programs stay attached."""
         programs, self._programs = self._programs, []
         maps, self.maps = self.maps, {}
         for descriptor in (*programs, *maps.values()):

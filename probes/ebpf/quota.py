@@ -1,7 +1,7 @@
-"""How many files are probed: so many for each user that none fills gputop's descriptors, or its time.
+"""Limits probed files by user, so that none exhausts gputop's descriptors or its time.
 
-They count for the user of the program that mapped them, before anything of them is opened: whose a file is
-may be what its file system says, and a file system may be anybody's.
+A file counts for the user of the program that mapped it, before anything of it is opened: its owner is
+a claim of its file system, and a file system may be anybody's.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from probes.files.untrusted_files import Identity
 
 
 class Quota:
-    """Counts files by users, as ``users.of`` tells them. Root may have more: root needs no tricks.
+    """Counts files by user (``users.of``). Root may have more: root needs no tricks.
 
     Args:
-        what: What the files are, for sentences.
-        most: So many of one user.
-        most_of_root: And so many of root.
-        report: Called with a sentence, one for each user who has too many.
+        what: The kind of files, for sentences.
+        most: Limit of a user.
+        most_of_root: Limit of root.
+        report: Called with a sentence, once for each user above the limit.
     """
 
     def __init__(self, what: str, most: int, most_of_root: int, report: Callable[[str], None]) -> None:
@@ -29,7 +29,7 @@ class Quota:
         self._refused: set[int] = set()
 
     def admits(self, user: int, file: Identity | None = None) -> bool:
-        """Whether one more file of this user may be probed; one that is counted may be tried again."""
+        """True if one more file of this user may be probed; a counted one may be tried again."""
         most = self._most if user else self._most_of_root
         if self.used[user] < most or file in self._files:
             return True
@@ -48,7 +48,7 @@ class Quota:
             self.used[user] += 1
 
     def release(self, file: Identity) -> bool:
-        """One is probed no more; whether its user had too many, and has room again."""
+        """Uncounts a file; true if its user was above the limit and has room again."""
         if (user := self._files.pop(file, None)) is None:
             return False
         self.used[user] -= 1

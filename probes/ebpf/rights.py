@@ -1,6 +1,6 @@
-"""What this process may observe here, and what to type for the rest.
+"""The rights of this process to observe, and the commands that give more.
 
-``read_rights`` only reads; nothing is loaded or attached. ``missing`` turns it into sentences.
+``read_rights`` only reads; nothing is loaded or attached. ``missing`` makes sentences.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Rights:
 
     @property
     def may_trace(self) -> bool:
-        """Capabilities suffice to try eBPF; whether the kernel takes the probes is seen by trying."""
+        """Capabilities suffice to try eBPF; only trying shows whether the kernel accepts the probes."""
         return self.cap_sys_admin or (self.cap_bpf and self.cap_perfmon)
 
 
@@ -92,7 +92,7 @@ def _status(proc: Path) -> dict[str, str]:
 
 
 def _readable(path: Path) -> bool:
-    """Whether it holds something to read; what a container masks is there, and empty."""
+    """True if a file has content; those masked by a container exist, and are empty."""
     try:
         with path.open("rb") as file:
             return bool(file.read(1))
@@ -100,23 +100,8 @@ def _readable(path: Path) -> bool:
         return False
 
 
-def bcc_folder() -> str:
-    """Where the distribution's bcc lies, without importing it; "" when there is none."""
-    return next(map(str, compiler.bcc_packages()), "")
-
-
-def _lockdown(text: str) -> str:
-    """The word in brackets of ``none [integrity] confidentiality``."""
-    return text.partition("[")[2].partition("]")[0]
-
-
-def _hides(proc: Path) -> bool:
-    """Whether process 1 of /proc is out of sight (hidepid), which is every other user's case then."""
-    return not _readable(proc / "1/stat")
-
-
 def read_rights(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Rights:
-    """What holds now for this process."""
+    """The rights of this process."""
     status = _status(proc)
     effective = int(status.get("CapEff", "0") or "0", 16)
     kernel = proc / "sys/kernel"
@@ -129,15 +114,15 @@ def read_rights(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Rights:
         cap_sys_ptrace=bool(effective >> CAP_SYS_PTRACE & 1),
         effective=effective,
         initial_user_namespace=not users or users == ["0", "0", str(_ALL_USERS)],
-        lockdown=_lockdown(_text(sys / "kernel/security/lockdown")),
+        lockdown=_text(sys / "kernel/security/lockdown").partition("[")[2].partition("]")[0],
         perf_event_paranoid=_number(kernel / "perf_event_paranoid"),
         unprivileged_bpf_disabled=_number(kernel / "unprivileged_bpf_disabled"),
         btf=_readable(sys / "kernel/btf/vmlinux"),
         seccomp=int(status.get("Seccomp", "0") or "0"),
         no_new_privileges=status.get("NoNewPrivs") == "1",
-        hidepid=_hides(proc),
+        hidepid=not _readable(proc / "1/stat"),  # hidden as all processes of other users
         tracefs=_readable(sys / "kernel/tracing/events/sched/sched_switch/format"),
-        bcc=bcc_folder(),
+        bcc=next(map(str, compiler.bcc_packages()), ""),  # found without importing it
     )
 
 

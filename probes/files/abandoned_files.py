@@ -1,8 +1,8 @@
-"""Files of others that kept gputop waiting: left alone for a while, and whose they are.
+"""Files of others that kept gputop waiting: left alone for a while, with those of the same owner.
 
-One file of a file system that does not answer is rarely the only one, so after some of them the others are
-left alone, too: those of the same owner, since a user whose reads hang must not hide others' libraries.
-Nothing is for ever: a server comes back. What is left alone is reported, a sentence a file.
+One file of a file system that does not answer is rarely the only one, so after some of them the others of the
+same owner are left alone, too: a user whose reads hang must not hide others' libraries.
+Nothing is for ever: a server comes back. Abandoned files are reported, a sentence each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-Key = tuple[int, int]  # device, inode; what is known of a file before it is touched
+Key = tuple[int, int]  # device, inode: the facts about a file before it is touched
 ENOUGH: Final = (
     3  # reads of an owner that hung in a file system: from then on none of that owner's files there
 )
@@ -39,7 +39,7 @@ class _Rest:
 
 
 class _Kept(OrderedDict[_K, _Rest], Generic[_K]):
-    """What rests by what it is; the oldest give way."""
+    """Reasons by key, while they hold; the oldest give way."""
 
     def begin(self, key: _K, why: str, now: float) -> None:
         rest = self.setdefault(key, _Rest(why))
@@ -51,9 +51,9 @@ class _Kept(OrderedDict[_K, _Rest], Generic[_K]):
 
 
 class AbandonedFiles:
-    """Files, and owners' files of a device, that are left alone now. Any thread may ask.
+    """Files, and owners' files of a device, that are left alone now. For any thread.
 
-    An owner is a number of whoever the files are of, by what is known: the user, or who mapped them.
+    An owner is a number by what is known: the user, or the process that mapped the file.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,7 +66,7 @@ class AbandonedFiles:
         self._next = float("inf")  # when it may be tried again
 
     def refusal(self, key: Key, owner: int, shown: str) -> str | None:
-        """Why a file is not asked for now; None: it may be."""
+        """Why a file is not read for now; None: it may be."""
         now = self.clock()
         with self._lock:
             rest = self.files.get(key)
@@ -85,13 +85,13 @@ class AbandonedFiles:
             return theirs.why
 
     def add(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool) -> None:
-        """A file is left alone from now on.
+        """Leaves a file alone from now on.
 
         Args:
-            key, owner: Which, and whose.
+            key, owner: The file, and its owner.
             shown: Its path, for the sentence.
-            why: What was wrong.
-            hangs: Whether its file system did not answer, so that this owner's others may not, either.
+            why: The problem.
+            hangs: Its file system did not answer, so that this owner's others may not, either.
         """
         now, whose = self.clock(), (key[0], owner)
         with self._lock:
@@ -122,7 +122,7 @@ class AbandonedFiles:
                 self.hung.pop((key[0], owner), None)
 
     def is_due(self) -> bool:
-        """Whether something may be requested again, since this was asked last."""
+        """True if something may be requested again, since the last call of this."""
         now = self.clock()
         with self._lock:
             if now < self._next:

@@ -25,7 +25,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def at_work(pid: int) -> tuple[str, float]:
-    """(its state as /proc says, CPU seconds that it has used); X and none where it has ended."""
+    """(state in /proc, used CPU seconds) of a process; X and none where it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -34,13 +34,13 @@ def at_work(pid: int) -> tuple[str, float]:
         return "X", 0.0
 
 
-# Asks a child process about files of others: it opens and reads them, and is given up when it is too slow.
+# Requests to a child process about files of others: it opens and reads them, and is given up when too slow.
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers not requested yet
-_MOST_ANSWER = 1 << 18  # bytes, by who goes on answering: 32 names of 4 KB
+_MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
 TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
 NO_END = "the process that read it did not end"
@@ -61,15 +61,15 @@ class Program(Protocol):
 
 
 class Reader:
-    """The child that starts a process for each question. Any thread may ask.
+    """The child that starts a process for each request. For any thread.
 
     It neither reads nor opens anything itself, so it never has to be waited for.
 
     Attributes:
         problems: Sentences about abandoned files, to be reported.
         places: Places of requested files: path, device and inode, by a list of mappings.
-        owners: Whose files are, by device and inode.
-        given_up: What is left alone.
+        owners: Owners of files, by device and inode.
+        given_up: Abandoned files.
     """
 
     def __init__(self, program: Program) -> None:
@@ -88,7 +88,7 @@ class Reader:
         self._fork()
 
     def _fork(self) -> None:
-        """The first child: by a fork, since an interpreter of its own takes as long as all else."""
+        """Starts the child: by a fork, since an interpreter of its own needs as long as all else."""
         self._channel, theirs = self._channels()
         self._pid = os.fork()
         if self._pid == 0:
@@ -112,14 +112,14 @@ class Reader:
                     str(theirs.fileno()),
                     str(BUDGET_S),
                 ],
-                executable="/proc/self/exe",  # the way to our Python may be closed to who was root
+                executable="/proc/self/exe",  # without root's rights the path to this Python may be closed
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={"OPENBLAS_NUM_THREADS": "1"},  # threads do not survive a fork
                 cwd="/",
-                start_new_session=True,  # the terminal's signals mean us, not it
+                start_new_session=True,  # the terminal's signals mean gputop, not it
             )
         self._pid = self._child.pid
 
@@ -136,24 +136,24 @@ class Reader:
     def request(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int = -1, owner: int | None = None
     ) -> tuple[Any, int]:
-        """The answer to a question, and a descriptor that came with it, or -1.
+        """The answer to a request, and a descriptor that came with it, or -1.
 
         Args:
             job: One of those in ``reader_child.py``, behind ``open `` where the file is to be opened.
             what: Plain data that belong to it.
-            key: The file that it is about.
+            key: The file.
             shown: The file's path, for sentences.
             descriptor: The file, where it is open.
-            owner: Who is to blame for it, where it is not known whose it is.
+            owner: Who is to blame for it, where its owner is not known.
 
         Raises:
             UnreadableError: It is no such file.
-            OSError: What became of reading it; ETIMEDOUT where it did not come to an end, or had not before.
+            OSError: The error of reading it; ETIMEDOUT where it did not come to an end, or had not before.
         """
         if (ready := self._ahead.pop((job, key, shown), None)) is not None:
             return ready
         whose = self.owners.get(key, UNKNOWN if owner is None else owner)
-        for _ in range(2):  # somebody may have ended or stopped who answers: it is not the file's fault yet
+        for _ in range(2):  # the answering process may have been killed: it is not the file's fault yet
             answer, found = self._answered(job, what, key, shown, descriptor, whose)
             if answer is not None:
                 break
@@ -171,7 +171,7 @@ class Reader:
     def _answered(
         self, job: str, what: Any, key: Key, shown: str, descriptor: int, owner: int
     ) -> tuple[list[Any] | None, int]:
-        """What a process says, None where it does not; a descriptor that came with it. Raises OSError."""
+        """A process's answer, None without one; a descriptor that came with it. Raises OSError."""
         channel = self._posed(job, what, key, shown, descriptor, owner, socket.SOCK_STREAM)
         found = -1
         with channel:
@@ -202,7 +202,7 @@ class Reader:
         return int.from_bytes(number, "little") or None
 
     def late(self, worker: int, key: Key, owner: int, shown: str) -> OSError | None:
-        """A process has not answered in time: what to raise, None where the file has no part in it."""
+        """The error of a process without an answer in time; None where the file has no part in it."""
         state, cpu_s = at_work(worker)
         if cpu_s >= BUDGET_S / 2:
             return self.abandon(key, owner, shown, TOO_MUCH)
@@ -239,7 +239,7 @@ class Reader:
         raise self.abandon(key, owner, shown, NO_END)
 
     def look_ahead(self, path: str, job: str, what: Any, key: Key, shown: str) -> None:
-        """Opens a file and asks about it at once: the next request has the answers."""
+        """Opens a file and requests its facts ahead: the next request has the answers."""
         if ("open ", key, path) in self._ahead:
             return
         if len(self._ahead) >= _MOST_AHEAD:
@@ -260,7 +260,7 @@ class Reader:
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        ours.settimeout(BUDGET_S)  # for what is sent: a repeated request may not be read any more
+        ours.settimeout(BUDGET_S)  # of sending: a repeated request may not be read any more
         try:
             with theirs:
                 sent = [theirs.fileno(), *([descriptor] if descriptor >= 0 else [])]
@@ -290,7 +290,7 @@ class Reader:
                     self._spawn()
 
     def abandon(self, key: Key, owner: int, shown: str, why: str, *, hangs: bool = False) -> OSError:
-        """Leaves a file alone for a while; what to raise. ``hangs``: its file system did not answer."""
+        """Leaves a file alone for a while; returns the error. ``hangs``: its file system did not answer."""
         self.abandoned.add(key, owner, shown, why, hangs=hangs)
         return OSError(errno.ETIMEDOUT, why, shown)
 
@@ -304,7 +304,7 @@ class Reader:
         self._pid = -1
 
     def close(self) -> None:
-        """Ends the child. Who hangs in a file system stays until that answers."""
+        """Ends the child. A process that hangs in a file system stays until that answers."""
         with self._lock:
             self._closed = True
             self._end()
@@ -336,10 +336,10 @@ class Talk:
             raise
 
     def request(self, question: Any) -> Any:
-        """The answer to one more question.
+        """The answer to one more request.
 
         Raises:
-            EndedError: The process had ended before, maybe for the time that it took in all: ask another one.
+            EndedError: The process had ended before, maybe by its limit of CPU time: start another one.
             UnreadableError, OSError: As ``Reader.request``.
         """
         try:

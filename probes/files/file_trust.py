@@ -1,4 +1,4 @@
-"""Whether only root, or who runs the check, can have written a file of this machine's own file systems."""
+"""Files that only root or the current user can have written, on this machine's own file systems."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def doubt(path: Path, identity: tuple[int, int]) -> str:
     """Why others may have a hand in a file, as a part of a sentence; empty when they cannot.
 
-    The file and every folder on the way to it must belong to root or to this user, and nobody else may write
-    them. In a folder with the sticky bit others may make files, but not replace these.
+    The file and every folder of its path must belong to root or to this user, and be writable by no other.
+    In a folder with the sticky bit others may make files, but not replace these.
     """
     if PurePath("/proc") in PurePath(path).parents:
         return "it is a container's file, or has been removed since it was mapped"
@@ -30,7 +30,7 @@ def doubt(path: Path, identity: tuple[int, int]) -> str:
 
 
 def others_on(real: Path) -> str:
-    """Who else may change a path without links, or a folder on its way, as a part of a sentence; "": nobody.
+    """Other users who may change a path without links, or a folder of it, as a part of a sentence; or "".
 
     Raises:
         OSError: It is not there.

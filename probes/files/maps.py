@@ -1,9 +1,9 @@
-"""What a process has mapped, by /proc/PID/maps; of a list that is endless, its beginning.
+"""The mappings of a process, by /proc/PID/maps; of an endless list its beginning.
 
 A process can have as many mappings as the kernel allows (vm.max_map_count, 65,530 unless it was raised), each
 with a path of any length. So a list is read line by line, and no more of it than ``MOST_LINES`` and
-``MOST_BYTES``; and of those that were requested, ``MOST_MAPPINGS`` are handed out. Whose list was longer is
-remembered until it is reported.
+``MOST_BYTES``; and at most ``MOST_MAPPINGS`` of the requested ones are returned. Processes with a longer list
+are remembered until they are reported.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def read(pid: int, wanted: Callable[[str, str], bool]) -> Iterator[Mapped]:
 
 
 def executable(pid: int) -> list[Mapped]:
-    """The mappings whose code can be run."""
+    """The mappings with executable code."""
     return list(read(pid, lambda rights, _path: "x" in rights))
 
 
 def cut() -> Iterator[int]:
-    """Processes whose list was longer than what was read of it, each once."""
+    """Processes whose list was longer than its read part, each once."""
     while cut_pids:
         pid = cut_pids.popleft()
         if pid not in reported_pids and len(reported_pids) < MOST_REPORTED:

@@ -1,7 +1,7 @@
-"""Who maps which executable file, reported by the kernel as it happens: perf's MMAP2 records of every CPU.
+"""Mappings of executable files, reported by the kernel as they happen: perf's MMAP2 records of every CPU.
 
 A dummy perf event for each CPU writes a record of each executable mapping into a ring of its own. It needs
-no BPF, costs nothing while nobody maps anything, and names files by device and inode as /proc/PID/maps does.
+no BPF, costs nothing while there are no mappings, and names files by device and inode as /proc/PID/maps does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC: of a name
 _HEAD, _TAIL = 1024, 1032  # data_head and data_tail in the first page
 _DATA_PAGES = 16  # some 500 mappings for each CPU between two readings
 
-# mappings that wait to be looked at, some 30 MB: while that takes long, they are found in /proc afterwards
+# mappings that wait to be read, some 30 MB: beyond that they are found in /proc afterwards
 MOST_FOUND = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -61,7 +61,7 @@ _MMAP2_FIELDS = struct.Struct("<IIQQQIIQ")
 
 
 class Hears:
-    """What is reported of mappings as soon as it is read, from any thread; unused here."""
+    """Receives mappings as soon as they are read, from any thread; unused here."""
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
         """Files were mapped, and processes (pid, time) became other programs."""
@@ -164,7 +164,7 @@ class MmapEvents:
             self._poll.register(ring.event, select.POLLIN)
 
     def wait(self, seconds: float) -> tuple[list[Mapped], bool]:
-        """What was mapped since the last time, after the first of it or that long; whether some was lost."""
+        """The mappings since the last call, after the first or a timeout; true if some were lost."""
         self._poll.poll(seconds * 1000)
         self.hear()
         with self.lock:
@@ -173,7 +173,7 @@ class MmapEvents:
         return found, lost
 
     def hear(self) -> None:
-        """Reads what was mapped until now; ``wait`` returns it the next time."""
+        """Reads the mappings up to now; ``wait`` returns them the next time."""
         with self.lock:
             found: list[Mapped] = []
             execs: list[tuple[int, int]] = []
@@ -198,7 +198,7 @@ class MmapEvents:
                 self.hears.missed(since_ns, until_ns)
 
     def close(self) -> None:
-        """Ends it; what was mapped until now is heard."""
+        """Ends it, after reading the mappings up to now."""
         self.hear()
         with self.lock:
             rings, self.rings = self.rings, []
@@ -215,6 +215,6 @@ def parse(record: bytes) -> Mapped:
 
 
 def _time_of(record: bytes) -> int:
-    """What stands behind every record."""
+    """The time behind a record."""
     time_ns: int = struct.unpack_from("<Q", record, len(record) - 8)[0]
     return time_ns

@@ -1,4 +1,4 @@
-"""Whether two paths are one file to the kernel, where device and inode say otherwise: overlayfs.
+"""Finds paths that are one file to the kernel, where device and inode differ: overlayfs.
 
 Two containers of one image show one library with two devices. Probes belong to the file below, so attaching
 through both would count each call twice. A page of that file is in memory once, whichever way it is mapped.
@@ -29,7 +29,7 @@ MOST_LOOKED_AT = 64  # files, copies of which a user may have put everywhere
 class OwnPages:
     """This process's memory, and where its pages are. Raises OSError.
 
-    To be made with CAP_SYS_ADMIN, without which the kernel hides frames: the right of whoever has opened
+    To be made with CAP_SYS_ADMIN, without which the kernel hides frames: the right at the opening of
     pagemap counts, so it may be given up afterwards.
     """
 
@@ -44,7 +44,7 @@ class OwnPages:
 
 @dataclass(slots=True)
 class _Seen:
-    """A file, and what its beginning holds as soon as that was needed; None: it is not known."""
+    """A file, and its beginning as soon as that was needed; None: not known."""
 
     file: File
     digest: int | None = None
@@ -53,10 +53,10 @@ class _Seen:
 class SharedPages:
     """Files seen so far, known again by the page frame of their beginning.
 
-    They stay open, since a page that was evicted comes back elsewhere, for all. So they keep what they are
-    on mounted, as the probes do. Only files that may be one are looked at: of one length, on two devices, and
-    with the same beginning, which is read once; first those whose numbers are as overlayfs shows them. Where
-    a child reads the files of others it looks, in a process for each: a page may never come.
+    They stay open, since an evicted page comes back elsewhere, for all. So their file systems stay
+    mounted, as with the probes. Only likely pairs are compared: of one length, on two devices, and
+    with the same beginning, which is read once; first those with numbers as overlayfs shows them. Where
+    a child reads the files of others it does this, too, in a process for each: a page may never come.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class SharedPages:
             own.close()
 
     def look(self, file: File) -> tuple[int, int | None]:
-        """Number of the page frame of a file's beginning, 0 where it is not reported; what it holds."""
+        """(page frame number of a file's beginning, 0 where it is not reported; its digest)."""
         with contextlib.suppress(OSError, file_reader.UnreadableError, TypeError, ValueError):
             if (reader := file_reader.current()) is not None:
                 found, _ = reader.request("frame", None, file.identity, str(file.path), file.descriptor)
@@ -116,7 +116,7 @@ class SharedPages:
 
 
 def frame_of(descriptor: int, own: OwnPages) -> tuple[int, int]:
-    """Number of the page frame of a file's beginning, 0 where the kernel does not tell it; the page's digest.
+    """(page frame number of a file's beginning, 0 where the kernel hides it; the page's digest).
 
     The page is mapped for a moment and touched by the kernel alone: where its owner has just made the file
     shorter, that is an error of a read and no signal. Raises OSError.

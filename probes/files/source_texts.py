@@ -27,10 +27,10 @@ class Text:
 
 
 def text_of(file: str, pid: int | None) -> Text:
-    """Reads it, by the child where there is one.
+    """Reads a source file, by the child where there is one.
 
     Args:
-        file: A name that a program or a recording gave.
+        file: A name from a program or a recording.
         pid: The process that runs it now, whose root and folder count; None: this machine's.
 
     Raises:
@@ -73,7 +73,7 @@ class Opened:
 
 
 def opened(places: Iterable[list[str]]) -> Opened:
-    """The first of the files that is there; for who reads. Raises OSError."""
+    """The first of the files that exists, open for reading. Raises OSError."""
     for root, path in places:
         with suppress(FileNotFoundError), _placed(root, path) as place:
             file = untrusted_files.reading(place.descriptor)
@@ -107,7 +107,7 @@ def _placed(root: str, path: str) -> untrusted_files.File:
 
 
 def read(found: Opened) -> list[Any]:
-    """[path, bytes, time of the last change]; of a file that became shorter what is left. Raises OSError."""
+    """[path, bytes, time of the last change]; of a file that became shorter the rest. Raises OSError."""
     parts: list[bytes] = []
     while data := found.file.read(sum(map(len, parts)), _CHUNK):
         parts.append(data)

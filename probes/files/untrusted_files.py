@@ -1,10 +1,10 @@
-"""Files of others: opened once, held against what is mapped, read within bounds, never mapped themselves.
+"""Files of others: opened once, compared with their mapping, read within bounds, never mapped themselves.
 
-A path leads where its owner wants, at each use anew. So what is read and what is probed goes through one
-descriptor. Of a file that its owner makes shorter a read returns less; where it is mapped, a signal ends us.
+A path leads where its owner wants, at each use anew. So a file is read and probed through one descriptor. A
+read of a file that its owner makes shorter returns less; a mapping would end gputop by a signal.
 
-Where a child reads (``reader``), this process has a place only (O_PATH): to ask for its length, to read it or
-to close what was opened for reading could all wait for a file system served by another user.
+Where a child reads (``reader``), this process has a place only (O_PATH): getting its length, reading it or
+closing an open descriptor could all wait for a file system served by another user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Of a file: device and inode, bytes, its owner's number; ``UNKNOWN`` where nobody did."""
+    """Of a file: device and inode, bytes, its owner's number; ``UNKNOWN`` where it was not read."""
 
     identity: Identity
     size: int
@@ -52,7 +52,7 @@ class File:
 
     @property
     def path(self) -> Path:
-        """A path that leads to this very file while it is open, for calls of the kernel that take one."""
+        """A path that leads to this very file while it is open, for calls of the kernel with a path."""
         return Path(f"{_OURS}{self.descriptor}")
 
     @property
@@ -131,7 +131,7 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
 
 
 def placed(path: Path | str, identity: Identity | None = None) -> File:
-    """The place of a regular file. What is none is not opened: a pipe would wait, a device may do something.
+    """The place of a regular file. Others are not opened: a pipe would wait, a device may do something.
 
     Raises:
         OSError: As ``opened``.
@@ -150,7 +150,7 @@ def placed(path: Path | str, identity: Identity | None = None) -> File:
 
 
 def reading(place: int) -> File:
-    """Opens for reading what is at a place. Raises OSError."""
+    """Opens a place for reading. Raises OSError."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     return File(os.open(f"{_OURS}{place}", flags))
 

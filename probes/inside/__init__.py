@@ -1,1 +1,1 @@
-"""What a program's CUDA driver reports from inside: kernels by CUPTI, ranges by NVTX (docs/inside.md)."""
+"""Reports of a program's CUDA driver from inside: kernels by CUPTI, ranges by NVTX (docs/inside.md)."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from probes.inside.annotations import MOST_BYTES, Datagram
 
-VARIABLE: Final = "GPUTOP_ANNOTATE"  # in the environment of what gputop starts: where to send
+VARIABLE: Final = "GPUTOP_ANNOTATE"  # in the environment of started commands: where to send
 WELL_KNOWN: Final = "/run/gputop/annotate.sock"  # elsewhere
 _LOG = logging.getLogger(__name__)
 _CREDENTIALS: Final = struct.Struct("=iII")  # struct ucred: pid, uid, gid
@@ -28,7 +28,7 @@ POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A datagram socket, and what lets go of it."""
+    """A datagram socket, and its removal."""
 
     socket: socket.socket
     close: Callable[[], None]
@@ -50,7 +50,7 @@ def own_socket() -> tuple[Bound, str]:
 
 
 def address_of(text: str) -> str:
-    """What an address in the environment means to the kernel: ``@name`` is in no folder."""
+    """The kernel's form of an address in the environment: ``@name`` is in no folder."""
     return "\0" + text[1:] if text.startswith("@") else text
 
 

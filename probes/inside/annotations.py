@@ -156,13 +156,13 @@ class Annotations:
             self._refuse("more ranges end at once than are kept")
 
     def at_mark(self, mark_ns: int, watched: Collection[int], *, last: bool = False) -> Iterator[Sample]:
-        """What has ended since the mark before.
+        """The ranges that have ended since the mark before.
 
         Args:
             mark_ns: When.
             watched: Processes, also those that have just ended. A range of a whole process covers its
                 descendants, too.
-            last: Nothing more comes: what is open ends here.
+            last: No more will come: open ranges end here.
         """
         with self._lock:
             rows, refused = self._since_mark(mark_ns, watched, last=last), self._newly_refused(last=last)
@@ -240,7 +240,7 @@ def _samples(rows: list[tuple[_Open, int, int]], mark_ns: int) -> Iterator[Sampl
 
 
 def _owner(pid: int) -> int:
-    """Whose process it is; -1 where it has ended."""
+    """The user of a process; -1 where it has ended."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_uid
     return -1
@@ -256,5 +256,5 @@ def _thread(pid: int, thread: int) -> int:
 
 
 def message(act: str, name: str, **more: Any) -> bytes:
-    """What is sent: ``message("begin", "epoch 1", thread=7)``."""
+    """A message to send: ``message("begin", "epoch 1", thread=7)``."""
     return json.dumps({act: name, **more}, ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""The BPF program that reads what the library inside a program hands over, and its ring buffer."""
+"""The BPF program that reads messages of the library inside a program, and its ring buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs tell from inside, as activities: on CLOCK_MONOTONIC, each joined with the call that gave it.
+"""Reports of programs from inside, as activities on CLOCK_MONOTONIC, each joined with its call.
 
 A kernel has the correlation of a call that CUPTI saw; that call lies within one that a probe saw, on the same
 thread. So a kernel gets the begin of that one, by which explanations find it, with its line and its stream.
@@ -54,7 +54,7 @@ _COPY_NAMES: Final = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 3: "Memcpy DtoD"}
 _OVERHEADS: Final = {0: "unknown", 1: "compiling", 1 << 16: "buffer flush", 2 << 16: "instrumentation"}
 _PAYLOADS: Final = {1: "<u8", 2: "<i8", 3: "<f8", 4: "<u4", 5: "<i4", 6: "<f4"}  # nvtxPayloadType_t
 _SLACK_NS: Final = 300  # by which both clocks' readings of one call may be apart
-_KEPT_NS: Final = 20_000_000_000  # of calls: what they gave may run as long
+_KEPT_NS: Final = 20_000_000_000  # of calls: their work may run as long
 _PATIENCE_NS: Final = 1_000_000_000  # of work whose call has not come yet
 _CALLS_KEPT_NS: Final = 3_000_000_000  # of calls that probes saw
 _SILENT_NS: Final = 2_000_000_000  # of CUPTI, while the program launches kernels
@@ -72,7 +72,7 @@ _MOST_STATES: Final = 64  # that a process may report in its life
 _LONGEST_SENTENCE: Final = 300
 _MOST_ERROR_NS: Final = 1_000_000_000_000
 _TOO_MANY_STATES: Final = f"it has started or ended them {_MOST_STATES} times"
-_MOST_LOST: Final = 1 << 40  # what a program says may be anything
+_MOST_LOST: Final = 1 << 40  # a program's data may be anything
 _MOST_DEVICES: Final = 64
 _LATEST_NS: Final = 1_000_000_000  # after now: a program's times may be anything, too
 
@@ -84,7 +84,7 @@ _GIVERS: Final = np.dtype([("correlation", "<i8"), ("begin", "<i8"), ("tid", "<i
 
 @dataclass(slots=True)
 class _Process:
-    """What is known of a process, by its number here."""
+    """The state of a process, by its number here."""
 
     inside_pid: int
     rows: list[Rows] = field(default_factory=list)  # as they came
@@ -100,7 +100,7 @@ class _Process:
     lost: int = 0
     dropped: int = 0
     dropped_before: int = 0
-    until_ns: int = 0  # what ended until then has come
+    until_ns: int = 0  # all that ended until then has come
     whole_ns: int = 0  # the same at the mark before
     heard_ns: int = 0  # the newest call that CUPTI reported
     state: int = 0
@@ -124,10 +124,10 @@ class Inside:
         self._capturing: dict[int, int] = {}  # captures of streams under way, by process
         self._since_mark: list[int] = []
 
-    # -- taking in --------------------------------------------------------------------------------
+    # -- consuming --------------------------------------------------------------------------------
 
     def hear(self, record: bytes) -> None:
-        """Consumes a message; what is damaged is left out."""
+        """Consumes a message; a damaged one is left out."""
         if len(record) < RECORD.itemsize + HEADER.itemsize:
             return
         head = np.frombuffer(record, RECORD, 1)[0]
@@ -187,7 +187,7 @@ class Inside:
             process.until_ns = int(header["flushed"])
 
     def _hear_state(self, pid: int, process: _Process, state: int, sentence: str, now: int) -> None:
-        """Each is told in samples that stay, so a program that tells them without end is told of no more."""
+        """Consumes a change of state: each is a sample that stays, so their number is limited."""
         process.states += 1
         if process.states < _MOST_STATES:
             self._state(pid, process, state, sentence, now)
@@ -198,7 +198,7 @@ class Inside:
         if process.state == InsideState.DISPLACED and state in (InsideState.DISPLACED, InsideState.ENDED):
             return  # reported already
         if state == InsideState.ON:
-            # by exec: what the program before had is not known
+            # by exec: the earlier program's state is not known
             process.lost += process.state == InsideState.ON
             self._report(Sample(PROCESS, now, {"pid": pid, "inside_from_ns": now}))
             process.heard_ns = now
@@ -239,7 +239,7 @@ class Inside:
             self._calls.setdefault(pid, []).append(mine)
 
     def _leave_captured_out(self, pid: int, calls: Rows, turns: Ints) -> None:
-        """Launches during a capture give the GPU nothing: that CUPTI is silent about them means nothing."""
+        """Drops launches during a capture: they give the GPU no work, so CUPTI reports none."""
         before = self._capturing.get(pid, 0)
         if not before and not turns.any():
             return
@@ -257,7 +257,7 @@ class Inside:
     # -- reporting ----------------------------------------------------------------------------------
 
     def at_mark(self, mark_ns: int, gpus: Sample | None, *, last: bool = False) -> Iterator[Sample]:
-        """What came since the mark before, as samples."""
+        """The activities since the mark before, as samples."""
         self._know(gpus)
         count, lost, since = 0, 0, mark_ns
         for pid, process in list(self._processes.items()):
@@ -274,7 +274,7 @@ class Inside:
             if missing:
                 since = min(since, before)
             if ended:
-                if process.state == InsideState.ON:  # it ended without handing over what it had
+                if process.state == InsideState.ON:  # it ended without handing over its rest
                     missing, since = missing + 1, min(since, process.until_ns)
                 del self._processes[pid]
                 self._handed.drop(pid)

@@ -1,4 +1,4 @@
-"""What the library inside a program hands over: messages of at most a page, a header and rows or a text.
+"""Messages of the library inside a program: of at most a page, a header and rows or a text.
 
 The one place where the layout lives: the library's header and the decoder's types come from it.
 """
@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 MESSAGE_BYTES: Final = 4096
-FUNCTION: Final = "gputop_inside_hand"  # empty; a probe on it reads the message that it is given
+FUNCTION: Final = "gputop_inside_hand"  # empty; a probe on it reads its argument, the message
 VERSION: Final = 1
 
 
 class Message(IntEnum):
-    """What a message holds."""
+    """The kinds of messages."""
 
     ROWS = 1
     TEXT = 2  # the text that a number stands for
@@ -28,7 +28,7 @@ class Message(IntEnum):
 class What(IntEnum):
     """The kind of a row; its times are on CUPTI's clock up to OVERHEAD, then on CLOCK_MONOTONIC."""
 
-    CALL = 1  # a call that may have given the GPU work, by its correlation
+    CALL = 1  # a call that may have enqueued work, by its correlation
     KERNEL = 2
     COPY = 3
     FILL = 4
@@ -42,11 +42,11 @@ class What(IntEnum):
 class InsideState(IntEnum):
     """How it stands with a process."""
 
-    ON = 1  # CUPTI tells what the GPU does from now on
+    ON = 1  # CUPTI reports from now on
     REFUSED = 2  # it does not, and why
     ENDED = 3  # all was handed over
-    DISPLACED = 4  # another client has taken CUPTI over: it tells nothing more
-    RANGES = 5  # NVTX tells ranges from now on
+    DISPLACED = 4  # another client has taken CUPTI over: no more reports
+    RANGES = 5  # NVTX reports ranges from now on
 
 
 HEADER: Final = np.dtype(
@@ -58,7 +58,7 @@ HEADER: Final = np.dtype(
         ("number", "<u4"),  # of the text; State
         ("before", "<u8"),  # rows that were handed over before
         ("dropped", "<u8"),  # records that CUPTI had no room for
-        ("parent", "<u4"),  # whose fork it is: that one's texts are its own, too; 0: no fork
+        ("parent", "<u4"),  # its parent, whose texts are its own, too; 0: no fork
         ("unused", "<u4"),
         ("flushed", "<u8"),  # CLOCK_MONOTONIC: when CUPTI's records before these were requested
     ]
@@ -81,7 +81,7 @@ ROW: Final = np.dtype(
 CLOCK: Final = np.dtype([("monotonic", "<u8"), ("cupti", "<u8"), ("error", "<u8")])
 RECORD: Final = np.dtype(
     [("time", "<u8"), ("pid", "<u4"), ("tid", "<u4"), ("bytes", "<u4"), ("unused", "<u4")]
-)  # what the probe puts before a message
+)  # put before a message by the probe
 MOST_ROWS: Final = (MESSAGE_BYTES - HEADER.itemsize) // ROW.itemsize
 MOST_TEXT: Final = MESSAGE_BYTES - HEADER.itemsize
 

@@ -43,7 +43,7 @@ class TextNumbers:
         return self._numbers[text]
 
     def forget(self, waiting: Iterable[Table]) -> None:
-        """After a mark: of many texts, those stay that rows still name; so one program takes no other's room.
+        """Drops, after a mark, texts without rows where there are many; so one program leaves others room.
 
         Args:
             waiting: Rows that are not reported yet, whose numbers change with it.
@@ -63,7 +63,7 @@ class TextNumbers:
 
 
 class HandedTexts:
-    """What numbers of texts mean to each program, within bounds for one and for all together."""
+    """The texts of each program's numbers, within bounds for one and for all together."""
 
     MOST_OF_ONE: Final = MOST_TEXTS
     MOST_OF_ALL: Final = 4 * MOST_TEXTS
@@ -97,7 +97,7 @@ class HandedTexts:
             self._count += len(inherited)
 
     def of(self, pid: int) -> dict[int, str]:
-        """What numbers mean to a program."""
+        """The texts of a program's numbers."""
         return self._texts.get(pid, {})
 
     def drop(self, pid: int) -> None:

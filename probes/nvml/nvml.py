@@ -17,27 +17,26 @@ from probes.process import privileges
 from probes.process.realtime import hurry
 from probes.source import GPUS, Sample
 
-OPEN_S = 0.3  # waited for NVML at the start of a session; it may take longer, and then comes later
-_PATIENCE_S = 1.0  # who has not answered by then does not answer
+OPEN_S = 0.3  # waited for NVML at the start of a session; if it needs longer, it comes later
+_PATIENCE_S = 1.0  # later answers are not waited for
 SLOW_SHARE = 0.4  # of an interval, for queries that are not of each round
 
 
 class NvmlError(Exception):
-    """NVML cannot be used; the message says why and what to do."""
+    """NVML cannot be used; the message has the reason and the next step."""
 
 
 class NvmlSampler:
     """Reads all GPUs at an interval; making one and ``latest`` never block, whatever the driver does.
 
-    In each round what changes quickly is read from every GPU and reported. What changes slowly, or takes the
-    driver long, is read after that, the most overdue first, while there is time: it delays no other figure.
+    In each round figures that change quickly are read from every GPU and reported. Those that change slowly,
+    or are slow to read, follow, the most overdue first, while there is time: they delay no other figure.
 
     Args:
         interval_s: Seconds between samples.
         library: Absolute path of the NVML library instead of the system's (the simulated one).
         confined: Its thread gives up the rights that NVML does not need. Its start needs them: it may have
             the driver loaded.
-
     """
 
     def __init__(self, interval_s: float, library: Path | None = None, *, confined: bool = False) -> None:
@@ -57,7 +56,7 @@ class NvmlSampler:
         self._thread.start()
 
     def wait_opened(self, timeout_s: float) -> None:
-        """Waits until NVML has started, at most ``timeout_s``: without persistence mode it takes seconds.
+        """Waits until NVML has started, at most ``timeout_s``: without persistence mode it needs seconds.
 
         Raises:
             NvmlError: No NVML library, or it does not start.
@@ -70,7 +69,7 @@ class NvmlSampler:
         """Starts NVML; returns why it cannot be used."""
         try:
             if self._library is not None:
-                # pynvml asks for the library by its soname; the loader then finds this one loaded.
+                # pynvml loads the library by its soname; the loader then finds this one loaded.
                 ctypes.CDLL(str(self._library), mode=ctypes.RTLD_GLOBAL)
             pynvml.nvmlInit()
             self.driver = text_of(pynvml.nvmlSystemGetDriverVersion())
@@ -137,11 +136,11 @@ class NvmlSampler:
 
     @property
     def answered(self) -> bool:
-        """Whether there was a sample of GPUs."""
+        """True if there was a sample of GPUs."""
         return self._latest is not None
 
     def latest(self) -> Sample:
-        """The newest sample; its ``time_ns`` tells how old it is. Before the first: why there is none."""
+        """The newest sample, with its ``time_ns``. Before the first: the reason for none."""
         return self._latest or self._nothing()
 
     def _nothing(self) -> Sample:
@@ -170,7 +169,7 @@ class NvmlSampler:
 
 
 def _cuda_version() -> str:
-    """``13.0``; "" where the driver does not say."""
+    """``13.0``; "" where the driver reports none."""
     try:
         version = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     except REFUSALS:

@@ -23,10 +23,10 @@ _REASONS = _LOST | {
 
 
 class RefusalError(Exception):
-    """A figure is not to be had for a reason that NVML has no code for; the message says it."""
+    """A figure is not available for a reason without a code of NVML; the message is the reason."""
 
 
-# what a question to NVML may raise; a text that is none is of a library that is broken, or not NVIDIA's
+# possible errors of a query to NVML; one of text is of a library that is broken, or not NVIDIA's
 REFUSALS = (pynvml.NVMLError, RefusalError, AttributeError, UnicodeDecodeError)
 
 
@@ -51,5 +51,5 @@ def _message(error: Exception) -> str:
 
 
 def is_loss(error: Exception) -> bool:
-    """Whether an error means that the GPU answers nothing any more."""
+    """True if an error means that the GPU answers nothing any more."""
     return isinstance(error, pynvml.NVMLError) and getattr(error, "value", None) in _LOST

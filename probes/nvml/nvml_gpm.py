@@ -1,4 +1,4 @@
-"""GPM: what a GPU from Hopper on counted between two samples, as shares and rates."""
+"""GPM: the counters of a GPU from Hopper on between two samples, as shares and rates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pynvml
 from probes.nvml.nvml_errors import RefusalError
 
 _MIB = 1 << 20
-_LEAST_S = 0.1  # between two samples; closer ones say nothing
-# key -> (NVML's number of the metric, what one unit of it is worth)
+_LEAST_S = 0.1  # between two samples; closer ones mean nothing
+# key -> (NVML's number of the metric, value of one unit)
 METRICS: dict[str, tuple[int, float]] = {
     "graphics_active_percent": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 1),
     "sm_active_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
@@ -52,7 +52,7 @@ class GpmMeter:
         if self._values and now_s - self._sampled_s < _LEAST_S:
             return self._values
         fresh = self._spare if self._spare is not None else pynvml.nvmlGpmSampleAlloc()
-        self._spare = fresh  # kept also when the next line fails: samples are never freed while we run
+        self._spare = fresh  # kept also when the next line fails: samples are never freed while gputop runs
         if self._instance is None:
             pynvml.nvmlGpmSampleGet(gpu, fresh)
         else:

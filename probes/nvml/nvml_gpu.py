@@ -26,12 +26,12 @@ class IdleSince:
         self._since: dict[int, int] = {}
 
     def consume(self, pids: Iterable[int], use: Mapping[int, Use] | None, now_ns: int) -> dict[int, int]:
-        """Process -> since when it does nothing, CLOCK_MONOTONIC; those that work are not there.
+        """Process -> start of its idle time, CLOCK_MONOTONIC; without those that work.
 
         Args:
-            pids: Everybody with a context on the GPU.
-            use: What those did that did something in the last second; None where NVML does not report it.
-            now_ns: The time of the look.
+            pids: All processes with a context on the GPU.
+            use: Those that worked in the last second; None where NVML does not report it.
+            now_ns: The time of the sample.
         """
         if use is None:
             self._since = {}
@@ -42,7 +42,7 @@ class IdleSince:
 
 
 def _nothing(use: Use) -> bool:
-    """Whether all shares are known and zero."""
+    """True if all shares are known and zero."""
     return all(use.get(key) == 0 for key in _WORK)
 
 
@@ -78,13 +78,13 @@ _OFF_WITH_MIG = (
 
 @dataclass(frozen=True, slots=True)
 class NvmlQuery:
-    """A call of NVML and what it answers.
+    """A query of NVML and its keys.
 
     Attributes:
         keys: Of the sample, one a value.
         query: Reads its figures from NVML.
-        every_s: How old the answer may become; 0: in each round.
-        at_once: In the first round too: what the first sample cannot do without.
+        every_s: Maximal age of an answer; 0: in each round.
+        at_once: In the first round too: the first sample needs it.
     """
 
     keys: tuple[str, ...]
@@ -94,7 +94,7 @@ class NvmlQuery:
 
 
 class GpuReader:
-    """Reads one GPU by NVML. What is refused is None, with its reason in ``unavailable``."""
+    """Reads one GPU by NVML. Refused figures are None, with their reason in ``unavailable``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -105,7 +105,7 @@ class GpuReader:
         self.mig = MigReader()
         self.use = nvml_processes.ProcessUse()
         self.samples = UtilizationSamples()
-        self.counted: dict[str, float | None] = {}  # what GPM says of PCIe: no query is needed then
+        self.counted: dict[str, float | None] = {}  # PCIe by GPM: no query is needed then
         self.links: tuple[int, int, int] | None = None  # when, KiB sent, KiB received
         self._idle = IdleSince()
         self._figures: dict[str, Any] = {key: None for question in QUESTIONS for key in question.keys}
@@ -127,7 +127,7 @@ class GpuReader:
                 self._query(place)
 
     def due(self, now_s: float) -> list[tuple[float, int]]:
-        """The other questions whose answers are too old: (how late in their own periods, place)."""
+        """The other queries whose answers are too old: (how late in their own periods, place)."""
         if self.lost:
             return []
         late = []
@@ -171,7 +171,7 @@ class GpuReader:
             self._refused[key] = reason
 
     def row(self) -> dict[str, Any]:
-        """What is known now, as it goes into the sample; of a lost GPU only who it is."""
+        """The known figures, as in the sample; of a lost GPU only its identity."""
         figures, refused = {**self._figures, **self.counted}, dict(self._refused)
         for key in self.counted:
             refused.pop(key, None)
@@ -207,7 +207,7 @@ class GpuReader:
 
     @property
     def complete(self) -> bool:
-        """Whether every query has run, and what is the difference of two answers twice."""
+        """True if every query has run, and those of differences twice."""
         return bool(self.lost) or (self._rounds > 1 and len(self._queried) == len(QUESTIONS))
 
 
@@ -342,7 +342,7 @@ def _bus_id(handle: Any) -> str | bytes:
 _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 # The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
 QUESTIONS: tuple[NvmlQuery, ...] = (
-    NvmlQuery(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains what others refuse
+    NvmlQuery(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains refusals of others
     NvmlQuery(("utilization_percent", "memory_utilization_percent"), _utilization),
     NvmlQuery(("utilization_samples",), _utilization_samples),
     NvmlQuery(("memory_used_bytes", "memory_total_bytes"), _memory),

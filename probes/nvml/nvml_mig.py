@@ -1,4 +1,4 @@
-"""MIG: the instances into which a GPU is cut, each with its memory and what it does."""
+"""MIG: the instances of a GPU, each with its memory and activity."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from probes.nvml.nvml_gpm import SHARES, GpmMeter
 
 
 class MigReader:
-    """Reads the instances of one GPU, and keeps what is compared from one time to the next."""
+    """Reads the instances of one GPU, and keeps figures that are compared from one time to the next."""
 
     def __init__(self) -> None:
         self._meters: dict[tuple[int, int], GpmMeter] = {}  # by place and NVML's number
 
     def read(self, gpu: Any) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether MIG is on, and the instances.
+        """(true if MIG is on, the instances).
 
         Raises:
-            pynvml.NVMLError: NVML does not say whether MIG is on.
+            pynvml.NVMLError: NVML does not report MIG's mode.
         """
         if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
             return False, []

@@ -1,4 +1,4 @@
-"""The processes on a GPU: what memory they hold and which part of the GPU's time they use."""
+"""The processes on a GPU: their memory and their share of the GPU's time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 
 _LOOK_BACK_US = 1_000_000  # at least: NVML keeps some samples of each process
-_LONGEST_US = 10_000_000  # a process whose newest sample is older does nothing
+_LONGEST_US = 10_000_000  # a process whose newest sample is older is idle
 _WHOLE_GPU = 0xFFFFFFFF  # NVML's number of the instance of a process on a GPU that is not cut
 _NO_SAMPLES = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)  # no process did anything: no error
 USE = ("sm_percent", "memory_percent", "encoder_percent", "decoder_percent")
@@ -36,7 +36,7 @@ def _drawing(gpu: Any) -> list[Any]:
     try:
         return list(pynvml.nvmlDeviceGetGraphicsRunningProcesses(gpu))
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission):
-        return []  # a GPU that does not draw, or one that is cut: those that compute are known all the same
+        return []  # a GPU without graphics, or with MIG: compute processes are known all the same
 
 
 def _row(entry: Any, kind: str) -> dict[str, Any]:
@@ -50,10 +50,10 @@ def _row(entry: Any, kind: str) -> dict[str, Any]:
 
 
 class ProcessUse:
-    """What each process used of a GPU, by the time stamps of NVML's samples.
+    """Each process's use of a GPU, by the time stamps of NVML's samples.
 
-    NVML samples processes as often as it likes (a sixth of a second to a few): one that is asked for the last
-    second alone would be idle between two samples that lie further apart.
+    NVML samples processes as often as it likes (a sixth of a second to a few): by the last
+    second alone one would be idle between two samples that lie further apart.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class ProcessUse:
         self._apart_us = 0  # the shortest time seen between two samples
 
     def read(self, gpu: Any) -> dict[int, dict[str, int | None]]:
-        """As of each process's newest sample; who did nothing is not listed."""
+        """Figures of each process's newest sample; idle processes are not listed."""
         back_us = min(max(_LOOK_BACK_US, self._apart_us * 3 // 2), _LONGEST_US)
         now_us = time.time_ns() // 1000
         try:
@@ -105,5 +105,5 @@ def _use(sample: Any) -> dict[str, int | None]:
 
 
 def _percent(value: int) -> int | None:
-    """Some drivers hand out memory that they never wrote: what is no share is not known."""
+    """A share; None where it is none: some drivers return memory that they never wrote."""
     return value if 0 <= value <= 100 else None

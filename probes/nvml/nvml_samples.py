@@ -8,14 +8,14 @@ from typing import Any
 import pynvml
 
 _LOOK_BACK_US = 1_000_000  # of the samples that NVML has kept from before
-_STEP_NS = 100_000_000  # what the clocks move apart by between two rounds when nobody sets one is far less
+_STEP_NS = 100_000_000  # the clocks drift far less between two rounds unless one is set
 
 
 class UtilizationSamples:
     """Samples of one GPU, each reported once.
 
-    Where the wall clock was set since the last round (or the machine slept), nobody knows by which time a
-    sample is stamped that NVML holds then: those are never reported.
+    Where the wall clock was set since the last round (or the machine slept), the clock of the stamps that
+    NVML holds then is not known: those samples are never reported.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class UtilizationSamples:
             return []
         since = self._newest_us or time.time_ns() // 1000 - _LOOK_BACK_US
         held = _held(handle, since)
-        self._unclear &= {at for at, _ in held}  # of what NVML has forgotten, another one may have the stamp
+        self._unclear &= {at for at, _ in held}  # a dropped sample may share its stamp with another
         now_us = time.time_ns() // 1000
         fresh = sorted((at, share) for at, share in held if since < at <= now_us and at not in self._unclear)
         if fresh:

@@ -1,1 +1,1 @@
-"""What observes this machine while it runs: the live sources and what they need."""
+"""Observes this machine while it runs: the live sources and their parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Generic, TypeVar
 
-MOST_WAITING: Final = 256  # of one user; of what is more the user's own is lost
+MOST_WAITING: Final = 256  # of one user; more of the user's own is lost
 _MOST_USERS = 1024
 _OTHERS = -2  # all users beyond these
 _T = TypeVar("_T")
@@ -16,7 +16,7 @@ class Turns(Generic[_T]):
 
     def __init__(self) -> None:
         self.waiting: dict[int, deque[_T]] = {}
-        # of users who wait; who comes has had as much as the least of these
+        # of waiting users; a new one begins with the least of these
         self.had_s: dict[int, float] = {}
         self._least_s = 0.0
         self.overrun: set[int] = set()
@@ -36,7 +36,7 @@ class Turns(Generic[_T]):
             queue.append(work)
 
     def pop(self) -> tuple[int, _T] | None:
-        """What is to be done now, and for whom; None: nothing."""
+        """(work, user) of the next turn; None for none."""
         if not self.waiting:
             return None
         user = min(self.waiting, key=self.had_s.__getitem__)
@@ -44,7 +44,7 @@ class Turns(Generic[_T]):
         return user, self.waiting[user].popleft()
 
     def charge(self, user: int, seconds: float) -> bool:
-        """What was taken last took so long; True: some of this user's was lost, and nothing is left to do."""
+        """Charges the last turn's time; true if some of this user's work was lost and none is left."""
         self.had_s[user] += seconds
         if self.waiting[user]:
             return False

@@ -45,7 +45,7 @@ from probes.source import APIS, GPUS, MARK, NOTE, PLACES, PROBLEM, Item, Sample
 from probes.stacks import programs as line_programs
 from probes.stacks.line_tracker import Lines
 
-_LOADING_S = 0.3  # waited at the end for what is still being loaded
+_LOADING_S = 0.3  # wait at the end for parts that are still loading
 _LAST_WAIT_S = 0.2  # for a record that is being written at the last mark
 _NO_INTERRUPTS = (
     "this kernel does not say where its preemption count is: a wakeup by an interrupt that hit a running "
@@ -58,7 +58,7 @@ class LiveSource:
     """Loads, attaches and reads. Use ``start``, iterate ``items`` in one thread, ``close`` from any.
 
     Raises (``start``):
-        loader.ProbeError: Live tracing is not possible here; the message says why.
+        loader.ProbeError: Live tracing is not possible here; the message has the reason.
     """
 
     def __init__(self, plan: LivePlan) -> None:
@@ -90,7 +90,7 @@ class LiveSource:
     # -- starting ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for what comes after."""
+        """Loads the programs, attaches them, starts NVML: 0.3 s. See ``ready`` for the rest."""
         self._installed = list(libraries.installed(self._plan.environment, self._plan.interpreters))
         self._ahead = parsing.look_ahead(self._installed, self._plan.program)
         own = self._plan.also_needs is not None
@@ -112,7 +112,7 @@ class LiveSource:
             undo.callback(programs.module.close)
             early = None
             if plan.lines != "off" and not plan.lines_later:
-                with contextlib.suppress(loader.ProbeError):  # tried again below, which tells why
+                with contextlib.suppress(loader.ProbeError):  # tried again below, for the reason
                     early = line_programs.load(programs)
             self._ring = Ring(programs.maps["events"], self._plan.ring_bytes)
             self._threads = bpfcall.BatchReader(programs.maps["threads"], 4, schema.THREAD_STATE_DTYPE)
@@ -120,7 +120,7 @@ class LiveSource:
             self._attachments = attacher.Attachments(programs)
             undo.callback(self._attachments.close)
             pages = SharedPages()
-            if plan.also_needs is not None:  # before any file or memory of others' is looked at
+            if plan.also_needs is not None:  # before any file or memory of others is read
                 needed = privileges.OBSERVING | plan.also_needs
                 if kept := privileges.confine_process(
                     needed | self._attachments.beyond(needed), daemon=plan.daemon
@@ -133,7 +133,7 @@ class LiveSource:
             for pid in self._plan.pids or ():
                 self.watch(pid)
             self._attachments.attach_scheduler()
-            # what they forked before; looked for after the fork tracepoint is there: none slips through
+            # their earlier forks; looked for after the fork tracepoint is attached: none slips through
             descendants = procfs.descendants(self._plan.pids or ()) - {os.getpid()}
             for pid in descendants:
                 self._admit(pid)
@@ -161,12 +161,12 @@ class LiveSource:
             undo.pop_all()
 
     def ready(self) -> None:
-        """Waits until what is loaded in the background is there: lines of calls are known from then on."""
+        """Waits for parts that load in the background: lines of calls are known from then on."""
         if self._lines is not None:
             self._lines.wait()
 
     def _await_nvml(self) -> None:
-        """NVML starts while the probes are loaded; one that hangs delays nothing but its own figures."""
+        """Waits for NVML, which starts beside the probes; if it hangs, only its figures are late."""
         assert self._sampler is not None
         try:
             self._sampler.wait_opened(nvml.OPEN_S)
@@ -194,7 +194,7 @@ class LiveSource:
         return self._header
 
     def watch(self, pid: int) -> None:
-        """Adds a process to the watched set; what it forks later joins by itself."""
+        """Adds a process to the watched set; its later forks join by themselves."""
         self._admit(pid)
         self._faults.add(pid)
         self._roster.add(pid)
@@ -207,7 +207,7 @@ class LiveSource:
             raise loader.ProbeError(f"process {pid} cannot be watched: {error.strerror}") from error
 
     def wanted(self, pid: int) -> bool:
-        """Whether a process's libraries count; the kernel knows children before their records are read."""
+        """True if a process's libraries count; the kernel knows children before their records are read."""
         if self._plan.pids is None:
             return pid != os.getpid()
         try:
@@ -250,7 +250,7 @@ class LiveSource:
         """Records and samples until ``close``; the last item is a mark.
 
         Raises:
-            loader.ProbeError: The system refuses what it takes to go on.
+            loader.ProbeError: The system refuses a necessary operation.
         """
         try:
             yield from self._items()
@@ -261,7 +261,7 @@ class LiveSource:
     def _items(self) -> Iterator[Item]:
         realtime.hurry()
         machine, host = MachineEvents(), HostFigures(time.monotonic_ns())
-        self._own = procfs.OwnUse()  # from here on: what it took to load the probes is no observing
+        self._own = procfs.OwnUse()  # from here on: loading the probes is no observing
         rows = [[api.name, api.layer, api.group] for api in api.BY_OP]
         yield Sample(APIS, self._started_ns, {"rows": rows})
         if self._sampler is not None:
@@ -294,7 +294,7 @@ class LiveSource:
             self._hearing.close()
 
     def _hear(self) -> None:
-        """Consumes what programs have handed over."""
+        """Consumes messages of programs."""
         if self._hearing is not None:
             for record in self._hearing.read():
                 self._inside.hear(record)
@@ -307,7 +307,7 @@ class LiveSource:
         self._roster.ended.clear()
 
     def _drain(self) -> Iterator[Item]:
-        """What the ring holds now; what comes meanwhile is left for the next time."""
+        """The ring's records up to now; later ones wait for the next time."""
         left = self._ring.backlog_bytes // schema.STRIDE_BYTES
         while left > 0:
             records = self._ring.read()
@@ -327,7 +327,7 @@ class LiveSource:
             yield records
 
     def _drain_until(self, mark_ns: int, later: list[Item]) -> Iterator[Item]:
-        """As ``_drain``; what ended after the mark belongs to the next tick and goes to ``later``."""
+        """As ``_drain``; records that ended after the mark belong to the next tick and go to ``later``."""
         for item in self._drain():
             if isinstance(item, Sample):
                 if item.time_ns <= mark_ns:
@@ -349,7 +349,7 @@ class LiveSource:
         yield from self._drain_until(mark_ns, later)
         deadline = time.monotonic() + _LAST_WAIT_S
         while last and not later and self._ring.backlog_bytes and time.monotonic() < deadline:
-            # a program was preempted while it wrote: there is no next tick that could take its record
+            # a program was preempted while it wrote: no next tick could have its record
             time.sleep(0.001)
             yield from self._drain_until(mark_ns, later)
         yield from self._scope.at_mark(states)
@@ -424,7 +424,7 @@ class LiveSource:
         if not self._detached:
             self._detached = True
             if self._loading is not None:
-                self._loading.join(_LOADING_S)  # what it attaches later is closed as it comes
+                self._loading.join(_LOADING_S)  # probes that it attaches later are closed at once
             self._attachments.close()
             if self._reader is not None:
                 self._reader.close()

@@ -1,4 +1,4 @@
-"""What a live source is to observe, and with which rights."""
+"""The plan of a live source: what to observe, and with which rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """What to observe.
+    """The parameters of a live source.
 
     Attributes:
         pids: Processes to watch with their descendants; None for every process that calls CUDA.
@@ -24,15 +24,15 @@ class LivePlan:
         interpreters: Prefixes of Python installations whose wheels may be used.
         program: File of the command to come, which may have the CUDA runtime inside.
         nvml_library: NVML library to load instead of the system's.
-        lines: Calls whose line of Python is looked for: one of ``loader.LINES``.
+        lines: Calls whose line of Python is recorded: one of ``loader.LINES``.
         lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
-        problems: What cannot be observed, as far as it is known before: sentences.
-        also_needs: Capabilities that this process needs for something else than observing; it gives up all
-            others, for ever. None where it is not gputop's own process: then it keeps what it has.
-        daemon: Nothing but observing and answering is done here: other system calls are refused, for ever.
-        inside: The library that the command's CUDA driver loads (``--inside``), which is heard then.
+        problems: Sentences about parts that cannot be observed, as far as known before.
+        also_needs: Capabilities that this process needs beside observing; it gives up all
+            others, for ever. None where it is not gputop's own process: then it keeps all.
+        daemon: The process only observes and answers: other system calls are refused, for ever.
+        inside: The library that the command's CUDA driver loads (``--inside``), whose messages are read then.
         annotations: Where programs name ranges; closed at the end.
-        poll_s: How often the ring is read; the kernel never wakes us (docs/probes.md).
+        poll_s: Interval of reading the ring, which the kernel does not announce (docs/probes.md).
     """
 
     pids: tuple[int, ...] | None = None

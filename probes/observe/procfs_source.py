@@ -1,7 +1,7 @@
-"""The source without eBPF: what procfs counts of threads, and NVML. Needs no rights.
+"""The source without eBPF: the kernel's counters of threads, and NVML. Needs no rights.
 
-At each mark it reads the kernel's counters of every watched thread (docs/session-format.md, kind
-``counters``). Calls, and who had a CPU that others waited for, are not known this way.
+At each mark it reads the counters of every watched thread from procfs (docs/session-format.md, kind
+``counters``). Calls are not known this way, nor which thread had a CPU that others waited for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Watched:
     """One process: its facts as last reported, its threads as last seen."""
 
     def __init__(self, start_ns: int) -> None:
-        self.start_ns = start_ns  # since boot: tells whether the number was given to another process
+        self.start_ns = start_ns  # since boot: differs where the number belongs to another process by now
         self.facts: dict[str, Any] = {}
         self.threads: set[int] | None = None
 
@@ -99,8 +99,8 @@ class ProcfsSource:
     """As LiveSource, with counters instead of records; it needs no rights and always starts.
 
     Args:
-        plan: What to observe; ``ring_bytes``, ``environment`` and ``interpreters`` do not count here.
-        reason: Why there is no eBPF and what to type, in one sentence: the first problem of each frame.
+        plan: The plan; ``ring_bytes``, ``environment`` and ``interpreters`` do not count here.
+        reason: Why there is no eBPF, and the next step, in one sentence: the first problem of each frame.
     """
 
     def __init__(self, plan: LivePlan, reason: str) -> None:
@@ -122,7 +122,7 @@ class ProcfsSource:
         self._first_look: list[Sample] = []
 
     def start(self) -> None:
-        """Starts NVML and looks around: what the first mark is compared with, before a command runs."""
+        """Starts NVML and reads the counters with which the first mark is compared, before a command runs."""
         self._started_ns = time.monotonic_ns()
         self._faults = PageFaults(self._started_ns)
         try:
@@ -258,7 +258,7 @@ class ProcfsSource:
             return 0
         start = procfs.start_of(pid, tid)
         began = start[1] - procfs.boot_offset_ns() if start else 0
-        # procfs counts in hundredths of a second: a start is up to that much earlier than it says
+        # procfs counts in hundredths of a second: a start is up to that much earlier than its figure
         return min(began, now) if began >= self._started_ns else 0
 
 
@@ -269,7 +269,7 @@ def _listed(gpus: Sample | None) -> set[int]:
 
 
 def _blind_spots() -> list[str]:
-    """What procfs does not show here."""
+    """Sentences about processes that procfs does not show here."""
     reasons = []
     facts = rights.read_rights()
     if facts.hidepid and not facts.root:

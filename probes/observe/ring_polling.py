@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 _FULL = 0.25  # a ring that is filled so far is read without a pause
-_FILLING = 1 / 16  # one that is filled so far is not left alone for longer than a poll
+_FILLING = 1 / 16  # a ring filled so far is read at each poll
 _EARLY_S = 0.01  # a pause that ends so near to it is the last one
-_MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes than for what they did
+_MANY = 10  # births within ``_RECENT_S``: then a read costs more for processes than for their records
 _RECENT_S = 0.25
-_CALM_S = 0.15  # where no process began of late, and what waits is little
+_CALM_S = 0.15  # where no process began of late, and few records wait
 _STILL_S, _STILL_PAUSE_S = 10.0, 0.25  # where none began for so long, and how long it is left alone then
-_LONGEST_S = 0.25  # who lives for less in such a crowd is reported by the kernel's records alone
+_LONGEST_S = 0.25  # a process that lives for less in such a crowd is reported by the kernel's records alone
 
 
 class PollInterval:
@@ -21,9 +21,9 @@ class PollInterval:
 
     A read costs as much for a hundred records as for a thousand: while a ring fills slowly and no process
     begins, which might be over soon, every third poll suffices, and the marks alone after a while. In a crowd
-    it goes with how many processes began in it: each is a sample of its own, before which what was gathered
-    goes to the file. A shell script or a build starts hundreds a second, most of which are over before
-    anybody could look at them.
+    the pause follows the number of processes that began: each is a sample of its own, before which the
+    gathered records go to the file. A shell script or a build starts hundreds a second, most of which are
+    over before they could be read.
     """
 
     def __init__(self, poll_s: float) -> None:
@@ -42,7 +42,7 @@ class PollInterval:
 
     @property
     def crowded(self) -> bool:
-        """Whether processes began by the dozen of late."""
+        """True if processes began by the dozen of late."""
         (since, before), (until, now) = self._births[0], self._births[-1]
         return now - before >= _MANY * max((until - since) / _RECENT_S, 1)
 

@@ -29,30 +29,30 @@ from probes.source import NOTE, PROBLEM, Sample
 from probes.stacks.line_tracker import Lines
 
 _LOG = logging.getLogger(__name__)
-PAUSE_S = 0.02  # between two looks at the kernel's records, however many come
+PAUSE_S = 0.02  # between two readings of the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
 # A fork or an exit wakes us as well, and says nothing: hundreds a second, by anybody on the machine, are
 # heard together.
 EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
-POLL_S = 1.0  # between two looks at the maps of processes, where the kernel's records do not suffice
-_FULL_SCAN = 10  # every which time all processes are looked at again then
+POLL_S = 1.0  # between two readings of processes' maps, where the kernel's records do not suffice
+_FULL_SCAN = 10  # every which time all processes are read again then
 _MOST_DEVICES = 64  # by which one file is mapped, and remembered
-_GONE = " (deleted)"  # what the kernel puts behind the path of a removed file
-MOST_FILES = 1 << 14  # that are remembered; what is forgotten is only looked at again
+_GONE = " (deleted)"  # the kernel's suffix of a removed file's path
+MOST_FILES = 1 << 14  # that are remembered; a dropped one is only read again
 MOST_PROCESSES = 4096  # likewise
 # a user has a few environments with three libraries each; whoever has more names files as if they were some
 MOST_OF_ONE_USER = 64
-# each takes descriptors and time to attach to, also where somebody builds them by the hundred
+# each costs descriptors and time to attach to, also where a user builds them by the hundred
 MOST_OF_ROOT = 512
-AT_ONCE = 4  # mappings of a process that are looked at before others have their turn
-_SWEEP_S, _SWEEP_SHARE = 5.0, 0.01  # between two looks at who maps what, and what they take of a core
-_SLICE_S = 0.1  # of work, before what has come meanwhile is heard
-_BEGIN_S = 5.0  # for what is mapped at the start; the rest follows while gputop runs
+AT_ONCE = 4  # mappings of a process that are read before others have their turn
+_SWEEP_S, _SWEEP_SHARE = 5.0, 0.01  # between two readings of all mappings, and their share of a core
+_SLICE_S = 0.1  # of work, before new records are read
+_BEGIN_S = 5.0  # for files mapped at the start; the rest follows while gputop runs
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Some mappings of a process, callers first, and whether its program is looked at as well."""
+    """Some mappings of a process, callers first; with its program or without."""
 
     pid: int
     found: tuple[Mapped, ...]
@@ -104,7 +104,7 @@ class Scanner:
         self._unmapped = quota.Unmapped()
         # libraries as processes list them: a file system may show another device and number
         self._mapped_as: dict[Identity, set[Identity]] = {}
-        self._pinned: set[Identity] = set()  # what is installed: programs to come map it
+        self._pinned: set[Identity] = set()  # installed libraries: programs to come map them
         # files that are others under a device of their own, and those
         self.aliases: dict[Identity, Identity] = {}
         self._programs: dict[Identity, Runtime] = {}  # files of programs that were looked into
@@ -116,7 +116,7 @@ class Scanner:
         self._empty_wakes: deque[float] = deque(maxlen=EMPTY_WAKES)
 
     def begin(self, cpus: int, installed: Iterable[Target], command: Path | None) -> None:
-        """Attaches to what is there: libraries that will be found, then those that are mapped."""
+        """Attaches to libraries: those that will be found, then those that are mapped."""
         try:
             self.events = self._listen(cpus)  # before the first look, so that nothing falls between
         except OSError as error:
@@ -137,12 +137,12 @@ class Scanner:
         return events
 
     def run(self, stop: Latch) -> None:
-        """Goes on until ``stop``; for a thread of its own. What fails is reported, and it goes on."""
+        """Works until ``stop``, in a thread of its own. Failures are reported, and it goes on."""
         realtime.hurry()
         while not stop.is_set():
             try:
                 self.turn(stop)
-            except Exception as error:  # a program that we have not thought of must not end the search
+            except Exception as error:  # an unforeseen program must not end the search
                 _LOG.exception("a program could not be inspected")
                 text = f"a program could not be inspected: {type(error).__name__}: {error}"
                 self.report(Sample(PROBLEM, time.monotonic_ns(), {"text": text}))
@@ -175,7 +175,7 @@ class Scanner:
             stop.wait(PAUSE_S)
 
     def _often_for_nothing(self) -> bool:
-        """Whether we woke up without a mapping, as often before in a short time."""
+        """True if it woke up without a mapping, as often before in a short time."""
         now = time.monotonic()
         often = len(self._empty_wakes) == EMPTY_WAKES and now - self._empty_wakes[0] < EMPTY_WITHIN_S
         self._empty_wakes.append(now)
@@ -184,7 +184,7 @@ class Scanner:
     # -- by the kernel's records ------------------------------------------------------------
 
     def notice(self, found: list[Mapped]) -> None:
-        """Has processes looked at for files that they have mapped."""
+        """Has the mapped files of processes scanned."""
         of: dict[int, list[Mapped]] = {}
         other = []
         for mapping in found:
@@ -201,7 +201,7 @@ class Scanner:
                 self._put(pid, ())
 
     def _put(self, pid: int, found: Iterable[Mapped]) -> None:
-        """Has a process looked at when its user's turn comes, some mappings at a time."""
+        """Has a process scanned at its user's turn, some mappings at a time."""
         if not self._wanted(pid):
             return
         user, rest = users.of(pid), sorted(found, key=_calling_order)
@@ -210,10 +210,10 @@ class Scanner:
             part = tuple(rest[first : first + AT_ONCE])
             self._turns.put(user, _Work(pid, part, drives and first + AT_ONCE >= len(rest)))
 
-    # -- whose turn it is -------------------------------------------------------------------
+    # -- turns of users ---------------------------------------------------------------------
 
     def work(self, seconds: float) -> None:
-        """Does what waits, for so long; who has had least goes first."""
+        """Does waiting work, for so long; the user with the least so far goes first."""
         until = time.monotonic() + seconds
         while (turn := self._turns.pop()) is not None:
             user, work = turn
@@ -342,7 +342,7 @@ class Scanner:
                 file = untrusted_files.opened(target.path, identity)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    raise  # it is not the file's fault: told, and it goes on with the others
+                    raise  # it is not the file's fault: reported, and the others follow
                 # what went with a process is not one that cannot be probed, for processes to come
                 # and of one that kept the reader waiting it is reported already
                 if error.errno in (errno.ENOENT, errno.ESTALE):
@@ -363,10 +363,10 @@ class Scanner:
                     yield replace(target, path=file.path)
 
     def sweep(self) -> None:
-        """Lets go of what no process maps, but for a few of a kind: else each takes descriptors for ever.
+        """Releases files that no process maps, but for a few of a kind: else each costs descriptors for ever.
 
-        Held are those that are mapped, those that are installed, and the few that were mapped last. One
-        that is mapped again is attached to again. Without the right to all mappings nothing is let go of.
+        Kept are those that are mapped, those that are installed, and the few that were mapped last. One
+        that is mapped again is attached to again. Without the right to all mappings none is released.
         """
         held = {target.identity: target for target, _file in self.attachments.files()}
         lines = self._lines.probed() if self._lines is not None else []
@@ -393,7 +393,7 @@ class Scanner:
     def _is_mapped(
         self, identity: Identity, files: set[Identity], shown: str = "", paths: Collection[str] = ()
     ) -> bool:
-        """As processes list it; of what was not found by a list, devices may differ: by its path."""
+        """True if processes list it; of a file not found by a list, devices may differ: by its path."""
         if (listed := self._mapped_as.get(identity)) is not None:
             return not listed.isdisjoint(files)
         return identity in files or shown.removesuffix(_GONE) in paths
@@ -413,7 +413,7 @@ class Scanner:
         libraries.forget(identity)
 
     def _look_again(self, target: Target) -> None:
-        """A file was taken away between two looks: once more, by its mapping, if that is still there."""
+        """Tries a file once more that was replaced meanwhile: by its mapping, if that is still there."""
         if target.identity in self._gone:
             return
         if len(self._gone) >= MOST_FILES:

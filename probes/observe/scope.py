@@ -1,9 +1,9 @@
-"""Whose calls are probed with ``--pid``: the chosen processes' alone for as long as they start no other.
+"""Probes of ``--pid``: in the chosen processes alone, as long as they start no others.
 
-A probe costs who meets it, watched or not: 0.7 us a call. A link can be a process's own. But the kernel runs
-its program in that process alone: what it starts would be missed until gputop has read of it. So such links
-are taken where little can be missed: where the chosen processes have opened CUDA already, which a child that
-they fork cannot use then (CUDA refuses it), and until the first birth.
+A probe costs every process that meets it, watched or not: 0.7 us a call. A link can be a process's own. But
+the kernel runs its program in that process alone: its children would be missed until gputop has read of them.
+So such links are used where little can be missed: where the chosen processes have opened CUDA already, which
+a child that they fork cannot use then (CUDA refuses it), and until the first birth.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Scope:
 
 
 def has_cuda(pid: int) -> bool:
-    """Whether a process has a CUDA library mapped."""
+    """True if a process has a CUDA library mapped."""
     return any(libraries.layer(mapping) == api.DRIVER for mapping in libraries.mappings((pid,)))
 
 

@@ -1,4 +1,4 @@
-"""What headers and marks say: facts of both sources, what is open at a mark, and which lists were cut."""
+"""The data of headers and marks: facts of both sources, open calls at a mark, cut lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probes.source import NOTE, OPEN, Sample
 
 
 def header_facts(plan: LivePlan, start_ns: int, sampler: NvmlSampler | None) -> dict[str, Any]:
-    """What the headers of both sources say."""
+    """The facts in the headers of both sources."""
     return {
         "machine": procfs.machine_facts(),
         "clock": procfs.clock_facts(),
@@ -31,7 +31,7 @@ def header_facts(plan: LivePlan, start_ns: int, sampler: NvmlSampler | None) -> 
 
 
 def mark_data(number: int, mark_ns: int, own: procfs.OwnUse, lost: Iterable[int]) -> dict[str, Any]:
-    """What the marks of both sources say; ``lost`` are the counters of ``LOSS_KINDS``."""
+    """The data of both sources' marks; ``lost`` are the counters of ``LOSS_KINDS``."""
     percent, rss = own.sample()
     return {
         "number": number,

@@ -1,1 +1,1 @@
-"""What /proc shows: processes, threads, descriptors, system calls."""
+"""Facts from /proc: processes, threads, descriptors, system calls."""

@@ -36,10 +36,10 @@ def container_of(cgroups: bytes) -> str:
     return f"lxc {named[1].decode(errors='replace')}" if named is not None else ""
 
 
-# Whose a process is beyond its user: pod, container, job, rank; from control groups, variables, log
+# Owners of a process beyond its user: pod, container, job, rank; from control groups, variables, log
 # folders.
 
-# the only variables that are looked at
+# the only variables that are read
 VARIABLES = (
     b"SLURM_JOB_ID", b"SLURM_STEP_ID", b"SLURM_PROCID", b"SLURM_LOCALID", b"SLURM_NTASKS",
     b"SLURM_STEP_NUM_TASKS",
@@ -50,7 +50,7 @@ VARIABLES = (
 KEYS = (
     "pod", "namespace", "pod_container", "job_kind", "job_id", "job_step", "rank", "local_rank", "world_size",
 )  # fmt: skip
-# key -> variables that say it, the surest first
+# key -> variables with it, the surest first
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"),
     "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
@@ -67,7 +67,7 @@ _LOG = re.compile(r"([a-z0-9.-]{1,253})_([a-z0-9-]{1,63})_([a-z0-9-]{1,63})-([0-
 _FOLDER = re.compile(r"([a-z0-9-]{1,63})_([a-z0-9.-]{1,253})_([0-9a-f-]{36})\Z")
 _WORD = re.compile(r"[\w.:-]{1,64}\Z")
 KNOWN_S = 5.0  # so long a listing is believed
-_MOST = 10_000  # files of a folder that are looked at
+_MOST = 10_000  # files of a folder that are read
 
 
 class Pods:
@@ -80,7 +80,7 @@ class Pods:
         self._pods: dict[str, tuple[str, str]] = {}  # uid -> pod, namespace
 
     def of(self, uid: str, container: str) -> dict[str, str]:
-        """What the folders say of a pod's number and a container's; either may be unknown: ""."""
+        """(pod, container) by the folders' names; "" for an unknown one."""
         if container not in self._containers and uid not in self._pods:
             self._list()
         if container in self._containers:
@@ -128,7 +128,7 @@ def _step(variables: Mapping[str, str], job: re.Match[bytes] | None) -> str:
 
 
 def belonging(cgroups: bytes, variables: Mapping[str, str], pods: Pods = PODS) -> dict[str, Any]:
-    """Whose a process is; keys of ``KEYS``, those that are known.
+    """The job, container or pod of a process; known ones of ``KEYS``.
 
     Args:
         cgroups: The text of ``/proc/PID/cgroup``.

@@ -1,4 +1,4 @@
-"""Who else uses the GPUs: facts of the processes that NVML lists and are not watched, each reported once."""
+"""Other clients of the GPUs: facts of processes that NVML lists and are not watched, each reported once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GpuClients:
     """Yields the facts of each process once, and again when its number was reused."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last looked at)
+        self._known: dict[int, tuple[int, int]] = {}  # pid -> (its start, when that was last read)
         # NVML may list the numbers of the machine: within a container they may be those of others
         self._own_numbers = in_initial_namespace()
 
@@ -52,7 +52,7 @@ class GpuClients:
 
 
 def in_initial_namespace() -> bool:
-    """Whether this process counts pids as the kernel does."""
+    """True if this process counts pids as the kernel does."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE
     except OSError:

@@ -1,7 +1,7 @@
 """Figures of this machine, as the host line of a top shows them: CPU, load, memory, pressure, disks, network.
 
-Shares and rates are of the time since the look before, from the kernel's own sums: no longer average hides
-that second. What this kernel does not report has no key.
+Shares and rates are of the time since the last sample, from the kernel's own sums: no longer average hides
+that second. Figures that this kernel does not report have no key.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class HostFigures:
         return {words[2]: int(words[12]) for words in self._whole_disks() if len(words) > 12}
 
     def _whole_disks(self) -> list[list[str]]:
-        """Lines of whole disks: partitions, and what lies upon disks, would count twice."""
+        """Lines of whole disks: partitions and stacked devices would count twice."""
         return [
             words
             for words in words_of(self._proc / "diskstats")
@@ -182,7 +182,7 @@ def _number(file: Path) -> int | None:
 
 
 def _clock(proc: Path) -> int | None:
-    """MHz of the first CPU; the rest of the file is not made, which takes milliseconds with many CPUs."""
+    """MHz of the first CPU; the rest of the file is not made, which needs milliseconds with many CPUs."""
     try:
         with (proc / "cpuinfo").open("rb", buffering=0) as file:
             text = file.read(1024).decode(errors="replace")

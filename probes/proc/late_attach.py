@@ -1,7 +1,7 @@
-"""Reports what is uncertain about processes that ran before gputop, until it is certain.
+"""Reports the uncertainty about processes that ran before gputop, until it is over.
 
 A thread is known from its first CUDA call, context switch or birth after gputop's start. Until then
-nothing is claimed about it: it is not listed, so its state is not guessed.
+it is not listed, so its state is not guessed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Latecomers:
     def __init__(self) -> None:
         own = procfs.process_facts(os.getpid())
         self._own_start_ns = int(own["start_ns"]) if own else 0
-        self._uncertain: dict[int, bool] = {}  # pid -> whether it was reported
+        self._uncertain: dict[int, bool] = {}  # pid -> true if it was reported
         self._next_ns = 0
 
     def add(self, pid: int) -> None:
-        """A process begins to be watched; one that gputop starts itself is no latecomer."""
+        """Adds a process that begins to be watched; one that gputop starts itself is no latecomer."""
         facts = procfs.process_facts(pid)
         if facts and facts["parent_pid"] != os.getpid() and facts["start_ns"] <= self._own_start_ns:
             self._uncertain.setdefault(pid, False)
@@ -51,7 +51,7 @@ class Latecomers:
                     yield _problem(pid, now_ns, "")
                     text = f"all threads of process {pid} are known from here on"
                     yield Sample(NOTE, now_ns, {"text": text})
-        # a process may have a hundred thousand threads: looking for them takes a twentieth of a CPU at most
+        # a process may have a hundred thousand threads: counting them may cost a twentieth of a CPU
         self._next_ns = now_ns + _PAUSES * (time.monotonic_ns() - begun)
 
 

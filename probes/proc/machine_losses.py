@@ -1,6 +1,6 @@
-"""What this machine as a whole kept programs from running by: reported every few seconds, as it grows.
+"""Losses of the whole machine, reported every few seconds as they grow.
 
-Steal is time that a hypervisor gave to others, of all CPUs together. Memory pressure (PSI) is time in which
+Steal is time that a hypervisor withheld, of all CPUs together. Memory pressure (PSI) is time in which
 some, or all, of the tasks that wanted to run waited for memory. TCP segments sent again are those of gputop's
 network namespace.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from probes.proc.procfs import words_of
 from probes.source import MACHINE, Sample
 
-LOOK_NS = 5_000_000_000  # /proc/stat takes the kernel a millisecond on a large machine
+LOOK_NS = 5_000_000_000  # /proc/stat costs the kernel a millisecond on a large machine
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _STEAL = 8  # the column of /proc/stat
 
@@ -29,9 +29,9 @@ class MachineEvents:
         self._first = True
 
     def samples(self, now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """What was added since the last report; the first time also where nothing was.
+        """The growth since the last report; the first time also without any.
 
-        What this kernel does not count has no key.
+        Figures that this kernel does not count have no key.
         """
         if now_ns < self._due_ns and not last:
             return

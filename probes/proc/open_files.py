@@ -1,9 +1,9 @@
-"""What the file descriptors are on which watched threads block: read from /proc, at marks, and reported once.
+"""The file descriptors on which watched threads block: read from /proc, at marks, and reported once.
 
-A descriptor may be closed and opened again as something else, so one that is seen again is read again
-when that is a second ago. Asking is one readlink, some microseconds, and for a socket the tables of its
-network, which may be long. A mark reads 200 at most and for 20 ms, first for those that were never asked
-for, then for those asked longest ago, and the rest waits for the next mark.
+A descriptor may be closed and opened again as something else, so a known one is read again
+after a second. Reading is one readlink, some microseconds, and for a socket the tables of its
+network, which may be long. A mark reads 200 at most and for 20 ms, unknown ones first,
+then the least recently read, and the rest waits for the next mark.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from probes.source import FILES, Sample
 READ_PER_MARK = 200
 READING_S = 0.02  # a mark may be late by that; one is read in any case
 FRESH_NS = 1_000_000_000
-_KEPT = 16384  # descriptors that are remembered; threads beyond it only cost asking again
-_OFFCPU = np.uint8(Kind.OFFCPU)  # an enum takes numpy's slow path
-_LARGEST = 1 << 31  # what is not below it is no descriptor, but an error that the call will tell
+_KEPT = 16384  # descriptors that are remembered; threads beyond it only cost another reading
+_OFFCPU = np.uint8(Kind.OFFCPU)  # an enum is numpy's slow path
+_LARGEST = 1 << 31  # a larger one is no descriptor, but an error of the call
 _DELETED = " (deleted)"
 
 
 class OpenFiles:
-    """Collects the descriptors of slices, and yields what they are.
+    """Collects the descriptors of slices, and yields their kinds.
 
     Args:
-        machine: Whose numbers of system calls these are, as ``uname -m`` says.
+        machine: The machine whose system call numbers these are, as of ``uname -m``.
     """
 
     def __init__(self, machine: str) -> None:
@@ -64,7 +64,7 @@ class OpenFiles:
             self._seen.update(distinct(keys).tolist())
 
     def samples(self, states: npt.NDArray[np.void], now_ns: int) -> Iterator[Sample]:
-        """The sample of what is new, if anything is; ``states`` are the threads at the mark."""
+        """The sample of new descriptors, if there are any; ``states`` are the threads at the mark."""
         blocked = self._of_files.take(states["syscall"]) & (states["off_since"] > 0)
         self._add(states["pid"][blocked], states["argument"][blocked])
         fresh = {}
@@ -95,7 +95,7 @@ class OpenFiles:
 
 
 def kind_of(pid: int, descriptor: int, sockets: Sockets) -> str:
-    """What a descriptor of a process is now; empty when it is closed or the process is gone."""
+    """The kind of a descriptor of a process now; empty when it is closed or the process is gone."""
     try:
         link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
     except OSError:
@@ -107,10 +107,10 @@ def kind_of(pid: int, descriptor: int, sockets: Sockets) -> str:
 
 
 def describe(link: str) -> str:
-    """What /proc says that a descriptor is -> its kind, with a path where it has one.
+    """The kind of a descriptor by its link in /proc, with a path where it has one.
 
     The kinds are ``pipe``, ``socket``, ``eventfd``, ``device:PATH``, ``file:PATH`` and ``anon:NAME``;
-    what more is known of a socket is ``probes.proc.sockets``' to say.
+    ``probes.proc.sockets`` knows more of a socket.
     """
     if link.startswith("/dev/") and not link.startswith(("/dev/shm/", "/dev/hugepages/")):
         return f"device:{link}"

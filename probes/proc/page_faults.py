@@ -1,7 +1,7 @@
-"""Page faults of watched processes and their threads: what the kernel counts of them, reported once a second.
+"""Page faults of watched processes and their threads, by the kernel's counts, reported once a second.
 
 No fault is traced: ``/proc`` has the sums, and the record of a thread's end has those of its whole life. So
-what is reported of a process that has ended is exact, and of one that lives it is at most a second old.
+the count of an ended process is exact, and that of a live one at most a second old.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from probes.source import FAULTS, Sample
 
 LOOK_NS = 1_000_000_000
 WHOLE = 0  # in place of a thread: the process
-_MOST_PROCESSES = 128  # are looked at in a second, in turn; a look takes 10 us
+_MOST_PROCESSES = 128  # are read in a second, in turn; each costs 10 us
 _MOST_THREADS = 256
 _MOST_AT_END = 4096  # of both, since it is not read again
 _MOST_ROWS = 8192  # of a sample, which is bounded
@@ -55,7 +55,7 @@ class _Process:
 
 
 class PageFaults:
-    """Consumes births and ends, reads ``/proc`` at marks, and yields what was added."""
+    """Consumes births and ends, reads ``/proc`` at marks, and yields the growth."""
 
     def __init__(self, born_since_ns: int | None = None) -> None:
         """Start without processes.
@@ -71,7 +71,7 @@ class PageFaults:
         self._turn = 0
 
     def notice(self, records: Records) -> None:
-        """Births of processes, whose counts begin at nothing, and ends of threads."""
+        """Consumes births of processes, whose counts begin at 0, and ends of threads."""
         kinds = records["kind"]
         rare = (kinds == _FORKED) | (kinds == _EXITED)
         if not rare.any():
@@ -84,7 +84,7 @@ class PageFaults:
                 self._end(pid, tid, (counts[0], counts[1]), dead=bool(flags & ExitFlag.GROUP_DEAD))
 
     def add(self, pid: int) -> None:
-        """A process that is watched from now on: what it has counted until now is not reported."""
+        """Adds a process that is watched from now on: its counts so far are not reported."""
         self._begin(pid, _MOST_AT_END)
 
     def _end(self, pid: int, tid: int, counts: Counts, *, dead: bool) -> None:
@@ -102,7 +102,7 @@ class PageFaults:
         self._added[pid, tid] = _plus(self._added.get((pid, tid), NONE), counts)
 
     def samples(self, alive: Collection[int], now_ns: int, *, last: bool = False) -> Iterator[Sample]:
-        """What was added since the last report; of what is seen first, that it is counted from here on."""
+        """The growth since the last report; of new processes, that they are counted from here on."""
         if now_ns < self._due_ns and not last:
             return
         self._due_ns = now_ns + LOOK_NS
@@ -153,14 +153,14 @@ class PageFaults:
         return len(tids)
 
     def _is_young(self, pid: int) -> bool:
-        """Whether it began while it could be seen, without a record of it."""
+        """True if it began within sight, without a record of it."""
         start = procfs.start_of(pid) if self._born_since_ns is not None else None
         if start is None or self._born_since_ns is None:
             return False
         return start[1] - procfs.boot_offset_ns() >= self._born_since_ns
 
     def _begin(self, pid: int, left: int) -> int:
-        """Sets what a process and its threads have counted until now as zero."""
+        """Sets the counts so far of a process and its threads as zero."""
         read = 0
         for _ in range(_READINGS):
             before = procfs.page_faults(pid)

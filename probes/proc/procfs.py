@@ -25,7 +25,7 @@ _COMMAND_LIMIT = 4096
 _FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
 _ENVIRONMENT_LIMIT = 1 << 20
 _MOST_ABOVE = 64  # processes above another one
-# beside those of ``belonging`` the only variables that are ever looked at: which GPUs a process can use
+# beside those of ``belonging`` the only variables that are ever read: which GPUs a process can use
 _VARIABLES = {b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices", b"CUDA_DEVICE_ORDER": "cuda_device_order"}
 _STATUS = re.compile(
     rb"Name:\t(.*)\n(?:.*\n)*?State:\t(\S)(?s:.*)"
@@ -46,7 +46,7 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     """Name, command line, user, parent and start of a process; None when it has gone.
 
     ``start_ns`` is CLOCK_MONOTONIC as far as the machine was never suspended (procfs counts
-    CLOCK_BOOTTIME); it tells processes apart, it is no timestamp. ``namespace_pid`` is the number that
+    CLOCK_BOOTTIME); it identifies processes, it is no timestamp. ``namespace_pid`` is the number that
     the process itself sees when it lives in another pid namespace; ``container`` is "" outside of one. The
     CUDA variables are those of its start, ``None`` where it has none; the keys are missing where its
     environment may not be read. Keys of ``belonging.KEYS`` are there as far as they are known.
@@ -86,7 +86,7 @@ def page_faults(pid: int, tid: int | None = None) -> tuple[int, int] | None:
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for what a process does: R, S, D, T (stopped), Z; "" when it has gone."""
+    """The kernel's letter for a process's state: R, S, D, T (stopped), Z; "" when it has gone."""
     try:
         stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
@@ -129,7 +129,7 @@ def namespace_pid(pid: int) -> int | None:
 
 
 def _surroundings(pid: int) -> dict[str, Any]:
-    """Container, CUDA's variables, and whose it is beyond its user."""
+    """Container, CUDA's variables, and the owners beyond its user."""
     cgroups, content = b"", None
     with contextlib.suppress(OSError):
         cgroups = _read(f"/proc/{pid}/cgroup")
@@ -154,7 +154,7 @@ def variable_of(content: bytes, name: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ThreadCounters:
-    """What the kernel has counted of a thread since its birth."""
+    """The kernel's counters of a thread since its birth."""
 
     name: str
     state: str  # one letter, as ps shows it
@@ -165,9 +165,9 @@ class ThreadCounters:
 
 
 def thread_counters(pid: int, tid: int) -> ThreadCounters | None:
-    """The thread's counters; None when it has gone or is hidden. Takes 7 us.
+    """The thread's counters; None when it has gone or is hidden. Costs 7 us.
 
-    The times come first and the switches after: what happens in between is in the next reading.
+    The times come first and the switches after: events in between are in the next reading.
     """
     folder = f"/proc/{pid}/task/{tid}"
     try:
@@ -192,7 +192,7 @@ def _times(folder: str) -> tuple[int, int]:
 
 
 def has_run_delays() -> bool:
-    """Whether this kernel counts how long threads wait for a CPU."""
+    """True if this kernel counts how long threads wait for a CPU."""
     try:
         return int(_read("/proc/self/schedstat").split()[0]) > 0
     except (OSError, IndexError, ValueError):
@@ -225,9 +225,9 @@ def cpu_ns(pid: int) -> int | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process, also one that has ended and is not waited for yet.
+    """True if there is such a process, also one that has ended and is not waited for yet.
 
-    It takes no descriptor: a process must not seem to have ended because gputop has none left.
+    It needs no descriptor: a process must not seem to have ended because gputop has none left.
     """
     return os.path.exists(f"/proc/{pid}")
 
@@ -321,7 +321,7 @@ def clock_facts() -> dict[str, int]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a reader of a recording wants to know about the machine."""
+    """Facts about the machine for readers of a recording."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "host": platform.node(),
@@ -335,7 +335,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    """The name of the first CPU; "" where the kernel does not give one (arm64)."""
+    """The name of the first CPU; "" where the kernel has none (arm64)."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in islice(lines, 32):
             name, _, value = line.partition(":")
@@ -374,6 +374,6 @@ class OwnUse:
         if wall_ns - self._wall_ns >= LEAST_OWN_NS or not self._percent:
             self._percent = 100 * (cpu_ns - self._cpu_ns) / max(wall_ns - self._wall_ns, 1)
             self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
-        with contextlib.suppress(OSError):  # no descriptor is left: what it was before
+        with contextlib.suppress(OSError):  # no descriptor is left: the former value
             self._pages = int(_read("/proc/self/statm").split()[1])
         return self._percent, self._pages * os.sysconf("SC_PAGE_SIZE")

@@ -9,7 +9,7 @@ from probes.proc import procfs
 from probes.source import RESIDENT, Sample
 
 LOOK_NS = 1_000_000_000
-_MOST_READ = 512  # in a second, in turn: a look takes 5 us
+_MOST_READ = 512  # in a second, in turn: each costs 5 us
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -24,7 +24,7 @@ class ResidentMemory:
     def samples(
         self, watched: Collection[int], now_ns: int, others: Collection[int] = ()
     ) -> Iterator[Sample]:
-        """What each process holds.
+        """The memory of each process.
 
         Args:
             watched: Watched processes.

@@ -1,4 +1,4 @@
-"""Who is watched: facts and names of processes and threads, gathered as their records pass by."""
+"""The watched processes: facts and names of processes and threads, gathered as their records pass by."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from probes.samples import ProcessData, merged
 from probes.schema import ALIASED, ExitFlag, Kind, Records, select
 from probes.source import NAMES, NOTE, PROCESS, Sample
 
-# an enum takes numpy's slow path, and looks its names up by itself: a quarter of what a fork costs here
+# an enum is numpy's slow path, and looks its names up by itself: a quarter of the cost of a fork here
 _RARE = np.uint8(Kind.FORK)
-_OTHERS = np.array([Kind.COMMUNICATOR, Kind.SHAPE], np.uint8)  # rare, too, and name nobody
+_OTHERS = np.array([Kind.COMMUNICATOR, Kind.SHAPE], np.uint8)  # rare, too, and without names
 _FORKED, _EXECED, _EXITED, _JOINED, _NAMED = map(int, (Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME))
 _OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
-# names that are remembered so that they are reported once; what is forgotten is only reported again
+# names that are remembered so that they are reported once; a dropped one is only reported again
 MOST_NAMES = 32_768
 _COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
-# what a process has of its parent until it becomes another program
+# inherited from the parent until it becomes another program
 _INHERITED = (
     "command", "user", "uid", "namespace_pid", "container", "cuda_visible_devices", "cuda_device_order",
     *KEYS,
 )  # fmt: skip
-# what stays its own when it becomes another program
+# kept when it becomes another program
 _OUTLASTING = ("parent_pid", "start_ns", "user", "uid", "namespace_pid", "container", *KEYS)
 
 
@@ -40,8 +40,8 @@ class Roster:
     """Turns births, execs, exits and first mentions into process and names samples.
 
     Attributes:
-        births: How many processes and programs have begun, of those that are watched.
-        ended: Processes that have ended; who uses them up clears it.
+        births: Count of processes and programs that have begun, of those that are watched.
+        ended: Processes that have ended; their consumer clears it.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Roster:
         self._since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._complete: set[int] = set()  # processes whose CUDA calls were all seen
         self._devices = DeviceCalls(self._complete.__contains__)
-        self._gone: set[int] = set()  # ended in the batch that is looked at: /proc knows nothing of them
+        self._gone: set[int] = set()  # ended in the current batch: /proc has nothing of them
 
     def add(self, pid: int) -> None:
         """A process that is watched by request."""
@@ -115,13 +115,13 @@ class Roster:
 
     def _began(self, pid: int, name: str, now: int, kind: int, maker: int) -> Sample:
         facts = self._forked(pid, name, now, maker) if kind == _FORKED else _facts_at(pid, now)
-        if facts is None:  # it ended before anybody looked: what the records say, and what an exec leaves
+        if facts is None:  # it ended before it was read: facts of its records, and those that an exec keeps
             before = self._alive.get(pid, {})
             left = {key: before[key] for key in _OUTLASTING if key in before}
             facts = {"parent_pid": 0, "start_ns": now, **left, "pid": pid, "name": name, "command": ""}
         self.births += 1
         self._alive[pid] = facts
-        # one that joins with its first call, and was not there before us, has made no call before
+        # one that joins with its first call, and began after gputop, has made no call before
         begun = kind in (_FORKED, _EXECED) or int(facts["start_ns"]) > self._since_boot_ns
         if begun and now >= self._seen_from_ns:
             self._complete.add(pid)
@@ -131,9 +131,9 @@ class Roster:
         return Sample(PROCESS, now, {**facts, "watched": True, "seen_ns": now, "exited_ns": None})
 
     def _forked(self, pid: int, name: str, now: int, maker: int) -> dict[str, Any] | None:
-        """The facts of a process that has just been forked: its parent's, which are known, but for its start.
+        """The facts of a process that was just forked: its parent's, which are known, but for its start.
 
-        A job may fork hundreds of times a second, and reading them all takes ten times as long.
+        A job may fork hundreds of times a second, and reading them all lasts ten times as long.
         """
         known = self._alive.get(maker)
         if known is None or "uid" not in known:
@@ -167,7 +167,7 @@ class Roster:
 
     def _name(self, pid: int, tid: int, name: str) -> None:
         if self.names.get(tid) != name:
-            # also those of processes that are not watched: none ends for us
+            # also those of processes that are not watched: their ends are not seen
             if len(self.names) >= MOST_NAMES:
                 for old in list(self.names)[: MOST_NAMES // 2]:
                     del self.names[old]
@@ -210,7 +210,7 @@ class Roster:
 
 
 def _facts_at(pid: int, now: int) -> dict[str, Any] | None:
-    """The facts of a process, as far as /proc knows the one that had its number at a time."""
+    """The facts of the process that had a pid at a time, as far as /proc has them."""
     facts = procfs.process_facts(pid)
     return None if facts is None or int(facts["start_ns"]) > now else facts
 
@@ -218,7 +218,7 @@ def _facts_at(pid: int, now: int) -> dict[str, Any] | None:
 def _one_a_process(samples: Iterable[Sample]) -> Iterator[Sample]:
     """One sample for a batch's facts of a process: helpers begin and end by the hundred in a second.
 
-    Each costs its way through the file and whoever takes it in. A number that goes to a new process is not
+    Each sample costs space in the file and work of its readers. A number that goes to a new process is not
     one process.
     """
     last: dict[int, Sample] = {}

@@ -1,7 +1,7 @@
-"""Command lines without what looks like a secret: a recording and a screen are shown to others.
+"""Masks likely secrets in command lines: a recording and a screen are shown to others.
 
-Masked are values of options and variables whose name speaks of a secret, passwords in URLs, and texts that
-have the form of a well-known token. What is masked is only the value: which option it was stays to be seen.
+Masked are values of options and variables with a secret's name, passwords in URLs, and texts that
+have the form of a well-known token. Only the value is masked: the option stays visible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 
 
 def masked(arguments: Iterable[str]) -> list[str]:
-    """The arguments of a command, with ``***`` for what looks like a secret.
+    """The arguments of a command, with ``***`` for likely secrets.
 
     An option that ends with such a name hides the argument behind it, if that is no option itself.
     """

@@ -1,4 +1,4 @@
-"""Where the peer of a socket is, and whether the socket is the server's end of its connection."""
+"""Where the peer of a socket is, and which sockets are the server's end of their connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCAL = "socket:local"  # the peer is a process of this machine: a Unix socket, 
 REMOTE = "socket:remote"  # the peer is on another machine
 MOST_BYTES = 1 << 20  # of a table of sockets: ten thousand of them
 _LISTENS_TCP = "0A"
-_LISTENS_UNIX = "00010000"  # the flags of one that listens (__SO_ACCEPTCON)
+_LISTENS_UNIX = "00010000"  # the flags of a listening one (__SO_ACCEPTCON)
 _CONNECTED = "01"  # TCP_ESTABLISHED
 _TCP_FIELDS, _UNIX_FIELDS = 10, 7
 _ORDER = -1 if sys.byteorder == "little" else 1
@@ -29,7 +29,7 @@ class Sockets:
         self._kinds: dict[tuple[int, int], dict[str, str]] = {}
 
     def kind(self, pid: int, inode: int) -> str:
-        """``ACCEPTED``, ``LOCAL`` or ``REMOTE``, as /proc of its process tells; else ``SOCKET``.
+        """``ACCEPTED``, ``LOCAL`` or ``REMOTE``, by /proc of its process; else ``SOCKET``.
 
         Accepted: of TCP, one whose local port is that of a socket that listens; of Unix sockets, one that
         bears the name of one that listens. ``SOCKET`` where that cannot be read, it is not connected, or it

@@ -1,6 +1,6 @@
-"""Whose a user id is: the 65,536 that ``/etc/subuid`` gives to a user for containers are that user's.
+"""The owner of a user id: the 65,536 ids that ``/etc/subuid`` grants a user for containers are that user's.
 
-Who bounds what one user may take counts by this, and not by the number that the kernel reports.
+Limits per user count by this, and not by the number that the kernel reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Subordinates:
         self._ranges: list[tuple[int, int]] = []  # the end, and whose
 
     def owner(self, uid: int) -> int:
-        """The user whose a user id is: itself, where it is nobody's for containers."""
+        """The user to whom an id belongs: itself, unless it is one for containers."""
         self._renew()
         at = bisect_right(self._firsts, uid) - 1
         if at >= 0 and uid < self._ranges[at][0]:

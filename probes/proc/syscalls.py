@@ -1,4 +1,4 @@
-"""System calls in which threads block: their names, and which of them take a file descriptor."""
+"""System calls in which threads block: their names, and those with a file descriptor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from probes.process.syscall_numbers import BLOCKING, OF_FILES, parsed
 from probes.samples import section
 
-UNKNOWN_SYSCALL: Final = 0xFFF0  # in one, or in none: who told of the stay off the CPU did not say
+UNKNOWN_SYSCALL: Final = 0xFFF0  # in one, or in none: not known for this stay off the CPU
 
 
 def machine_of(header: Mapping[str, Any]) -> str:
@@ -32,7 +32,7 @@ def name(number: int, machine: str) -> str:
 
 @cache
 def of_files(machine: str) -> npt.NDArray[np.bool_]:
-    """For each number of 16 bits, whether the first argument of that system call is a file descriptor."""
+    """For each number of 16 bits, true if the first argument of that system call is a file descriptor."""
     table = np.zeros(1 << 16, np.bool_)
     table[list(parsed(OF_FILES, machine).values())] = True
     return table

@@ -12,11 +12,11 @@ from probes import api
 from probes.arrays import PIDS, distinct, table
 from probes.schema import Kind, Records, select
 
-# cudaSetDevice, and what makes a context: the runtime does so through cuDevicePrimaryCtxRetain of the driver,
+# cudaSetDevice, and calls that make a context: the runtime does so by the driver's cuDevicePrimaryCtxRetain,
 # also where its own calls are not traced
 _NAMING = np.zeros(1 << 16, np.bool_)  # by the 16 bits of a record's op
 _NAMING[[op for op, row in enumerate(api.BY_OP) if row.argument == "device"]] = True
-_CALL = np.uint8(Kind.CALL)  # an enum takes numpy's slow path
+_CALL = np.uint8(Kind.CALL)  # an enum is numpy's slow path
 _NEEDS_CONTEXT = np.array([row.group != "device" for row in api.BY_OP])
 _IS_RUNTIME = np.array([row.layer == api.RUNTIME for row in api.BY_OP])
 _ORDINAL = 0xFFFFFFFF  # an int argument: the upper half of its register holds anything
@@ -26,7 +26,8 @@ class DeviceCalls:
     """Collects the devices of each process from its records.
 
     Args:
-        complete: Whether all calls of a process were seen: then the runtime without a device uses the first.
+        complete: True of a process whose calls were all seen: then the runtime without a device uses the
+            first.
     """
 
     def __init__(self, complete: Callable[[int], bool]) -> None:
@@ -83,7 +84,7 @@ class DeviceCalls:
                 yield pid, {"cuda_devices_hidden": True}
 
     def forget(self, pid: int) -> bool:
-        """The process ended or became another program; whether it had named a device."""
+        """Drops a process that ended or became another program; true if it had named a device."""
         self._devices.pop(pid, None)
         self._open.discard(pid)
         used = bool(self.used[pid % PIDS])

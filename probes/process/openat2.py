@@ -1,4 +1,4 @@
-"""openat2(2): opens a path and says which links it may lead over. Numbers of linux/openat2.h."""
+"""openat2(2): opens a path with limits on the links that it may lead over. Numbers of linux/openat2.h."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What gputop may do beyond its user's ids: it keeps what it still needs, and gives the rest up for ever.
+"""Rights of gputop beyond its user's ids: it keeps those that it still needs, and gives up the rest for ever.
 
 Capabilities belong to threads, and a thread hands its own down. So the first thread gives up before others
-begin, and before the first file of somebody else's is opened; NVML's thread, which is older, does so itself.
-The command that is watched keeps all that it had: it was forked before. And only gputop's own process does
+begin, and before the first file of another user is opened; NVML's thread, which is older, does so itself.
+The watched command keeps all that it had: it was forked before. And only gputop's own process does
 this, no other one that uses these packages.
 """
 
@@ -43,11 +43,11 @@ class Capability(IntEnum):
     CHECKPOINT_RESTORE = 40
 
 
-# What observing takes to its end: libraries come and go, and with them probes and programs.
+# Rights that observing needs to its end: libraries come and go, and with them probes and programs.
 OBSERVING = frozenset(
     {
-        Capability.BPF,  # programs for lines come later; before Linux 6.5 it takes it to read a map, too
-        Capability.PERFMON,  # uprobes; what programs may read
+        Capability.BPF,  # programs for lines come later; before Linux 6.5 reading a map needs it, too
+        Capability.PERFMON,  # uprobes; memory that programs may read
         Capability.SYS_PTRACE,  # maps, descriptors and memory of other users' processes
         Capability.DAC_READ_SEARCH,  # their libraries and sources, their environments
         Capability.CHECKPOINT_RESTORE,  # map_files: the very file where no path leads to it
@@ -58,39 +58,39 @@ OBSERVING = frozenset(
 SIGNALS = frozenset({Capability.KILL})
 # Root writes where it likes; a file of the user behind sudo becomes that user's.
 FILES = frozenset({Capability.DAC_OVERRIDE, Capability.CHOWN, Capability.FOWNER})
-# NVIDIA's driver takes it for "administrator", without which some figures are not reported
+# "administrator" to NVIDIA's driver, without which some figures are not reported
 DRIVER = frozenset({Capability.SYS_ADMIN})
 _POWERS = frozenset(parsed(POWERS, os.uname().machine))
 _OF_A_DAEMON = of_a_daemon(os.uname().machine)
 
 
 def confine_process(needed: Collection[int], *, daemon: bool = False) -> str:
-    """For the first thread, while the others that are to be confined have not begun.
+    """Confines the first thread, before others that are to be confined have begun.
 
-    Afterwards no program that is started has more rights, no other user's process may look into this one,
+    Afterwards no started program has more rights, no other user's process may look into this one,
     and these threads may still go before others.
 
     Args:
         needed: Capabilities that are kept, as far as there are any.
-        daemon: Only those system calls are left that a daemon makes, and what it starts.
+        daemon: Only system calls of a daemon, and of its children, stay allowed.
 
     Returns:
-        Why rights are kept that are not needed, in a sentence; "" where none are.
+        Why needless rights are kept, in a sentence; "" where none are.
     """
     if daemon:
-        with suppress(OSError):  # as below, whose words for a call that is forbidden hold before these
+        with suppress(OSError):  # as below, whose error for a forbidden call comes before these
             sandbox.allow_only(_OF_A_DAEMON, refused=sandbox.Refused.UNKNOWN)
     refused = confine_thread({*needed, *_beyond_limits()})
-    if os.geteuid() == 0:  # of who is not root the kernel has seen to it where there is something to hide
+    if os.geteuid() == 0:  # without root the kernel has done so where there is something to hide
         with suppress(OSError):
             sandbox.hide_memory()
     return refused
 
 
 def confine_thread(needed: Collection[int]) -> str:
-    """This thread, and what it starts, keeps these capabilities and gets no new ones; returns as above.
+    """This thread, and its children, keep these capabilities and get no new ones; returns as above.
 
-    What rights would still allow of ``syscall_numbers.POWERS``, a filter of system calls refuses.
+    Where rights would still allow one of ``syscall_numbers.POWERS``, a filter of system calls refuses it.
     """
     kept = _mask(needed)
     try:
@@ -101,14 +101,14 @@ def confine_thread(needed: Collection[int]) -> str:
         sandbox.forbid_new_rights()
         with suppress(OSError):  # a kernel without filters, or another architecture
             sandbox.forbid(_POWERS)
-    except OSError as error:  # a filter of system calls: what was given up before stays so
+    except OSError as error:  # a filter of system calls: rights given up before stay so
         return f"gputop keeps unneeded privileges: the kernel refused to drop them ({error.strerror})"
     return ""
 
 
 @contextmanager
 def only(needed: Collection[int]) -> Iterator[None]:
-    """Meanwhile no other capability is in effect, so that one learns what these allow. Raises OSError."""
+    """Meanwhile no other capability is in effect, to find out what these allow. Raises OSError."""
     effective, permitted, inheritable = _read()
     _write(effective & _mask(needed), permitted, inheritable)
     try:
@@ -124,7 +124,7 @@ def held() -> frozenset[Capability]:
 
 
 def _beyond_limits() -> Iterator[Capability]:
-    """Threads that go before others, and rings that stay in memory, take limits or else capabilities."""
+    """Threads that go before others, and rings that stay in memory, need limits or else capabilities."""
     endless = resource.RLIM_INFINITY
     for limit, most, otherwise in (
         (resource.RLIMIT_NICE, 20 - realtime.NICE, Capability.SYS_NICE),

@@ -1,4 +1,4 @@
-"""Threads that must be in time when every CPU is taken, and what they wait for: latches and descriptors."""
+"""Threads that must be in time when every CPU is busy, and their waits: latches and descriptors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NICE = -15
 
 
 def hurry() -> None:
-    """The calling thread goes before others, if we may say so."""
+    """The calling thread goes before others, if it has the right."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
@@ -24,9 +24,9 @@ def hurry() -> None:
 class Latch:
     """Is not set at first, and stays set; any thread may wait for it.
 
-    A handler must not set a ``threading.Event``: a signal that hits its own thread between the end of a
-    wait and the return from it finds the event's lock taken by that thread, and waits for itself. On a
-    busy machine, where a thread whose wait is over is queued for a CPU, that is where signals come.
+    A signal handler must not set a ``threading.Event``: a signal that hits its own thread between the end of
+    a wait and the return from it finds the event's lock held by that thread, and waits for itself. On a busy
+    machine, where a thread whose wait is over is queued for a CPU, that is where signals come.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Latch:
             os.close(self._event)
 
     def set(self) -> None:
-        """Sets it, and wakes who waits; whatever code a signal met."""
+        """Sets it, and wakes waiting threads; safe wherever a signal hits."""
         self._is_set = True
         os.eventfd_write(self._event, 1)
 
@@ -47,7 +47,7 @@ class Latch:
         return self._is_set
 
     def wait(self, timeout_s: float) -> bool:
-        """Returns when it is set, or after a time, rounded up to a millisecond; whether it is set."""
+        """Waits until it is set, or for a time, rounded up to a millisecond; true if it is set."""
         if not self._is_set:
             waiting = select.poll()  # one object must not be used by two threads at a time
             waiting.register(self._event, select.POLLIN)
@@ -55,11 +55,11 @@ class Latch:
         return self._is_set
 
 
-# Waits for a descriptor, whatever its number: select(2) takes none beyond 1,023.
+# Waits for a descriptor, whatever its number: select(2) allows none beyond 1,023.
 
 
 def readable(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read, or an end, within so many seconds."""
+    """True if there is something to read, or an end, within so many seconds."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(max(seconds, 0) * 1000))

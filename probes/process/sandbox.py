@@ -1,6 +1,6 @@
-"""Confines a process before it touches what others may have made: a foreign library, a foreign file.
+"""Confines a process before it touches files that others may have made, libraries too.
 
-Everything here is for a fresh child; nothing of it can be taken back. It needs nothing but Python, so that a
+Everything here is for a fresh child and for ever. It needs nothing but Python, so that a
 child which has loaded nothing yet can use it.
 """
 
@@ -57,7 +57,7 @@ LOADING = frozenset(_LOADING.split())
 
 
 class Refused(Enum):
-    """What happens at a system call that is not allowed."""
+    """The effect of a forbidden system call."""
 
     FAILS = _REFUSE | errno.EPERM  # the program may go on without it
     UNKNOWN = _REFUSE | errno.ENOSYS  # as of an older kernel: C libraries then go another way
@@ -66,13 +66,13 @@ class Refused(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the process may use.
+    """The resources of a process.
 
     Attributes:
         memory_bytes: Address space.
         cpu_s: Seconds of CPU, after which it is killed.
         files: Open files.
-        file_bytes: How long a file it may write; pipes do not count.
+        file_bytes: Length of a file it writes; pipes do not count.
     """
 
     memory_bytes: int = 2 << 30
@@ -132,7 +132,7 @@ def keep_within(capabilities: int) -> None:
                 return
             if os.geteuid() == 0 and not gets_no_new_rights():
                 raise
-            return  # who may not do this has no new rights to expect after forbid_new_rights
+            return  # without the right to do this there are no new rights after forbid_new_rights
 
 
 def become_nobody() -> None:
@@ -154,7 +154,7 @@ def forbid_new_rights() -> None:
 
 
 def gets_no_new_rights() -> bool:
-    """Whether ``forbid_new_rights`` holds for this thread already."""
+    """True if ``forbid_new_rights`` holds for this thread already."""
     return bool(_libc().prctl(ctypes.c_int(_HAS_NO_NEW_PRIVS), *map(ctypes.c_ulong, (0, 0, 0, 0))) == 1)
 
 
@@ -188,11 +188,11 @@ def leave_namespaces() -> None:
 
 
 def allow_only(allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> None:
-    """Installs a filter: every system call that is not named does not happen any more.
+    """Installs a filter: no system call but the named ones takes place any more.
 
     Args:
         allowed: Names; those that this architecture does not have are passed over.
-        refused: What becomes of any other call, and of those of another architecture.
+        refused: The effect of any other call, and of those of another architecture.
 
     Raises:
         OSError: The kernel has no filters, or this is neither x86-64 nor arm64.
@@ -223,7 +223,7 @@ def _install(content: bytes) -> None:
 
 @cache
 def prepared(allowed: frozenset[str], refused: Refused) -> bytes:
-    """The filter of ``allow_only`` as the kernel takes it; made once, also for children. Raises OSError."""
+    """The filter of ``allow_only`` in the kernel's form; made once, also for children. Raises OSError."""
     machine = _known_machine()
     rules = filter_of(numbers(allowed, machine), machine, refused)
     return b"".join(struct.pack("HBBI", *rule) for rule in rules)
@@ -243,15 +243,15 @@ def filter_of(
 
     Args:
         named: Numbers of system calls.
-        machine: As ``uname -m`` calls it.
-        refused: What becomes of a call that is not allowed.
-        but: Whether all others than these are allowed, in place of these alone.
+        machine: As of ``uname -m``.
+        refused: The effect of a forbidden call.
+        but: All others than these are allowed, in place of these alone.
     """
     these, others = (refused.value, _ALLOW) if but else (_ALLOW, refused.value)
     rules = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
-        (_RETURN, 0, 0, refused.value),  # 32-bit calls, whose numbers mean others
+        (_RETURN, 0, 0, refused.value),  # 32-bit calls, which have other numbers
         (_LOAD, 0, 0, _NUMBER_AT),
     ]
     if machine == "x86_64":  # the x32 numbers are the same calls again
@@ -276,11 +276,11 @@ def run(
     To be called in a process with one thread that does nothing else: it moves into the namespaces as well.
 
     Args:
-        work: What to do; its result is the exit status.
-        limits: What it may use.
-        allowed: The system calls that it may make, by name.
-        seconds: How long it may take.
-        refused: What becomes of any other system call.
+        work: The work; its result is the exit status.
+        limits: Its resources.
+        allowed: Its system calls, by name.
+        seconds: Its time.
+        refused: The effect of any other system call.
 
     Returns:
         The exit status, minus the signal's number where one ended it, ``TIMED_OUT``, or ``FAILED``.
@@ -288,7 +288,7 @@ def run(
     Raises:
         OSError: There is no confining here; the work was not done.
     """
-    prctl(_SUBREAPER, 1)  # what the child leaves behind becomes ours, where it has no namespace to die with
+    prctl(_SUBREAPER, 1)  # orphans of the child become ours, where it has no namespace to die with
     if os.geteuid() == 0:
         with suppress(PermissionError):  # root of a container, which may not: all else still holds
             leave_namespaces()
@@ -321,7 +321,7 @@ def _work(work: Callable[[], int], limits: Limits, allowed: Iterable[str], refus
 
 
 def _end_children() -> None:
-    """Kills whatever became a child of this process, and what then becomes one, until there is none."""
+    """Kills every child of this process, and new ones that it inherits, until there is none."""
     listed = Path("/proc/thread-self/children")
     with suppress(OSError):  # the last one has gone, or the kernel keeps no list
         while True:
@@ -342,5 +342,5 @@ def _checked(result: int) -> None:
 
 
 def prctl(option: int, argument: int, more: int = 0) -> None:
-    """prctl(2), for what answers with nothing but success. Raises OSError."""
+    """prctl(2) with no result but success. Raises OSError."""
     _checked(_libc().prctl(ctypes.c_int(option), *map(ctypes.c_ulong, (argument, more, 0, 0))))

@@ -62,7 +62,7 @@ SERVING = """
     timerfd_settime 286 86; tkill 200 130; umask 95 166; utimensat 280 88;
     lchown 94 -; setfsuid 122 151; setfsgid 123 152
 """
-# Of those above, what a daemon has no use for.
+# Of those above, the ones that a daemon does not use.
 _UNUSED = """
     io_uring_enter io_getevents io_submit semop semtimedop msgsnd msgrcv mq_timedsend mq_timedreceive mbind
     migrate_pages move_pages vmsplice tee splice sync syncfs
@@ -109,6 +109,6 @@ def numbers(names: Iterable[str], machine: str) -> list[int]:
 
 
 def of_a_daemon(machine: str) -> frozenset[str]:
-    """All that the daemon may make, and what it starts, by name."""
+    """The system calls of the daemon and its children, by name."""
     texts = (OF_FILES, BLOCKING, QUICK, SERVING)
     return frozenset(name for text in texts for name in parsed(text, machine)) - {*_UNUSED.split()}

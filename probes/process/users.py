@@ -1,4 +1,4 @@
-"""Whose a process is, so that nobody has more turns than others: user ids that one user was given are one."""
+"""The users of processes; subordinate user ids count as their owner's, so that no user has more turns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _STATUS_BYTES = 4096  # names and groups of a process are in front of its rights
 
 
 def of(pid: int) -> int:
-    """A number of who runs a process, by its real user id; ``GONE`` where it has ended.
+    """The number of a process's user, by its real user id; ``GONE`` where it has ended.
 
-    Who owns /proc/PID would be root for all who run a program of root's that anybody may run as root.
+    The owner of /proc/PID would be root for all users of a setuid program of root's.
     """
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:

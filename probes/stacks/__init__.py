@@ -1,1 +1,1 @@
-"""Python frames: which interpreters there are, how their structures lie, and what stacks mean."""
+"""Frames of Python and native code: interpreters, their structures, the meaning of stacks."""

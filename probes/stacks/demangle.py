@@ -19,7 +19,7 @@ from probes.process.realtime import readable
 
 MOST_CHARACTERS = 400
 _LONGEST = 4096  # of a mangled name
-_PATIENCE_S = 1.0  # for one name: it takes microseconds, and on a busy machine some milliseconds
+_PATIENCE_S = 1.0  # for one name: it lasts microseconds, and on a busy machine some milliseconds
 _PATIENCE_FIRST_S = 10.0  # an interpreter starts
 _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 _MANY_REFERENCES = 20  # to parts before it: three of them may double the text
@@ -37,7 +37,7 @@ class DemanglerChild:
         self._failed = 0
 
     def request(self, name: str) -> str | None:
-        """What a name means; None when it was too much."""
+        """The meaning of a name; None when it was too much."""
         with self._lock:
             if self._failed >= _MOST_FAILED and len(_REFERENCE.findall(name)) > _MANY_REFERENCES:
                 return None
@@ -61,7 +61,7 @@ class DemanglerChild:
             stderr=subprocess.DEVNULL,
             env={},
             cwd="/",
-            start_new_session=True,  # the terminal's signals mean us, not it
+            start_new_session=True,  # the terminal's signals mean gputop, not it
         )
         self._exchange(None, _PATIENCE_FIRST_S)
 
@@ -82,7 +82,7 @@ class DemanglerChild:
                 return None
             answer += part
         if answer.find(b"\n") < len(answer) - 1:
-            return None  # two lines: from here on answers would be taken for those of other names
+            return None  # two lines: from here on answers would belong to other names
         return answer[:-1]
 
     def _end(self) -> None:
@@ -93,7 +93,7 @@ class DemanglerChild:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not written any more
+                with contextlib.suppress(OSError):  # the rest was not written
                     pipe.close()
 
 

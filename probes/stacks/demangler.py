@@ -1,7 +1,8 @@
-"""A program of its own: reads mangled names, a line each, and writes what they mean, by the C++ library.
+"""A program of its own: reads mangled names, a line each, and writes their meaning, by the C++ library.
 
-That library reads what anybody may have written into a file, and a name of some hundred characters may stand
-for gigabytes. So it runs here, without rights and with little memory; its caller ends it when it is slow.
+That library reads names that anybody may have written into a file, and one of some hundred characters may
+stand for gigabytes. So it runs here, without rights and with little memory; its caller ends it when it is
+slow.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ctypes
 import sys
 
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
-MEMORY_BYTES = 512 << 20  # of address space: an interpreter and the library take 100 MB of it
+MEMORY_BYTES = 512 << 20  # of address space: an interpreter and the library need 100 MB of it
 CPU_S = 120  # of all names together; then it is started anew
 
 

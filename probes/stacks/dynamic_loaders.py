@@ -1,4 +1,4 @@
-"""Probes dynamic loaders where they tell debuggers of a change: addresses may mean other code then."""
+"""Probes dynamic loaders where they notify debuggers: from then on addresses may mean other code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.process import users
 _NAME = re.compile(r"ld-linux[-\w]*\.so\.\d|ld-musl-\w+\.so\.1|ld(64)?\.so\.\d|ld-\d\.\d+\.so|ld\.so")
 MOST_OF_ONE_USER, MOST_OF_ROOT = 16, 128  # each image of a container has its own, and links on it are bounded
 _MOST_SEEN = 1 << 12
-_HOOK = "_dl_debug_state"  # what debuggers set a breakpoint at, in glibc and musl
+_HOOK = "_dl_debug_state"  # debuggers set a breakpoint here, in glibc and musl
 
 Identity = tuple[int, int]
 
@@ -60,7 +60,7 @@ class Loaders:
 
     @property
     def probed(self) -> dict[Identity, str]:
-        """Those whose probes can be let go of, and their paths."""
+        """Loaders whose probes can be removed, and their paths."""
         return {file: self._seen[file] for file in self._links}
 
     def release(self, mapped: Collection[Identity], now: float) -> list[int]:

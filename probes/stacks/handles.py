@@ -1,7 +1,7 @@
-"""Names of the driver's handles of kernels: what cuBLAS, Triton and programs that load modules launch.
+"""Names of the driver's handles of kernels, as cuBLAS, Triton and programs that load modules launch them.
 
-A program asks the driver for a kernel by its name and is given a handle, which its launches pass. Who asked
-before the probes were there has handles without a name. The functions are the same for the runtime, whose
+A program gets a handle from the driver by the kernel's name, and passes it to launches. Handles obtained
+before the probes were there have no name. The functions are the same for the runtime, whose
 launches pass something else (probes/stacks/kernel_resolver.py). Source: cuda.h of CUDA 13.
 """
 
@@ -25,7 +25,7 @@ FUNCTIONS = {
     "cuKernelGetName": HANDLE_QUERIED,
     "cuFuncGetName": HANDLE_QUERIED,
 }
-MOST = 1 << 16  # handles of all processes; what comes beyond has no name
+MOST = 1 << 16  # handles of all processes; later ones have no name
 
 
 class NamingProbes:
@@ -58,10 +58,10 @@ class KernelHandle:
     """A kernel that has a handle.
 
     Attributes:
-        name: As the driver knows it, mangled.
+        name: The driver's name, mangled.
         caller: An address in the calling code.
         time_ns: When, by CLOCK_MONOTONIC.
-        renewed: Whether the handle was that of another kernel before.
+        renewed: The handle was that of another kernel before.
     """
 
     name: str
@@ -71,7 +71,7 @@ class KernelHandle:
 
 
 class Handles:
-    """What handles stand for, by process."""
+    """The kernels of handles, by process."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], KernelHandle] = {}
@@ -96,7 +96,7 @@ class Handles:
         return pid, handle
 
     def get(self, pid: int, handle: int) -> KernelHandle | None:
-        """What a handle stands for; None where no query was seen."""
+        """The kernel of a handle; None where no query was seen."""
         return self._known.get((pid, handle))
 
     @property
@@ -104,5 +104,5 @@ class Handles:
         return {pid for pid, _ in self._known}
 
     def forget(self, pids: Collection[int]) -> None:
-        """Drops what is kept of processes that have ended."""
+        """Drops the handles of processes that have ended."""
         self._known = {key: one for key, one in self._known.items() if key[0] not in pids}

@@ -1,11 +1,11 @@
-"""Names of kernels: the runtime launches one by the address of a host function that is called like it.
+"""Names of kernels: the runtime launches one by the address of a host function of the same name.
 
-nvcc makes a function of the kernel's own name in the host's code, whose address the program gives to
-``cudaLaunchKernel``. Which file that is in, and what it is called there, is asked like that of any native
+nvcc makes a function of the kernel's own name in the host's code, whose address the program passes to
+``cudaLaunchKernel``. Its file and its name there are looked up like those of any native
 caller; so names are known for programs that ran before, too, and nothing is traced. They are reported as
-stacks of one frame under a number that follows from process and address. Of a function in a file without
-symbols its place in the file is told. A handle of the driver's (cuBLAS, Triton) is called what its program
-asked the driver for (probes/stacks/handles.py); its file is that of the code which asked.
+stacks of one frame under a number that follows from process and address. A function in a file without
+symbols has its place in the file. A handle of the driver (cuBLAS, Triton) has the name by which its program
+obtained it (probes/stacks/handles.py); its file is that of the code which did.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ FileOf = Callable[[int, int, int], str]  # likewise the file that is mapped ther
 
 
 def finder(natives: NativeFrames, state: Callable[[int], State | None]) -> Find:
-    """Finds functions by what is mapped.
+    """A finder of functions by mapped files.
 
     Args:
-        natives: Knows the functions of files.
-        state: What the kernel says of a process's mappings now; None when it says nothing.
+        natives: Finds the functions of files.
+        state: The kernel's current state of a process's mappings; None for none.
     """
 
     def find(pid: int, address: int, time_ns: int) -> Frame | None:
@@ -72,8 +72,8 @@ class _Wanted:
 
     Attributes:
         time_ns: Of its first launch.
-        handle: Whether it is a handle of the driver's, and no address.
-        tries: How often its name was not found.
+        handle: It is a handle of the driver, not an address.
+        tries: Failed look-ups of its name.
     """
 
     time_ns: int
@@ -108,7 +108,9 @@ class Kernels:
     def hear(self, record: bytes) -> None:
         """A program has queried a kernel of the driver: a HANDLE_RECORD."""
         found = self._handles.hear(record)
-        if found is not None and found in self._known:  # launched before we knew, or another one by now
+        if (
+            found is not None and found in self._known
+        ):  # launched before its query was seen, or changed by now
             self._waiting.setdefault(found, _Wanted(0, handle=True))
 
     def notice(self, records: Records) -> None:
@@ -129,7 +131,7 @@ class Kernels:
                     self._waiting[pid, address] = _Wanted(int(times[at]), bool(_OF_DRIVER[ops[at]]))
 
     def resolved(self, *, last: bool = False) -> Iterator[tuple[int, int, Frame]]:
-        """(process, number, frame) of those whose names have been found; at the end all are tried."""
+        """(process, number, frame) of kernels whose names have been found; at the end all are tried."""
         self.unread = 0
         turn = list(self._waiting.items())
         for (pid, address), wanted in turn if last else turn[:_A_TURN]:
@@ -173,7 +175,7 @@ class Kernels:
         return {pid for pid, _ in self._known} | self._handles.processes
 
     def forget(self, pids: Collection[int]) -> None:
-        """Drops what is kept of processes that have ended."""
+        """Drops the kernels of processes that have ended."""
         self._known = {kernel for kernel in self._known if kernel[0] not in pids}
         self._waiting = {kernel: one for kernel, one in self._waiting.items() if kernel[0] not in pids}
         self._handles.forget(pids)

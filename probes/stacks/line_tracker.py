@@ -63,11 +63,11 @@ def candidates(pid: int, *, chosen: bool = False) -> Iterator[Mapped]:
 
 # Keeps Python lines known: probes interpreters, finds those that run already, yields the stacks that come.
 
-STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below what a sample may hold
+STACKS_A_SAMPLE = 200  # some 100 bytes a frame: far below the limit of a sample
 _PATIENCE_S = 5.0  # an interpreter that is not ready by then is none
 _AT_LEAST_S = 1.0  # so long it may be on the way to its library: no reason to report yet
 LOAD_S = 30.0  # for a busy machine; half a second is usual
-# of the processor, for the stacks of one mark: what takes longer comes later, and marks come in time
+# of the processor, for the stacks of one mark: more comes later, and marks come in time
 _TURN_S, LAST_TURN_S = 0.15, 2.0
 LAST_S = 5.0  # of the wall, for the files that are still being read at the end: some may never be
 _SWEEP_NS, _EXISTS = 2_000_000_000, 1  # the second: BPF_NOEXIST
@@ -108,7 +108,7 @@ class Lines(Hears):
         self._begun = False
         self.rows: list[Interpreter] = []
         self._files: dict[Identity, int | str | None] = {}  # row, or why there is none; None: no interpreter
-        self._waiting: dict[int, tuple[float, str]] = {}  # processes to look at again: until then, and why
+        self._waiting: dict[int, tuple[float, str]] = {}  # processes to check again: until then, and why
         self._reported: set[tuple[int, str]] = set()
         self._mappings = Mappings(self._state)
         self.resolver = Resolver(self.rows, self._mappings)
@@ -130,7 +130,7 @@ class Lines(Hears):
         self._places: list[bytes] = []  # lines of threads' code, as stacks
 
     def load(self, loaded: LinePrograms | None = None) -> None:
-        """Loads the programs, a quarter of a second; reports why if the kernel does not take them."""
+        """Loads the programs, a quarter of a second; reports a refusal of the kernel."""
         try:
             loaded = loaded or programs.load(self._others)
             self._attachments.attach_tracepoints(loaded.tracepoints)
@@ -147,7 +147,7 @@ class Lines(Hears):
         self.name_kernels()
 
     def name_kernels(self) -> None:
-        """Probes what returns names of kernels in the drivers that are traced by now."""
+        """Probes functions that return names of kernels, in the drivers that are traced by now."""
         if self.programs is not None:
             self._naming.attach(self.programs.uprobes)
 
@@ -165,13 +165,13 @@ class Lines(Hears):
         self.ready.set()
 
     def heard(self, found: Iterable[Mapped], execs: Iterable[tuple[int, int]]) -> None:
-        """Keeps what was mapped; for any thread."""
+        """Keeps mappings; for any thread."""
         self._mappings.heard(found, execs, self._is_watched)
 
     def _is_watched(self, pid: int) -> bool:
         try:
             return bpfcall.contains(self._others.maps["procs"], struct.pack("<I", pid), 4)
-        except OSError:  # the kernel does not say
+        except OSError:  # unknown to the kernel
             return False
 
     def listen(self, hear: Callable[[], None]) -> None:
@@ -185,10 +185,10 @@ class Lines(Hears):
     # -- the scanner's thread ------------------------------------------------------------------------
 
     def turn(self, pids: Callable[[], Iterable[int]]) -> bool:
-        """What is due; whether more will be soon.
+        """Does the due work; true if more will be due soon.
 
         Once the programs are there, interpreters that will be used are probed, and the processes of
-        ``pids`` are looked at, then those again whose interpreter was not ready.
+        ``pids`` are checked, then those again whose interpreter was not ready.
         """
         if self.programs is None:
             return not self.ready.is_set()
@@ -234,7 +234,7 @@ class Lines(Hears):
             self._problem(pid, before)  # it has ended meanwhile
 
     def _find(self, pid: int) -> tuple[str, bool]:
-        """Why the interpreter of a process is not known now, if there is one, and whether that may change."""
+        """Why the interpreter of a process is not known now, if it has one, and whether that may change."""
         why = ""
         for mapping in candidates(pid, chosen=not self._others.options.watch_all):
             row = self._reach(mapping)
@@ -257,7 +257,7 @@ class Lines(Hears):
         return why, bool(why)
 
     def probed(self) -> list[str]:
-        """The path of each interpreter and loader whose probes can be let go of."""
+        """The paths of interpreters and loaders whose probes can be removed."""
         return [*self._mapped_as.values(), *self._loaders.probed.values()]
 
     def sweep(self, mapped: Collection[Identity]) -> None:
@@ -290,7 +290,7 @@ class Lines(Hears):
         return struct.unpack("<QQ", content) if content is not None else None
 
     def _holds(self, row: int, mapping: Mapped) -> bool:
-        """Whether this mapping of the file is the one with the code."""
+        """True if this mapping of the file is the one with the code."""
         place = self.rows[row].free_offset
         return mapping.offset <= place < mapping.offset + mapping.span[1] - mapping.span[0]
 
@@ -330,7 +330,7 @@ class Lines(Hears):
             found = f"{shown} cannot be probed: {error.strerror}"
             if error.errno == errno.ETIMEDOUT:
                 return found  # it may be another time
-        if len(self._files) >= _MOST_FILES:  # each row of the kernel's stays what it is
+        if len(self._files) >= _MOST_FILES:  # each row of the kernel's map stays as it is
             self._files = {file: row for file, row in self._files.items() if isinstance(row, int)}
         self._files[identity] = found
         return found
@@ -356,7 +356,7 @@ class Lines(Hears):
         else:
             self.rows.append(found)
         uprobes = self.programs.uprobes
-        # what frees code first: a line must never be that of code which had the address before
+        # the probe of freed code first: a line must never be that of code which had the address before
         links: list[int | None] = []
         try:
             links.append(self._attachments.attach_one(uprobes["on_code_free"], file, found.free_offset, row))
@@ -386,7 +386,7 @@ class Lines(Hears):
         if (pid, why) in self._reported or not self._wanted(pid):
             return
         if self._others.options.watch_all and next(libraries.mappings((pid,)), None) is None:
-            return  # one of all the programs of the machine that make no CUDA call; told when it maps CUDA
+            return  # one of the machine's many programs without CUDA calls; reported when it maps CUDA
         if len(self._reported) >= _MOST_REPORTED:
             self._reported.clear()
         self._reported.add((pid, why))
@@ -435,7 +435,7 @@ class Lines(Hears):
         """``until``: at the end files may be read so long, s of the monotonic clock."""
         last = until is not None
         inbox.drain(last=last)
-        self._hear()  # what was mapped before a stack was taken is known from here on
+        self._hear()  # mappings from before a stack's time are known from here on
         turn = Turn(LAST_TURN_S if last else _TURN_S)
         yield from self.resolver.consume(turn.of(inbox.unread))
         inbox.looked_at()

@@ -36,7 +36,7 @@ _kept = lru_cache(maxsize=4096)(_found)  # processes that are born from one anot
 
 
 def whole_entries(table: bytes, minor: int) -> bytes:
-    """A table that was cut somewhere, without the entry that may be cut: what is left holds no wrong line."""
+    """A cut table without the entry that may be incomplete: the rest has no wrong line."""
     place = len(table) & ~1 if minor == 10 else len(table)
     while minor != 10 and place > 0:
         place -= 1
@@ -56,9 +56,9 @@ def _pairs(table: bytes, line: int, offset: int) -> int | None:
 
 
 def _locations(table: bytes, line: int, offset: int) -> int | None:
-    """3.11 and later: entries with a length in units of two bytes, and a code that says how lines go on.
+    """3.11 and later: entries with a length in units of two bytes, and a code for the change of the line.
 
-    A table may have two hundred thousand entries, and a stack may ask for its end in each of its frames.
+    A table may have two hundred thousand entries, and each frame of a stack may need its end.
     """
     data = np.frombuffer(table, np.uint8)
     begins = np.flatnonzero(data & 0x80)

@@ -1,10 +1,10 @@
 """Which file's code was at an address of a process, at a time: the process may have ended since.
 
-What the kernel reports as it happens (mmap_events.py) carries its time. So the newest mapping before a
-stack's time is the one that the stack means, also after an exec and where one library took another's place.
-A process that ran before, or whose mappings were not heard of, is looked up in its own list; that counts only
-while its loader has mapped and unmapped nothing since the stack was taken, as the kernel's generation says.
-Nothing is guessed: an address that neither answers for is unknown.
+The kernel reports mappings as they happen (mmap_events.py), with their time. So a stack means the newest
+mapping before its time, also after an exec and where one library took another's place. A process that ran
+before, or whose mappings were not heard of, is looked up in its own list; that counts only while its loader
+has mapped and unmapped nothing since the stack's time, as the kernel's generation shows. Nothing is guessed:
+an address in neither is unknown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Mappings:
     """The executable mappings of processes; ``heard`` belongs to any thread, all else to the reader's.
 
     Args:
-        state: What the kernel says of a process now; None when it says nothing.
+        state: The kernel's current state of a process; None for none.
     """
 
     def __init__(self, state: Callable[[int], State | None]) -> None:
@@ -69,7 +69,7 @@ class Mappings:
         self._others: dict[int, list[Mapped | int]] = {}  # by process, the one longest unheard of first
         self._of_others = 0  # how many things that are
         self._missed = (0, 0)
-        self._added = 0  # since the weights were looked at
+        self._added = 0  # since the weights were read
         self._lock = threading.Lock()
 
     @property
@@ -82,9 +82,9 @@ class Mappings:
         """Consumes mappings, and (pid, time) of processes that became other programs.
 
         Args:
-            found: Files that were mapped.
+            found: Mapped files.
             execs: Processes that became other programs.
-            watched: Whether stacks of a process are likely; of others only the newest mappings are kept.
+            watched: True of processes with likely stacks; of others only the newest mappings are kept.
         """
         with self._lock:
             by_pid: dict[int, list[Mapped | int]] = {}
@@ -134,7 +134,7 @@ class Mappings:
     def missed(self, since_ns: int, until_ns: int) -> None:
         """Between these times something may have been mapped that was not heard of."""
         with self._lock:
-            if self._missed[1]:  # also what lies between two such times: rather nothing than something wrong
+            if self._missed[1]:  # also between two such times: rather nothing than something wrong
                 since_ns, until_ns = min(self._missed[0], since_ns), max(self._missed[1], until_ns)
             self._missed = since_ns, until_ns
             for process in self._processes.values():
@@ -173,7 +173,7 @@ class Mappings:
             return found
 
     def has_interpreter(self, moment: Moment) -> bool:
-        """Whether one of its files is called like a Python."""
+        """True if one of its files has the name of a Python."""
         with self._lock:
             process = self._process(moment.pid)
             if process.python is None or process.python[0] != moment.state:
@@ -205,7 +205,7 @@ class Mappings:
         return found
 
     def _heard_of(self, pid: int, time_ns: int, address: int) -> Mapped | None:
-        """By what was heard of a process, or before its birth of its parent."""
+        """The mapping by reported ones of the process, or before its birth of its parent."""
         since, until = self._missed
         oldest = until + 1 if until and time_ns >= since else 0
         for _ in range(_MOST_ANCESTORS):

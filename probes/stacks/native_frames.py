@@ -1,7 +1,7 @@
-"""From addresses of native code to frames that a person reads: the library's file and the function in it.
+"""From addresses of native code to readable frames: the library's file and the function in it.
 
-Every frame is certain: the first address is exact, and each one behind it is where a frame pointer led to
-that its function evidently keeps. Where that ends, or a file is not known, GAP stands for what is missing.
+Every frame is certain: the first address is exact, and each one behind it comes from a frame pointer
+that its function evidently keeps. Where that ends, or a file is not known, GAP marks the missing frames.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class NativeFrames:
 
         Args:
             moment: When and where.
-            addresses: The first one exact, then what frame pointers led to.
+            addresses: The first one exact, then those from frame pointers.
             interrupted: The first one is where a thread was, not where a call returns to.
-            under_python: Frames of Python follow: what lies behind the entry of the interpreter is left out.
+            under_python: Frames of Python follow: those behind the entry of the interpreter are left out.
 
         Raises:
             NotYet: Try again later.
@@ -75,11 +75,11 @@ class NativeFrames:
             return (path, 0, f"{path.rpartition('/')[2]}+{place:#x}"), caller
         if name == _OUTERMOST:
             caller = Caller.NONE
-        # a timer meets a function anywhere: what counts is which one
+        # a timer meets a function anywhere: only the function counts
         return (path, 0, readable(name) + ("" if exact else f"+{place - begin:#x}")), caller
 
     def wait(self, seconds: float) -> None:
-        """Until what is being read is there; no longer than that."""
+        """Waits until pending files are read, at most so long."""
         self._lookups.wait(seconds)
 
     def close(self) -> None:
@@ -97,9 +97,9 @@ def _is_interpreter(path: str) -> bool:
 
 
 class Samples:
-    """Samples of native code that are told under one number: a timer meets all instructions of a function.
+    """Samples of native code under one number: a timer meets all instructions of a function.
 
-    Only so many are known at a time; what comes later keeps its own number.
+    A limited number is known at a time; later ones keep their own number.
     """
 
     MOST = 1 << 16
@@ -115,7 +115,7 @@ class Samples:
         return list(self._number)
 
     def is_new(self, number: int, pid: int, frames: tuple[Frame, ...]) -> bool:
-        """Whether these frames are to be reported."""
+        """True if these frames are to be reported."""
         if self._count >= self.MOST:
             return True
         first = self._first.setdefault(pid, {}).setdefault(frames, number)
@@ -125,7 +125,7 @@ class Samples:
         """The number under which a sample is reported."""
         if self._count >= self.MOST:
             return self._number.get(pid, {}).get(number, number)
-        return self._numbered(pid, number, number)  # told so before its frames are known: it stays so
+        return self._numbered(pid, number, number)  # reported so before its frames are known: it stays so
 
     def _numbered(self, pid: int, number: int, number_of_name: int) -> int:
         known = self._number.setdefault(pid, {})
@@ -133,6 +133,6 @@ class Samples:
         return known.setdefault(number, number_of_name)
 
     def forget(self, pid: int) -> None:
-        """Drops what is kept of a process that has ended."""
+        """Drops the samples of a process that has ended."""
         self._first.pop(pid, None)
         self._count -= len(self._number.pop(pid, ()))

@@ -1,4 +1,4 @@
-"""The BPF programs that look for lines: a text of their own, which older kernels look at for two seconds."""
+"""The BPF programs that record lines: a text of their own, which older kernels verify for two seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.ebpf import bpfcall, loader
 from probes.ebpf.build import btf
 from probes.ebpf.module import Module, outside
 
-TIMER_HZ = 49  # looks at each CPU: none in step with what happens a hundred times a second
+TIMER_HZ = 49  # samples of each CPU: not in step with events a hundred times a second
 SOURCES = ("base.h", "reads.h", "sites.h", "python.c", "native.c", "lines.c", "kernels.c")
 UPROBES = ("on_python", "on_code_free", "on_loader", "on_line", "on_naming", "on_named")
 MAPS = ("stacks", "interpreters", "pythons", "natives", "seen")
@@ -42,7 +42,7 @@ STACK_BYTES = 8 << 20  # room for their records between two marks
 class LinePrograms:
     """Loaded programs and maps, by file descriptor; ``module`` closes them.
 
-    ``timer`` and ``leave`` are None where the kernel takes no such program that makes entries of maps.
+    ``timer`` and ``leave`` are None where the kernel refuses such programs that add elements to maps.
     """
 
     module: Module
@@ -78,13 +78,13 @@ def load(programs: loader.Programs) -> LinePrograms:
         loader.ProbeError: As ``loader.load``.
     """
     if programs.multi and loader.is_release(platform.release(), WITH_MAY_GOTO):
-        with contextlib.suppress(loader.RefusedProbesError):  # a kernel's name need not say what it can
+        with contextlib.suppress(loader.RefusedProbesError):  # a kernel's release need not tell its features
             return loaded(programs, may_goto=True)
     return loaded(programs, may_goto=False)
 
 
 def loaded(programs: loader.Programs, *, may_goto: bool) -> LinePrograms:
-    """As ``load``, with loops that the kernel may not take."""
+    """As ``load``, with loops that the kernel may refuse."""
     others = [name for name in OTHERS if name in programs.maps]
     text = source_text(
         programs.options, programs.layout, others, as_old=not programs.multi, may_goto=may_goto
@@ -100,7 +100,7 @@ def loaded(programs: loader.Programs, *, may_goto: bool) -> LinePrograms:
         others=[programs.maps[name] for name in others],
     )
     timer = leave = None
-    with contextlib.suppress(bpfcall.RefusedError):  # where the kernel does not take it
+    with contextlib.suppress(bpfcall.RefusedError):  # where the kernel refuses it
         timer = made[0].load("on_timer", bpfcall.ProgramType.PERF_EVENT)
         # it makes entries of maps under the run queue's lock: only for kernels that let timers make some
         leave = loader.load_tracepoint(made[0], "on_leave", programs.typed.get("sched_switch", 0))
@@ -108,7 +108,7 @@ def loaded(programs: loader.Programs, *, may_goto: bool) -> LinePrograms:
 
 
 def join(programs: loader.Programs, lines: LinePrograms) -> None:
-    """From now on calls, and threads that go to sleep, are looked at for their lines.
+    """Records lines of calls, and of threads that go to sleep, from now on.
 
     Raises:
         OSError: The kernel refuses.
@@ -119,7 +119,7 @@ def join(programs: loader.Programs, lines: LinePrograms) -> None:
 
 
 def forget_places(programs: loader.Programs, pid: int) -> None:
-    """What is kept of native calls of this process holds no longer: it has an interpreter. Raises OSError."""
+    """Drops the places of native calls of a process, which has an interpreter. Raises OSError."""
     slot = struct.pack("<I", pid & (_SITE_STATES - 1))
     bpfcall.update(programs.maps["site_states"], slot, struct.pack("<QQ", time.monotonic_ns(), pid))
 

@@ -1,4 +1,4 @@
-"""From what the kernel sends to frames that a person reads: file, line and function."""
+"""From the kernel's records to readable frames: file, line and function."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ class Stack:
 class _Begun:
     """A stack on its way.
 
-    What is known of it stays: while it waits, its code may be freed and its address given to other code, many
-    times.
+    Its known part stays: while it waits, its code may be freed and its address reused, many times.
     """
 
     head: np.void
@@ -135,7 +134,7 @@ class Resolver:
         return len(self.nameless)
 
     def complete(self, goes_on: Callable[[], bool]) -> Iterator[Stack]:
-        """Those of them whose symbols have been read by now; who is not reached goes first the next time."""
+        """Stacks whose symbols have been read by now; those not reached go first the next time."""
         waiting, self.nameless = self.nameless, []
         for place, begun in enumerate(waiting):
             if not goes_on():
@@ -214,7 +213,7 @@ class Resolver:
         state = int(head["native_serial"]), int(head["generation"])
         moment = Moment(int(head["pid"]), int(head["time"]), state)
         if not under_python and int(head["row"]) == NO_FRAME and self._mappings.has_interpreter(moment):
-            return ()  # the line of Python is what is requested, and it is not known here
+            return ()  # a line of Python is requested, and it is not known here
         interrupted = bool(int(head["serial"]) & SAMPLED)
         return self.natives.frames(moment, addresses, interrupted=interrupted, under_python=under_python)
 
@@ -224,7 +223,7 @@ def _i32(blob: bytes, offset: int) -> int:
 
 
 def _text(head: np.void, name: str, kind: int, room: int) -> str:
-    """A string object's characters, as wide as its state says at bit ``kind``; of a long one the end."""
+    """A string object's characters, as wide as its state at bit ``kind``; of a long one the end."""
     length, width = int(head[f"{name}_length"]), int(head[f"{name}_state"]) >> kind & 7
     size = min(length * width, room // 4 * 4)
     text: str = head[name].tobytes()[:size].decode(_CODECS.get(width, "latin-1"), errors="replace")

@@ -14,7 +14,7 @@ from probes.stacks.resolver import Stack
 
 _BIT: Final = 1 << 61  # below the bit of stacks, so that no number means both
 _MASK: Final = (1 << 61) - 1
-# splitmix64, of 61 bits: each step can be taken back, as the constants are odd
+# splitmix64, of 61 bits: each step has an inverse, as the constants are odd
 _MIX: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _BACK: Final = tuple(pow(one, -1, _BIT) for one in _MIX)
 
@@ -35,7 +35,7 @@ def kernel_address(pid: int, number: int) -> int:
 
 
 def _unfolded(value: int, shift: int) -> int:
-    """What ``value ^ value >> shift`` was made of."""
+    """The inverse of ``value ^ value >> shift``."""
     found = value
     while value := value >> shift:
         found ^= value
@@ -43,7 +43,7 @@ def _unfolded(value: int, shift: int) -> int:
 
 
 def is_kernel_number(number: int) -> bool:
-    """Whether a number is that of a kernel, and not of a stack of callers."""
+    """True if a number is that of a kernel, and not of a stack of callers."""
     return number >> 61 == 1
 
 
@@ -69,7 +69,7 @@ def stacks_sample(stacks: Iterable[Stack], now_ns: int) -> Sample:
 
 
 def places_samples(records: list[bytes], now_ns: int, number: Callable[[int, int], int]) -> Iterator[Sample]:
-    """Where threads were: records of the ring, of which ``number`` says under which stack each is told."""
+    """Places of threads: records of the ring, with the number of each one's stack in ``number``."""
     size = LINE_DTYPE.itemsize
     rows = np.frombuffer(b"".join(record[:size] for record in records), LINE_DTYPE)
     for start in range(0, len(rows), _PLACES_A_SAMPLE):

@@ -15,7 +15,7 @@ import numpy as np
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
 _HEADER_BYTES = 8
-_FULL, _MOST = 0.5, 4.0  # of a ring: what is relieved, and how much memory may wait for a mark
+_FULL, _MOST = 0.5, 4.0  # of a ring: emptied from so much on, and memory that may wait for a mark
 
 
 class StackRing:
@@ -34,17 +34,17 @@ class StackRing:
         return (int(self._producer[0]) - int(self._consumer[0])) / self._size
 
     def read(self) -> Iterator[bytes]:
-        """What is there now, each record a copy; stops before one that is still being written.
+        """The current records, each a copy; stops before one that is still being written.
 
-        It is mapped for as long as it is read: all of a buffer that is nearly always empty would count as
-        resident. Where the system refuses, it stays there for the next time.
+        The ring is mapped while it is read only: all of a buffer that is nearly always empty would count as
+        resident. Where unmapping fails, it stays for the next time.
         """
         end = int(self._producer[0])
         position = int(self._consumer[0])
         if position == end:
             return
         first = position % self._size // self._page * self._page
-        shift = first - position % self._size + position  # of positions against places in what is mapped
+        shift = first - position % self._size + position  # of positions against places in the mapping
         try:
             data = mmap.mmap(
                 self._map, end - shift, mmap.MAP_SHARED, mmap.PROT_READ, offset=2 * self._page + first
@@ -71,10 +71,10 @@ class StackRing:
 
 
 class Inbox:
-    """Stacks from a ring that are not looked at yet: at a mark they are.
+    """Stacks from a ring that wait for a mark.
 
     Code that runs for the first time can fill the ring between two marks, so it is emptied meanwhile, too.
-    Where more comes than can be looked at, the ring keeps what it has room for: the kernel drops the rest.
+    What exceeds the inbox stays in the ring as far as there is room: the kernel drops the rest.
     """
 
     def __init__(self, ring: StackRing, aside: Callable[[bytes], bool]) -> None:
@@ -102,7 +102,7 @@ class Inbox:
         self._ring.close()
 
 
-_UNWATCHED = 8  # records that are taken without a look at the clock
+_UNWATCHED = 8  # records between two readings of the clock
 
 
 class Turn:
@@ -112,11 +112,11 @@ class Turn:
         self._until = time.thread_time() + seconds
 
     def lasts(self) -> bool:
-        """Whether some is left."""
+        """True if time is left."""
         return time.thread_time() < self._until
 
     def of(self, records: deque[bytes]) -> Iterator[bytes]:
-        """The first of these records, which are taken away."""
+        """The first of these records, which are removed."""
         while records and self.lasts():
             for _ in range(min(_UNWATCHED, len(records))):  # the clock costs as much as a record
                 yield records.popleft()

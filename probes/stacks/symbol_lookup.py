@@ -1,7 +1,7 @@
-"""Looks up what is at places of files, in a thread of its own: no file delays the reader of records.
+"""Looks up places of files, in a thread of its own: no file delays the reader of records.
 
-Where a child reads the files of others, each file has a process there that keeps its functions; those that
-were used least recently are let go of, and opened anew with the next question. So few are open at a time.
+Where a child reads the files of others, each file has a process there that keeps its functions; the least
+recently used ones are closed, and opened anew with the next request. So few are open at a time.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from probes.files import file_reader, untrusted_files
 from probes.files.mmap_events import Mapped
 
 _MOST_FILES = 256
-IDLE_S = (
-    30.0  # a file is kept so long after the last question: it takes a descriptor, a removed one its space
-)
+IDLE_S = 30.0  # a file is kept so long after the last request: it costs a descriptor, a removed one its space
 MOST_PENDING = 1 << 14  # questions that wait for an answer, or to be repeated
 _MOST_TALKS = 8  # processes
 _MOST_SYMBOLS = 4_000_000  # 20 bytes each
 _MOST_ANSWERS = 1 << 16  # some 200 bytes each
-FRESH_S = 1.0  # so long an answer counts without a look whether the file has changed
+FRESH_S = 1.0  # so long an answer counts without checking the file for changes
 AT_ONCE_S = 0.05  # the caller waits so long for a file that has answered in time so far
 _WAITED_S = 0.2  # in all, of a second
 _AGAIN_S = 60.0  # a file that did not answer may do so by then
 
 Identity = tuple[int, int]
-Place = tuple[int, bool]  # offset in a file; whether it is exact, else where a call returns to
+Place = tuple[int, bool]  # offset in a file; true if it is exact, else a call returns there
 # name, where the function begins, address, caller; None: not known
 Answer = tuple[str, int, int, Caller] | None
 
@@ -51,7 +49,7 @@ class NotYet(Exception):  # noqa: N818
 
 @dataclass(slots=True)
 class _Kept:
-    """A file: its place while it is known, who answers, what was answered."""
+    """A file: its place while it is known, its reader, its answers."""
 
     file: untrusted_files.File | None = None
     answers: Callable[[Sequence[Place]], list[Any] | None] | None = None
@@ -85,7 +83,7 @@ class Lookups:
         self._kept_answers = 0
 
     def lookup(self, mapping: Mapped, place: Place) -> Answer:
-        """What is at a place of a mapped file.
+        """The function at a place of a mapped file.
 
         Raises:
             NotYet: Try again later.
@@ -150,7 +148,7 @@ class Lookups:
         while (question := self._next()) is not None:
             try:
                 question.answer = self._answer(question.mapping, question.place)
-            except Exception:  # a file that we have not thought of must not end this for all others
+            except Exception:  # an unforeseen file must not end this for all others
                 _LOG.exception("a file's functions could not be told")
             finally:  # whatever happens: else its stack would wait for ever
                 question.done.set()
@@ -192,7 +190,7 @@ class Lookups:
             found = self._request(kept, shown, [] if known else [place])
         except (OSError, elf.ElfError, file_reader.UnreadableError, file_reader.EndedError) as error:
             found, why = None, error
-        if found is None:  # one that was written again knows nothing of what was mapped
+        if found is None:  # a file written again does not match its mapping
             _bury(kept, why)
             self._kept_answers -= len(kept.known)
             kept.known.clear()
@@ -237,7 +235,7 @@ class Lookups:
                 self._drop(file)
 
     def _drop(self, file: Identity) -> None:
-        """A later request reads it again: without its process each answer would take that."""
+        """Closes a file; a later request reads it again, since each answer would without its process."""
         kept = self._files.pop(file)
         self._kept_answers -= len(kept.known)
         _let_go(kept)
@@ -278,7 +276,7 @@ def _let_go(kept: _Kept) -> None:
 
 
 def checked_answer(found: Any) -> Answer:
-    """What was made from a file that anybody may have written, held against what it may be."""
+    """A validated answer, since it comes from a file that anybody may have written."""
     try:
         address, name, begin, caller = found
         if not isinstance(name, str) or len(name) > elf.LONGEST_NAME:

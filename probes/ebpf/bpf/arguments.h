@@ -55,7 +55,7 @@ static __always_inline u64 aux_argument(struct registers *regs, u64 cookie)
 }
 
 /* Grid, block and dynamic shared memory of a launch, as seven numbers, and its stream, which lies beside them and is
- * read at once; false where they are not told or cannot be read. By the modes of probes/code/cookies.py: two dim3 by
+ * read at once; false where they are not passed or cannot be read. By the modes of probes/code/cookies.py: two dim3 by
  * value (in two registers each), seven words, or a configuration that the first argument points to, which is the
  * same in the runtime and in the driver. */
 static __always_inline bool launch_arguments(struct registers *regs, u64 cookie, u32 *sizes, u64 *stream)

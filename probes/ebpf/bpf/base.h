@@ -1,4 +1,4 @@
-/* What both texts of BPF programs begin with: helpers by their numbers, and ways into the kernel's structures. */
+/* The beginning of both texts of BPF programs: helpers by their numbers, and access to the kernel's structures. */
 #include <uapi/linux/ptrace.h>
 
 static void *(*get_current_task_btf)(void) = (void *)158;

@@ -1,17 +1,17 @@
 /* Entry and return of CUDA calls: a stack of open calls for each thread, a record at each end.
  *
- * Where the kernel has sessions (Linux 6.13) one program, on_call, is at both; its entry says whether there is to be a
- * return: a thread that nobody watches then pays for one trap in place of two.
+ * Where the kernel has sessions (Linux 6.13) one program, on_call, is at both; its entry decides whether it runs at the
+ * return: an unwatched thread then pays for one trap in place of two.
  */
 static u64 (*get_func_ip)(void *ctx) = (void *)173;
 #define NO_RETURN 1
 #define LAUNCHES 1
-#define LAUNCHED_INSIDE 2 /* and that is still to be told */
+#define LAUNCHED_INSIDE 2 /* and its record is still to be sent */
 #define API_ROW(cookie) ((cookie) & 1023)
 #define RANK(cookie) ((cookie) >> 52 & 3)
 #define IS_LAUNCH(cookie) (((cookie) >> 58 & 3) != 0)
 
-/* `made` is what the call left where its first argument points, 0 unless it succeeded. */
+/* `made` is the handle that a successful call left where its first argument points, else 0. */
 static __always_inline void emit_call(struct thread *t, struct call *f, u64 now, u32 depth, s32 ret, u16 flags,
 				      void *task, u64 made)
 {
@@ -60,7 +60,7 @@ static __always_inline void drop_abandoned(struct thread *t, u64 sp, u64 returns
 	}
 }
 
-/* Calls whose return address was overwritten were left, although they lie above the new one. Asked
+/* Calls whose return address was overwritten were left, although they lie above the new one. Checked
  * only where a call of the same or a higher layer is made "inside" another: the usual driver call
  * inside its runtime call need not pay for the read. */
 static __always_inline void drop_overwritten(struct thread *t, u64 now)
@@ -78,10 +78,10 @@ static __always_inline void drop_overwritten(struct thread *t, u64 now)
 	}
 }
 
-/* The driver's launch inside of the runtime's has no return probe, which would be a third of what both pay: it is told
- * with the outer call's times when that one returns, or when the next call shows that it is over. Only the innermost open
- * call can have made one. */
-static __always_inline void tell_inner(struct thread *t, u64 now, s32 ret)
+/* The driver's launch inside of the runtime's has no return probe, which would be a third of the cost of both: it is
+ * reported with the outer call's times when that one returns, or when the next call shows that it is over. Only the
+ * innermost open call can have made one. */
+static __always_inline void report_inner(struct thread *t, u64 now, s32 ret)
 {
 	u32 top = t->depth - 1;
 	if (top >= MAX_DEPTH - 1 || call_at(t, top)->launch != LAUNCHED_INSIDE)
@@ -100,7 +100,7 @@ static __always_inline bool is_inner_launch(struct thread *t, struct registers *
 	if (!outer->launch)
 		return false;
 	if (outer->launch == LAUNCHED_INSIDE)
-		tell_inner(t, bpf_ktime_get_ns(), 0);
+		report_inner(t, bpf_ktime_get_ns(), 0);
 	if (!IS_LAUNCH(cookie) || RANK(cookie) >= outer->rank || outer->sp <= regs->sp)
 		return false;
 	f->start = outer->start;
@@ -116,7 +116,7 @@ static __always_inline bool is_inner_launch(struct thread *t, struct registers *
 static __always_inline int entered(struct pt_regs *ctx, bool session)
 {
 	u64 cookie = get_attach_cookie(ctx);
-	if (is_stopped() || is_told_elsewhere(cookie))
+	if (is_stopped() || counts_elsewhere(cookie))
 		return NO_RETURN;
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, pid = id >> 32;
@@ -204,7 +204,7 @@ static __always_inline void returned(struct pt_regs *ctx, bool session)
 	u64 sp = REG_SP - RETURN_POPS;
 	u32 top = t->depth - 1;
 	if (session && top < MAX_DEPTH)
-		tell_inner(t, now, call_at(t, top)->sp == sp ? REG_RETURN : 0);
+		report_inner(t, now, call_at(t, top)->sp == sp ? REG_RETURN : 0);
 	if (top < MAX_DEPTH && call_at(t, top)->sp < sp) {
 		drop_abandoned(t, sp - 1, 0, now);
 		top = t->depth - 1;
@@ -216,7 +216,7 @@ static __always_inline void returned(struct pt_regs *ctx, bool session)
 		return;
 	s32 ret = REG_RETURN;
 	u64 made = 0;
-	/* what a driver call leaves inside of a runtime call is what that one leaves */
+	/* a driver call inside of a runtime call leaves the same handle as that one */
 	if (f->out && !ret && !(top && call_at(t, top - 1)->out == f->out))
 		made = user_u64(f->out == OUT_STREAM ? f->stream : f->aux);
 	emit_call(t, f, now, top, ret, 0, get_current_task_btf(), made);

@@ -1,10 +1,10 @@
-/* Who joins a communicator of NCCL and who leaves it: programs of their own, so that no other call pays for it.
+/* Joins and ends of NCCL communicators: programs of their own, so that no other call pays for them.
  *
- * The cookie is that of probes/code/communicators.py. What the ranks have in common never leaves the kernel:
- * a hash of it does.
+ * The cookie is that of probes/code/communicators.py. The ranks' common id never leaves the kernel, only a
+ * hash of it.
  */
 #define ID_WORDS 16 /* ncclUniqueId: 128 bytes */
-#define MOST_MADE 16 /* communicators that one ncclCommInitAll tells of */
+#define MOST_MADE 16 /* communicators that one ncclCommInitAll reports */
 #define IN_PROGRESS 7 /* ncclInProgress: not done yet, and no failure */
 
 struct joining {
@@ -16,7 +16,8 @@ struct joining {
 };
 BPF_TABLE("lru_hash", u64, struct joining, joins, 1024);
 
-static __always_inline void tell_communicator(struct joining *j, u64 now, u64 who, u64 communicator, u32 rank, s32 ret)
+static __always_inline void report_communicator(struct joining *j, u64 now, u64 who, u64 communicator, u32 rank,
+						s32 ret)
 {
 	struct record *r = begin(KIND_COMMUNICATOR, LOST_OTHERS, now, who >> 32, who);
 	if (!r)
@@ -56,7 +57,7 @@ int on_joining(struct pt_regs *ctx)
 	struct joining j = {.start = bpf_ktime_get_ns(), .what = cookie >> 10 & 3};
 	j.made = reg(regs, cookie >> 12 & 7);
 	if (j.what == COMMUNICATOR_LEFT) {
-		tell_communicator(&j, j.start, who, j.made, 0, 0);
+		report_communicator(&j, j.start, who, j.made, 0, 0);
 		return 0;
 	}
 	j.ranks = reg(regs, cookie >> 15 & 7);
@@ -87,7 +88,7 @@ int on_joined(struct pt_regs *ctx)
 	if (ret && ret != IN_PROGRESS)
 		return 0;
 	if (j.what != COMMUNICATOR_ALL) {
-		tell_communicator(&j, now, who, user_u64(j.made), j.rank, ret);
+		report_communicator(&j, now, who, user_u64(j.made), j.rank, ret);
 		return 0;
 	}
 	for (u32 rank = 0; rank < MOST_MADE; rank++) {
@@ -95,7 +96,7 @@ int on_joined(struct pt_regs *ctx)
 		asm volatile("" : "+r"(rank));
 		if (rank >= j.ranks)
 			break;
-		tell_communicator(&j, now, who, user_u64(j.made + 8 * rank), rank, ret);
+		report_communicator(&j, now, who, user_u64(j.made + 8 * rank), rank, ret);
 	}
 	return 0;
 }

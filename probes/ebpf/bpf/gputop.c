@@ -32,7 +32,7 @@ BPF_PROG_ARRAY(leave_programs, 1);  /* on_leave, likewise: programs of two types
 BPF_F_TABLE("array", u32, u32, stopped, 1, 1 << 10 /* BPF_F_MMAPABLE */);
 #endif
 
-/* Nobody reads any more: what is still attached is to cost as little as can be. */
+/* gputop has ended: programs that are still attached are to cost as little as possible. */
 static __always_inline bool is_stopped(void)
 {
 #ifdef OUTLIVES
@@ -44,12 +44,12 @@ static __always_inline bool is_stopped(void)
 }
 
 #if !WATCH_ALL
-BPF_F_TABLE("array", u32, u32, own_links, 1, 1 << 10 /* BPF_F_MMAPABLE */); /* whether those are heard */
+BPF_F_TABLE("array", u32, u32, own_links, 1, 1 << 10 /* BPF_F_MMAPABLE */); /* 1: those count */
 #endif
 
 /* A function has a process's own link, or the machine's, or both for a moment: then the call counts in one of them. A
- * return needs no such question, it ends what an entry began. */
-static __always_inline bool is_told_elsewhere(u64 cookie)
+ * return needs no such check, it ends the call of an entry. */
+static __always_inline bool counts_elsewhere(u64 cookie)
 {
 #if WATCH_ALL
 	return false;
@@ -59,9 +59,9 @@ static __always_inline bool is_told_elsewhere(u64 cookie)
 #endif
 }
 
-/* How many watched threads and processes have such a number: what every switch and wakeup of the machine asks before
- * it looks anything up. Several numbers share a slot, so "maybe" is the answer. A slot never counts too few: what
- * enters `threads` or `procs` is counted before, and uncounted only by who has removed it. */
+/* How many watched threads and processes have such a number: every switch and wakeup of the machine checks this before
+ * any look-up. Several numbers share a slot, so "maybe" is the answer. A slot never counts too few: an entry of
+ * `threads` or `procs` is counted before, and uncounted only by the program that has removed it. */
 static __always_inline u32 *slot_of(u32 number)
 {
 	return &((struct slots *)SLOTS_AT)->counts[number & (SLOTS - 1)];
@@ -149,7 +149,7 @@ static __always_inline void submit(struct record *r)
 }
 
 /* KIND_JOIN, KIND_FORK, KIND_EXEC, KIND_NAME: `bytes` and `stream` hold the thread's name. */
-static __always_inline bool tell_name(u32 kind, u64 now, u32 pid, u32 tid, void *task, u32 parent_pid,
+static __always_inline bool report_name(u32 kind, u64 now, u32 pid, u32 tid, void *task, u32 parent_pid,
 				      u32 parent_tid)
 {
 	struct record *r = begin(kind, LOST_OTHERS, now, pid, tid);
@@ -167,7 +167,7 @@ static __always_inline void name_once(u64 now, u32 pid, u32 tid, void *task)
 	u32 one = 1;
 	if (!tid || named.lookup(&tid))
 		return;
-	if (tell_name(KIND_NAME, now, pid, tid, task, 0, 0))
+	if (report_name(KIND_NAME, now, pid, tid, task, 0, 0))
 		named.update(&tid, &one);
 }
 
@@ -179,7 +179,7 @@ static __always_inline struct thread *new_thread(u32 pid, u32 tid)
 		return 0;
 	count_in(tid, 1);
 	if (threads.insert(&tid, empty)) {
-		count_in(tid, -1); /* an entry that nobody has removed is counted already */
+		count_in(tid, -1); /* an entry that was not removed is counted already */
 		threads.update(&tid, empty);
 	}
 	t = threads.lookup(&tid);
@@ -210,6 +210,6 @@ static __always_inline struct thread *join(u32 pid, u32 tid, bool may_add)
 		return 0;
 	t->nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	t->min_flt = FIELD(u64, task, TASK_MIN_FLT);
-	tell_name(KIND_JOIN, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
+	report_name(KIND_JOIN, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
 	return t;
 }

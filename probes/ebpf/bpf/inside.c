@@ -1,4 +1,4 @@
-/* What the library inside a program hands over (probes/inside/messages.py): a message, as the argument of an empty
+/* Messages of the library inside a program (probes/inside/messages.py), each the argument of a call of an empty
  * function. probes/inside/hearing.py puts MESSAGE_BYTES, INSIDE_PAGES and PROCS_FD in front.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
@@ -21,7 +21,7 @@ int on_inside(struct pt_regs *ctx)
 		return 0;
 	struct inside_record *r = inside.ringbuf_reserve(sizeof(struct inside_record));
 	if (!r)
-		return 0; /* each message says how many rows came before it */
+		return 0; /* each message has the number of rows before it */
 	r->time = bpf_ktime_get_ns();
 	r->pid = pid;
 	r->tid = who;

@@ -1,10 +1,10 @@
-/* What the driver's handles of kernels are called: told once each, where a program asks the driver for them.
+/* Names of the driver's handles of kernels: reported once each, where a program gets them from the driver.
  *
- * The cookie says what a function does, see probes/stacks/handles.py. A process that is watched by its first call
- * may ask for its kernels before: nobody is left out who may be watched.
+ * The cookie has the kind of function, see probes/stacks/handles.py. A process that is watched by its first call
+ * may get its kernels before: no process is left out that may be watched later.
  */
 struct naming {
-	u64 made; /* where the function leaves what it makes */
+	u64 made; /* where the function leaves the handle */
 	u64 second, third;
 	u64 caller;
 	u64 how;

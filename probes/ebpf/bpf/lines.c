@@ -1,9 +1,9 @@
-/* Lines of calls: a text of its own, compiled after the other one and only where lines are asked for.
+/* Lines of calls: a text of its own, compiled after the other one and only where lines are requested.
  *
  * on_entry of calls.c ends in `on_line`, once this is loaded. The maps of the other text are reached by marks
  * that probes/stacks/programs.py puts in front as PROCS_FD, THREADS_FD and STOPPED_FD, and that probes/ebpf/module.py
- * changes into their file descriptors. What becomes of processes is told by the same tracepoints once more: forks,
- * execs and exits are rare.
+ * changes into their file descriptors. Forks, execs and exits come by the same tracepoints once
+ * more: they are rare.
  */
 #define OTHERS(fd, key) bpf_map_lookup_elem_(bpf_pseudo_fd(1, fd), key)
 
@@ -17,7 +17,7 @@ static __always_inline bool is_stopped(void)
 #endif
 }
 
-/* What was kept of a process's places holds no longer. */
+/* Drops the places that are kept of a process. */
 static __always_inline void forget_places(u32 pid, u32 python)
 {
 	u32 slot = pid & (SITE_STATES - 1);
@@ -46,7 +46,7 @@ static __always_inline struct scratch *new_scratch(u32 pid, u32 tid)
 }
 
 #ifdef TASK_FSBASE
-/* What the interpreter keeps of the thread with this FS base. */
+/* The interpreter's state of the thread with this FS base. */
 static __always_inline u64 state_of(struct python *p, u64 base)
 {
 	u64 value = user_u64(base + p->slot);
@@ -103,19 +103,19 @@ static __always_inline u64 stack_of(struct scratch *s, u64 sp, struct stack_head
 	if (!walk(s, o, frame, sp))
 		return NOT_READ;
 	u64 id = (chain ? mix(s->hash, chain) : s->hash) >> 2 | FIRST_STACK;
-	if (told.lookup(&id))
+	if (reported.lookup(&id))
 		return id;
 	u64 runtime = s->python.code_type - o->code_type + o->runtime;
 	if (o->first_only && user_u64(user_u64(runtime + o->interpreters) + o->next_interpreter))
-		return NOT_READ; /* more than one interpreter, and the thread may be in another one than its slot says */
-	if (!tell_stack(s, o, id, natives))
+		return NOT_READ; /* more than one interpreter, and the thread may be in another one than that of its slot */
+	if (!report_stack(s, o, id, natives))
 		return NO_ROOM;
-	told.update(&id, &one);
+	reported.update(&id, &one);
 	return id;
 }
 #endif
 
-/* The identifier of the calling thread's Python stack, with the native code above it if that was looked at; or why
+/* The identifier of the calling thread's Python stack, with the native code above it if that was walked; or why
  * there is none. */
 static __always_inline u64 mixed_stack(u32 pid, u32 tid, u64 sp, u64 looks, struct stack_head *natives,
 				       u64 chain)
@@ -170,8 +170,8 @@ int on_line(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A timer of each CPU: the line that a watched thread is at, unless it is in a call, which has its own. What is
- * interrupted is the thread itself, so its stack stands still. */
+/* A timer of each CPU: the line that a watched thread is at, unless it is in a call, which has its own. The
+ * thread itself is interrupted, so its stack stands still. */
 int on_timer(void *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -210,7 +210,7 @@ static __always_inline u64 user_sp(struct pt_regs *ctx)
 }
 
 /* The end of on_switch: where a thread is that goes to sleep between two calls. Most are in a system call, but a
- * page that is missing makes them sleep anywhere, as a timer meets them. Who is preempted goes on as it was. */
+ * page that is missing makes them sleep anywhere, as a timer meets them. Preempted threads are left out. */
 int on_leave(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -222,7 +222,7 @@ int on_leave(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* Makes an interpreter known, if it is made and knows this thread: `bias` is what its file's addresses became. */
+/* Adds an interpreter, if it is initialised and knows this thread: `bias` is added to its file's addresses. */
 static __always_inline void know(u32 pid, u32 row, struct interpreter *o, u64 bias)
 {
 #ifdef TASK_FSBASE

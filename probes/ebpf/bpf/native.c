@@ -1,19 +1,19 @@
 /* Which native code makes a call: the caller's address, exactly, and those behind it by frame pointers.
  *
  * Code that keeps no frame pointer leaves anything in that register, so the kernel's walk may end in values that are
- * no return addresses and are others at each call. What does not lie behind a call instruction ends the chain; this
- * is looked at once for each chain, known by the hash of all that was walked. User space finds files and functions
- * (probes/stacks/native_frames.py), and where a frame pointer was missing. Other code at the same address: see on_loader.
+ * no return addresses and are others at each call. A value that does not lie behind a call instruction ends the chain;
+ * this is checked once for each chain, by the hash of all that was walked. User space finds files and functions
+ * (probes/stacks/native_frames.py), and where a frame pointer was missing. Other code at one address: see on_loader.
  */
 #define BPF_F_USER_STACK (1ULL << 8)
 
 struct chain {
 	u64 hash;
-	u64 count; /* addresses that may be told */
+	u64 count; /* addresses that may be reported */
 };
 
 BPF_TABLE("hash", u32, struct native, natives, MAX_PROCS);
-BPF_TABLE("lru_hash", u64, struct chain, chains, 32768); /* what was walked -> what of it holds */
+BPF_TABLE("lru_hash", u64, struct chain, chains, 32768); /* hash of a walk -> its valid part */
 
 /* Whether the instruction before this address is a call. */
 static __always_inline bool called_before(u64 address)
@@ -35,7 +35,7 @@ static __always_inline struct native *native_process(u32 pid)
 }
 
 /* The hash of this thread's chain, its addresses in `h`: from `caller` on, or from where the thread was interrupted.
- * Elements of the map are used again at any time, so what is found there is copied at once. */
+ * Elements of the map are used again at any time, so a found one is copied at once. */
 static __always_inline u64 native_chain(void *ctx, struct stack_head *h, u64 caller, u64 looks)
 {
 	struct native *p = native_process(h->pid);
@@ -64,7 +64,7 @@ static __always_inline u64 native_chain(void *ctx, struct stack_head *h, u64 cal
 			found.count = i + 1;
 		}
 		chains.update(&walked, &found);
-		known = chains.lookup(&walked); /* what the verifier knew of the path that led here is forgotten by this */
+		known = chains.lookup(&walked); /* after this the verifier forgets the path that led here */
 		if (!known)
 			return 0;
 	}
@@ -80,7 +80,7 @@ static __always_inline u64 native_stack(struct stack_head *h, u64 chain, u64 loo
 	u32 one = 1;
 	h->row = p ? p->row : NO_FRAME;
 	u64 id = mix(chain, h->row) >> 2 | FIRST_STACK;
-	if (told.lookup(&id))
+	if (reported.lookup(&id))
 		return id;
 	h->kind = STACK_RECORD;
 	h->serial = h->native_serial ^ looks;
@@ -88,6 +88,6 @@ static __always_inline u64 native_stack(struct stack_head *h, u64 chain, u64 loo
 	h->time = bpf_ktime_get_ns();
 	if (stacks.ringbuf_output(h, sizeof(*h), 1 /* BPF_RB_NO_WAKEUP */))
 		return NO_ROOM;
-	told.update(&id, &one);
+	reported.update(&id, &one);
 	return id;
 }

@@ -3,13 +3,13 @@
  * How the structures of an interpreter lie comes from probes/code/layout.py. A stack is a hash over its code
  * objects and instructions; the first time it is met, its frames go out through a ring of their own, and each
  * code object that was not met before goes out with its names and its table of lines, so that lines outlive
- * code and process. An address that is given to another code object counts a generation up, which is part of
+ * code and process. An address that goes to another code object counts a generation up, which is part of
  * the hash. A copy of the program's memory belongs to the thread: another one may preempt this on its CPU.
  */
-#define FRAME_BYTES 80  /* what is needed of a frame */
+#define FRAME_BYTES 80  /* that are needed of a frame */
 #define HEAP_BYTES 104  /* the same, where frames are objects */
-#define MAX_WALK 96     /* frames that are looked at: a call from C into Python has one more */
-#define MAX_STEPS 96    /* to tell a stack: frames and parts of tables */
+#define MAX_WALK 96     /* frames that are walked: a call from C into Python has one more */
+#define MAX_STEPS 96    /* to report a stack: frames and parts of tables */
 #define NO_CODE 3       /* owners from here on have frames without code: FRAME_OWNED_BY_CSTACK, _INTERPRETER */
 #define TAG_BITS 3ULL   /* of a reference in a frame: how its count of references is kept, from 3.14 on */
 #define STRING_LENGTH 16
@@ -24,8 +24,8 @@
 #define GENERATIONS 4096
 #define SPREAD 0xc2b2ae3d27d4eb4fULL /* odd: no count of generations meets another one, nor SAMPLED */
 #define FULL_NS 1000000000ULL
-/* A timer may find a frame whose code is being freed, which a call never does. So what timers have seen of code is
- * kept apart, under the bit SAMPLED of the serial: it must not be what a call is told by. */
+/* A timer may find a frame whose code is being freed, which a call never does. So code seen by
+ * timers is kept apart, under the bit SAMPLED of the serial: no call may be reported by it. */
 
 struct window {
 	u64 base;
@@ -40,7 +40,7 @@ struct scratch {
 	u64 hash;
 	u64 busy; /* a timer's interrupt must not walk where the thread's own program does */
 	u64 table; /* address of a table of lines, while it is sent */
-	u32 telling; /* which frame's code */
+	u32 reporting; /* which frame's code */
 	u32 part; /* of its table, the next one */
 	u32 steps; /* of a loop */
 	struct stack_record stack;
@@ -61,7 +61,7 @@ BPF_TABLE("hash", u32, struct python, pythons, MAX_PROCS);
 BPF_F_TABLE("hash", u32, struct scratch, scratches, MAX_THREADS, 1 /* BPF_F_NO_PREALLOC: 10 KB each */);
 BPF_ARRAY(empty_scratch, struct scratch, 1);
 BPF_TABLE("hash", struct code_key, u64, seen, MAX_CODES); /* -> generation */
-BPF_TABLE("lru_hash", u64, u32, told, 32768);             /* stacks */
+BPF_TABLE("lru_hash", u64, u32, reported, 32768);             /* stacks */
 BPF_ARRAY(generations, u64, GENERATIONS);
 BPF_ARRAY(full, u64, 1); /* when `seen` had no room: for a while no code is sent in vain */
 
@@ -101,14 +101,14 @@ static __always_inline u8 *frame_at(struct scratch *s, struct interpreter *o, u6
 }
 
 /* At the beginning of a loop: keeps the compiler from placing its end before it, which then runs on into the
- * beginning instead of jumping there. Linux 6.1 takes no such loop ("back-edge"). The jump is never made. */
+ * beginning instead of jumping there. Linux 6.1 refuses such a loop ("back-edge"). The jump is never made. */
 #define BEGINS_HERE(i, out) asm volatile goto("if %0 s< 0 goto %l1" : : "r"((s64)(i)) : : out)
 
 enum { ON, OVER, FAILED }; /* how a step of a loop ended */
 
 /* Steps until one is not ON, so many at most; how the last one ended. What differs by step is kept in memory: the
  * verifier would follow each by itself else. With may_goto (Linux 6.9 and later), which ends a loop that runs on for
- * ever, it looks at a step until nothing new is found; else at each of them, which takes it a second for a program.
+ * ever, it verifies a step until nothing new is found; else each of them, which costs it a second for a program.
  * Compilers before LLVM 19 have no name for the instruction. */
 #ifdef MAY_GOTO
 #define REPEATED(s, most, step) ({ \
@@ -144,8 +144,8 @@ out: \
 
 #ifdef MAY_GOTO
 /* Without the GIL a thread has a copy of a function's bytecode of its own, from 3.14 on: where an instruction of it
- * is in the one that follows the code object. The array of copies is replaced when it grows; what was read of an
- * old one holds. False where neither is there any more. */
+ * is in the one that follows the code object. The array of copies is replaced when it grows; data read from an
+ * old one stays valid. False where neither is there any more. */
 static __always_inline bool in_first_copy(struct interpreter *o, u64 code, u32 copy, u64 *instruction)
 {
 	u64 array = user_u64(code + o->copies), count = user_u64(array), first = user_u64(array + COPIES_DATA);
@@ -179,14 +179,14 @@ static __always_inline int walk_step(struct scratch *s, struct interpreter *o, u
 	if (copy && !in_first_copy(o, code, copy, &instruction))
 		return FAILED;
 #else
-	if (copy) /* a verifier that looks at each step of the loop takes no more of them */
+	if (copy) /* a verifier that follows each step of the loop accepts no more of them */
 		return FAILED;
 #endif
 	u32 slot = generation_slot(s->serial, code);
 	u64 *generation = generations.lookup(&slot);
 	if (!generation)
 		return FAILED;
-	asm volatile("" : "+r"(count)); /* what the compiler knows of it the verifier may have forgotten */
+	asm volatile("" : "+r"(count)); /* its bounds, which the compiler knows, may be lost to the verifier */
 	struct py_frame *to = &s->stack.frames[count & (MAX_FRAMES - 1)];
 	to->code = code;
 	to->instruction = instruction;
@@ -230,7 +230,7 @@ static __always_inline bool read_text(u64 string, struct interpreter *o, u32 *le
 	return !bpf_probe_read_user(to, size, (void *)from);
 }
 
-/* Reads what is told of a code object beside its table. */
+/* Reads the reported parts of a code object beside its table. */
 static __always_inline bool read_code(struct scratch *s, struct interpreter *o, struct py_frame *f)
 {
 	struct code_record *c = &s->u.code;
@@ -263,7 +263,7 @@ static __always_inline bool read_code(struct scratch *s, struct interpreter *o, 
 }
 
 /* Sends the next part of a code object's table, with all the rest. */
-static __always_inline bool tell_part(struct scratch *s)
+static __always_inline bool report_part(struct scratch *s)
 {
 	struct code_record *c = &s->u.code;
 	u64 at = s->part * TABLE_BYTES, left = c->table_bytes - at;
@@ -278,10 +278,10 @@ static __always_inline bool tell_part(struct scratch *s)
 	return !stacks.ringbuf_output(c, sizeof(*c) - TABLE_BYTES + left, 1 /* BPF_RB_NO_WAKEUP */);
 }
 
-/* A step of the telling of a stack's code: a frame whose code is known, or a part of a table. */
-static __always_inline int tell_step(struct scratch *s, struct interpreter *o)
+/* A step of reporting a stack's code: a frame whose code is known, or a part of a table. */
+static __always_inline int report_step(struct scratch *s, struct interpreter *o)
 {
-	u32 at = s->telling;
+	u32 at = s->reporting;
 	if (at >= s->stack.head.count)
 		return OVER;
 	struct py_frame *f = &s->stack.frames[at & (MAX_FRAMES - 1)];
@@ -291,30 +291,30 @@ static __always_inline int tell_step(struct scratch *s, struct interpreter *o)
 	if (!since)
 		return FAILED;
 	if (s->part == 0 && generation && *generation == f->generation) {
-		s->telling++;
+		s->reporting++;
 		return ON;
 	}
 	if (s->part == 0 && (bpf_ktime_get_ns() - *since < FULL_NS || !read_code(s, o, f)))
 		return FAILED;
-	if (!tell_part(s))
+	if (!report_part(s))
 		return FAILED;
 	if (s->part < TABLE_PARTS && s->u.code.table_bytes > (u64)s->part * TABLE_BYTES)
 		return ON;
 	s->part = 0;
-	s->telling++;
+	s->reporting++;
 	if (!seen.update(&key, &f->generation))
 		return ON;
 	*since = bpf_ktime_get_ns();
 	return FAILED;
 }
 
-/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. What
- * does not fit into the steps is told when the stack is met again. `natives` is what native.c found of the native
- * code above it, if that was looked at. */
-static __always_inline bool tell_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
+/* Sends a stack that was not met before; code objects first, so that a reader seldom has to wait for them. The
+ * part beyond the steps is reported when the stack is met again. `natives` is the native code above it, if native.c
+ * has walked that. */
+static __always_inline bool report_stack(struct scratch *s, struct interpreter *o, u64 id, struct stack_head *natives)
 {
-	s->telling = s->part = 0;
-	if (REPEATED(s, MAX_STEPS, tell_step(s, o)) == FAILED || s->telling < s->stack.head.count)
+	s->reporting = s->part = 0;
+	if (REPEATED(s, MAX_STEPS, report_step(s, o)) == FAILED || s->reporting < s->stack.head.count)
 		return false;
 	if (natives) {
 		u32 count = s->stack.head.count;

@@ -1,4 +1,4 @@
-/* What the scheduler does to watched threads: switches, wakeups, migrations, births and ends. */
+/* Scheduling of watched threads: switches, wakeups, migrations, births and ends. */
 
 static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 {
@@ -6,7 +6,7 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 	if (t->queued_since || !c)
 		return;
 	if (!c->since)
-		c->since = now; /* who runs there runs on, and takes the CPU from this one from now on */
+		c->since = now; /* the running thread runs on, and withholds the CPU from this one from now on */
 	t->queued_since = now;
 	t->queue_cpu = number;
 	t->first_queue_cpu = number;
@@ -14,7 +14,7 @@ static __always_inline void enqueue(struct thread *t, u64 now, u32 number)
 }
 
 /* `now` is when a thread leaves its CPU because its group's quota is used up. Nothing is traced when the group
- * gets a new one, but its run queue adds up how long it was throttled, and says since when it is, both by its
+ * gets a new one, but its run queue adds up how long it was throttled, and has the time since when it is, both by its
  * own clock, which was read for this switch. */
 static __always_inline void throttle(struct thread *t, void *task, u64 now)
 {
@@ -79,7 +79,7 @@ static __always_inline void take_cpu(struct thread *t, u64 now)
 	t->waker_pid = t->waker_tid = t->waker_flags = 0;
 }
 
-/* `now` it leaves its CPU, and nobody saw it come back: the kernel hides some switches from BPF programs.
+/* `now` it leaves its CPU, and its return was not seen: the kernel hides some switches from BPF programs.
  * It has been on a CPU since for as long as the kernel has counted; this switch brought the count up to date. */
 static __always_inline void missed_return(struct thread *t, void *task, u64 now)
 {
@@ -131,7 +131,7 @@ static __always_inline void leave_cpu(struct thread *t, void *task, u64 now, u32
 
 static __always_inline u32 number_in(u64 task, u32 bits)
 {
-#ifdef TYPED /* the kernel knows what the tracepoint's arguments point to: a plain load, which costs nothing */
+#ifdef TYPED /* the kernel knows the types of the tracepoint's arguments: a plain load, which costs nothing */
 	asm volatile("" : "+r"(task)); /* bcc would make a call of it */
 	return FIELD(u32, task, bits);
 #else
@@ -158,8 +158,8 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 	prev_tid = id;
 	prev_pid = id >> 32;
 #endif
-	/* Nobody is watched, and nobody who is waits here: it is over before anything is called. When this slice
-	 * began, nobody asks, unless a watched thread is queued meanwhile: then from that moment on. */
+	/* Neither thread is watched, and no watched one waits here: it is over before anything is called. The begin of
+	 * this slice is not needed, unless a watched thread is queued meanwhile: then from that moment on. */
 	if (!(maybe_watched(tid_of(ctx->args[2])) | maybe_watched(prev_tid) | maybe_watched(prev_pid)) &&
 	    c->queued <= 0 && !c->force) {
 		if (c->since) /* not written at each switch: other CPUs' are in the same lines */
@@ -208,7 +208,7 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx)
 			take_cpu(t, now);
 	}
 	if (blocks)
-		leave_programs.call(ctx, 0); /* does not come back, unless nobody looks for lines */
+		leave_programs.call(ctx, 0); /* does not come back, unless lines are not recorded */
 	return 0;
 }
 
@@ -219,9 +219,9 @@ static __always_inline struct thread *thread_of(u64 task)
 }
 
 #define IN_INTERRUPT 0x00ff0000 /* linux/preempt.h: hardirq and NMI */
-#define IN_SOFTIRQ 0x00000100   /* serving one; the bits above it count who has only disabled them */
+#define IN_SOFTIRQ 0x00000100   /* serving one; the bits above it count sections with softirqs disabled */
 
-/* The preemption count of this CPU, which tells interrupts; 0 where it cannot be found. */
+/* The preemption count of this CPU, which shows interrupts; 0 where it cannot be found. */
 static __always_inline u32 preempt_count(void)
 {
 	u32 count = 0;
@@ -248,9 +248,9 @@ static __always_inline u32 preempt_count(void)
 	return count;
 }
 
-/* Who wakes it: here `current` is right, in sched_wakeup it is wrong for up to 12 % (remote wakeups).
- * Unless this is an interrupt: then `current` is whom it hit. A softirq may be either: a send through
- * the loopback runs the receiver's side in the sender, a timer runs in whoever has the CPU. */
+/* The waker: here `current` is right, in sched_wakeup it is wrong for up to 12 % (remote wakeups).
+ * Unless this is an interrupt: then `current` is the interrupted thread. A softirq may be either: a send through
+ * the loopback runs the receiver's side in the sender, a timer runs in any thread on the CPU. */
 int on_waking(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct thread *t = thread_of(ctx->args[0]);
@@ -278,7 +278,7 @@ static __always_inline void woken(u64 task)
 	enqueue(t, bpf_ktime_get_ns(), number);
 }
 
-/* When it enters a run queue: what sched_info.run_delay counts from. */
+/* When it enters a run queue: the start of sched_info.run_delay. */
 int on_wakeup(struct bpf_raw_tracepoint_args *ctx)
 {
 	woken(ctx->args[0]);
@@ -334,7 +334,7 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 	t->off_since = now;
 	t->off_flags = OFF_BIRTH;
 	t->syscall = NO_SYSCALL;
-	tell_name(KIND_FORK, now, child_pid, child_tid, child, pid, (u32)id);
+	report_name(KIND_FORK, now, child_pid, child_tid, child, pid, (u32)id);
 	return 0;
 }
 
@@ -357,7 +357,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx)
 	t->depth = 0;
 	t->nivcsw = FIELD(u64, task, TASK_NIVCSW);
 	t->min_flt = FIELD(u64, task, TASK_MIN_FLT);
-	tell_name(KIND_EXEC, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
+	report_name(KIND_EXEC, bpf_ktime_get_ns(), pid, tid, task, 0, 0);
 	return 0;
 }
 
@@ -367,16 +367,16 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 	u32 tid = id, pid = id >> 32, live = 1;
 	void *task = get_current_task_btf(), *signal = 0;
 	if (named.lookup(&tid))
-		named.delete(&tid); /* the number may be given to somebody else */
+		named.delete(&tid); /* the number may be reused */
 	struct thread *t = threads.lookup(&tid);
 	bpf_probe_read_kernel(&signal, 8, (char *)task + TASK_SIGNAL / 8);
 	bpf_probe_read_kernel(&live, 4, (char *)signal + SIGNAL_LIVE / 8);
 	bool watched = t || procs.lookup(&pid);
 	if (t) {
-		tell_inner(t, now, 0);
+		report_inner(t, now, 0);
 		drop_abandoned(t, ~0ULL, 0, now);
 	} else if (watched)
-		tell_name(KIND_JOIN, now, pid, tid, task, 0, 0); /* it slept ever since it is watched */
+		report_name(KIND_JOIN, now, pid, tid, task, 0, 0); /* it slept ever since it is watched */
 	if (watched) {
 		struct record *r = begin(KIND_EXIT, LOST_OTHERS, now, pid, tid);
 		if (r) {

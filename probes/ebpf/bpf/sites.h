@@ -13,7 +13,7 @@
 #define SITE_FIRST 16
 #define SITE_AGAIN 64
 
-/* Two threads may write an element at once, so it says itself whether it is whole: `check` is the key, mixed with the
+/* Two threads may write an element at once, so it shows itself whether it is whole: `check` is the key, mixed with the
  * stack. No stack: a place of several. */
 struct site {
 	u64 check;
@@ -44,7 +44,7 @@ struct frame_words {
 	u64 caller;
 };
 
-/* What a place is known by; 0 where none is kept. The stack's top is read at once: most frames lie there. */
+/* The key of a place; 0 where none is kept. The stack's top is read at once: most frames lie there. */
 static __always_inline u64 site_of(struct pt_regs *ctx, struct site_state *state, u32 pid)
 {
 	u64 near[SITE_WORDS + 1], sp = REG_SP, fp = REG_FP;
@@ -83,7 +83,7 @@ static __always_inline u64 known_stack(struct site *s, u64 key)
 	return calls < SITE_FIRST || !(calls % SITE_AGAIN) ? 0 : stack;
 }
 
-/* What a walk found at a place. */
+/* Keeps a walk's stack for a place. */
 static __always_inline void keep_stack(struct site *s, u64 key, u64 stack)
 {
 	if (!s)

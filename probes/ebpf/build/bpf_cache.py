@@ -1,7 +1,7 @@
-"""Keeps compiled BPF programs between starts, in a folder that only we can write.
+"""Keeps compiled BPF programs between starts, in a folder that only this user can write.
 
-Whatever is wrong with it, gputop compiles as if there were none. The kernel's verifier looks at every program
-again; it does not know what a program ought to do, though, so what others could have written is not read.
+With any damage gputop compiles as if there were none. The kernel's verifier checks every program
+again; it does not know a program's purpose, though, so files that others could have written are not read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def folder_of(user: int, environment: Mapping[str, str]) -> Path | None:
 
 
 def read(folder: Path, key: str) -> bytes | None:
-    """What was kept under a key; None when there is nothing, or nothing that can be trusted.
+    """The data kept under a key; None when there is none, or none that can be trusted.
 
     Raises:
         NoCacheError: As for the folder.
@@ -65,7 +65,7 @@ def read(folder: Path, key: str) -> bytes | None:
 
 
 def write(folder: Path, key: str, data: bytes) -> None:
-    """Keeps data under a key, in place of what was there, and forgets what was not used for longest.
+    """Keeps data under a key, in place of the former, and drops the least recently used.
 
     Raises:
         NoCacheError: As for the folder, or it cannot be written.
@@ -100,7 +100,7 @@ def _doubt(found: os.stat_result) -> str:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """The folder's descriptor: what is done through it is done in the folder that was looked at."""
+    """The folder's descriptor: all later access goes to the folder that was checked."""
     try:
         folder.parent.mkdir(0o755, parents=True, exist_ok=True)
         with suppress(FileExistsError):

@@ -70,7 +70,7 @@ def _extra_bytes(kind: int, count: int) -> int:
 class _Types:
     """The type section: where each type starts, and where those of some names are.
 
-    Of a hundred thousand types none is made a Python object: that would take ten megabytes, of which the
+    None of its hundred thousand types is made a Python object: that would need ten megabytes, of which the
     system gets little back.
     """
 
@@ -138,14 +138,14 @@ class _Types:
 
 @dataclass(frozen=True, slots=True)
 class KernelLayout:
-    """What the BPF programs must know of this kernel.
+    """The facts about this kernel that the BPF programs need.
 
     Attributes:
         offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
-        switch_has_state: Whether the tracepoint sched_switch hands over the state of who leaves.
+        switch_has_state: The tracepoint sched_switch passes the state of the leaving task.
         per_cpu: Byte offsets of variables that each CPU has for itself, in their common section.
-        oom_has_task: Whether the tracepoint mark_victim hands over the task, not its number.
-        tracepoints: Numbers of the types that tell the arguments of TYPED_TRACEPOINTS, of those that it has.
+        oom_has_task: The tracepoint mark_victim passes the task, not its number.
+        tracepoints: Numbers of the types that describe the arguments of TYPED_TRACEPOINTS, as far as known.
     """
 
     offsets: Mapping[str, int]
@@ -156,7 +156,7 @@ class KernelLayout:
 
 
 def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WANTED) -> KernelLayout:
-    """Takes 0.1 to 0.2 s; ``kept_layout.py`` keeps what it finds.
+    """Reads this kernel's layout in 0.1 to 0.2 s; ``kept_layout.py`` keeps it.
 
     Raises:
         BtfError: No BTF, or a structure or member is not in it.
@@ -183,7 +183,7 @@ def read_layout(path: Path = VMLINUX, wanted: Mapping[str, tuple[str, ...]] = WA
 
 
 def _contents(path: Path) -> mmap.mmap:
-    """A file in memory that goes back to the system: malloc would keep as much, for nobody.
+    """A file in memory that goes back to the system: malloc would keep as much, unused.
 
     Raises:
         OSError: It cannot be read.
@@ -195,11 +195,6 @@ def _contents(path: Path) -> mmap.mmap:
             rest = rest[got:]
         rest.release()
     return room
-
-
-def read_offsets(path: Path = VMLINUX) -> Mapping[str, int]:
-    """The offsets of ``read_layout``. Raises BtfError as that does."""
-    return read_layout(path).offsets
 
 
 def _offsets(types: _Types, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
@@ -222,7 +217,7 @@ def _typedef(types: _Types, name: str) -> int:
 
 
 def _arguments(types: _Types, tracepoint: str) -> int:
-    """Arguments of a tracepoint's function, its context included; 0 when the kernel does not say."""
+    """Arguments of a tracepoint's function, its context included; 0 when the kernel does not describe it."""
     number = _typedef(types, tracepoint)
     if not number:
         return 0

@@ -1,4 +1,4 @@
-"""A text of BPF programs, compiled: taken from the cache, or else by the compiler and into the cache."""
+"""A text of BPF programs, compiled: from the cache, or else by the compiler and into the cache."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHIM = Path(__file__).resolve().parent.parent / "shim"
 
 _Parts = tuple[tuple["Map", ...], Mapping[str, bytes]]
 
-_FORM = 1  # of what the compiler hands over
+_FORM = 1  # of the compiler's output
 _NUMBERS = ("type", "key", "value", "entries", "flags")
 _SCRIPT = Path(__file__).resolve().parent / "compiler.py"
 _NOT_CACHED = "this user has no home"
 
 
 class CompileError(Exception):
-    """bcc is missing, or did not compile; ``log`` is what it said."""
+    """bcc is missing, or did not compile; ``log`` is its output."""
 
     def __init__(self, message: str, log: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """What it takes to make a map."""
+    """The parameters of a map."""
 
     name: str
     type: int
@@ -94,7 +94,7 @@ def compiled(text: str, folder: Path | None = None) -> Compiled:
 
 
 def key_of(text: str) -> str:
-    """What programs are kept under: all that goes into them but the compiler, see ``read_kept``."""
+    """The key of programs in the cache: all that goes into them but the compiler, see ``read_kept``."""
     shim = [part.read_bytes() for part in sorted(SHIM.rglob("*.h"))]
     facts = (_FORM, *compiler.FLAGS, platform.release(), platform.machine())
     parts = [*(str(fact).encode() for fact in facts), *shim, text.encode()]
@@ -102,7 +102,7 @@ def key_of(text: str) -> str:
 
 
 def read_kept(folder: Path, key: str) -> _Parts | None:
-    """What is kept, unless the compiler is gone or another one since: its files are named with it.
+    """The kept programs, unless the compiler is gone or has changed: its files are named with them.
 
     Raises:
         bpf_cache.NoCacheError: As ``bpf_cache.read``.
@@ -119,10 +119,10 @@ def read_kept(folder: Path, key: str) -> _Parts | None:
 
 
 def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
-    """Maps and programs, and the compiler's files, from what the compiler's process said.
+    """Maps and programs, and the compiler's files, from the output of the compiler's process.
 
     Raises:
-        ValueError: That process did not come to its end, or is another version's.
+        ValueError: That process was cut short, or is another version's.
     """
     try:
         document = json.loads(data)
@@ -135,7 +135,7 @@ def _understood(data: bytes) -> tuple[_Parts, dict[str, list[int]]]:
 
 
 def compile_in_child(text: str) -> bytes:
-    """What a new process of the compiler hands over.
+    """The output of a new process of the compiler.
 
     Raises:
         CompileError: As it says.
@@ -143,11 +143,11 @@ def compile_in_child(text: str) -> bytes:
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(_SCRIPT), str(SHIM)],
-            executable="/proc/self/exe",  # the way to our Python may be closed to who gave up root's rights
+            executable="/proc/self/exe",  # without root's rights the path to this Python may be closed
             input=text.encode(),
             capture_output=True,
             cwd="/",
-            start_new_session=True,  # the terminal's signals mean us, not it
+            start_new_session=True,  # the terminal's signals mean gputop, not it
             check=False,
         )
     except OSError as error:

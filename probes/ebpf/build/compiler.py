@@ -1,10 +1,10 @@
 """Compiles a text of BPF programs with bcc, in a process of its own: the compiler's memory goes with it.
 
-Run as a script by ``compiled.py``: the text comes through standard input, what became of it goes to
+Run as a script by ``compiled.py``: the text comes through standard input, the result goes to
 standard output as JSON. It imports nothing of gputop, so that it starts fast.
 
-bcc is looked for where distributions put it. It makes the maps of a text, too, but loads no program: what is
-handed on are instructions, in which a map is named by its place in the list of maps.
+bcc is looked for where distributions put it. It makes the maps of a text, too, but loads no program: the
+result are instructions, in which a map is named by its place in the list of maps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMPILER = ("/libbcc", "/libLLVM", "/libclang")
 
 
 class NoBccError(Exception):
-    """bcc is not installed, or its library cannot be loaded; the message says which, and what to do."""
+    """bcc is not installed, or its library cannot be loaded; the message names the reason and next step."""
 
 
 def bcc_packages() -> list[Path]:
@@ -91,7 +91,7 @@ def import_bcc() -> ModuleType:
 
 
 def compile_text(text: bytes, shim: str) -> dict[str, Any]:
-    """What a text becomes, in the form that ``probes/ebpf/build/compiled.py`` reads.
+    """The compiled text, in the form that ``probes/ebpf/build/compiled.py`` reads.
 
     Raises:
         NoBccError: As ``import_bcc``.
@@ -135,7 +135,7 @@ def named_by_place(code: bytes, descriptors: list[int]) -> bytes:
 
 
 def _map_facts(name: str, descriptor: int) -> dict[str, Any]:
-    """What the kernel says of a map that bcc has made: what it takes to make another one like it."""
+    """The kernel's parameters of a map that bcc has made, to make another one like it."""
     lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
     fields = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
     facts = {ours: int(fields[kernels]) for kernels, ours in _MAP_FACTS.items()}
@@ -143,7 +143,7 @@ def _map_facts(name: str, descriptor: int) -> dict[str, Any]:
 
 
 def identity(path: str) -> list[str | int]:
-    """By what a file is known to be the same one as before. Raises OSError."""
+    """A key by which an unchanged file is recognised. Raises OSError."""
     found = os.stat(path)
     return [path, found.st_size, found.st_mtime_ns]
 
@@ -156,7 +156,7 @@ def _mapped() -> set[str]:
 
 
 def main(shim: str) -> int:
-    """Compiles what comes in. Why it cannot is the last line of standard error."""
+    """Compiles standard input. The reason of a failure is the last line of standard error."""
     try:
         sys.stdout.write(json.dumps(compile_text(sys.stdin.buffer.read(), shim)))
     except NoBccError as error:

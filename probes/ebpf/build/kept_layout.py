@@ -1,4 +1,4 @@
-"""What programs must know of this kernel, kept between starts: reading its types takes 0.1 to 0.2 s."""
+"""This kernel's layout, kept between starts: reading its types lasts 0.1 to 0.2 s."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM = 1  # of what is kept
 
 
 def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.KernelLayout:
-    """As ``btf.read_layout``, which is asked where nothing is kept of the same type information.
+    """The kept layout of the same type information, or else that of ``btf.read_layout``.
 
     Raises:
         btf.BtfError: As ``btf.read_layout``.
@@ -24,14 +24,14 @@ def layout_of(path: Path = btf.VMLINUX, folder: Path | None = None) -> btf.Kerne
     try:
         key = _key_of(path.read_bytes())
     except OSError:
-        return btf.read_layout(path)  # says what is wrong
+        return btf.read_layout(path)  # names the error
     if folder is None:
         return btf.read_layout(path)
     with suppress(bpf_cache.NoCacheError, ValueError, TypeError):
         if kept := bpf_cache.read(folder, key):
             return btf.KernelLayout(**json.loads(kept))
     layout = btf.read_layout(path)
-    with suppress(bpf_cache.NoCacheError):  # compiled.py says so, of the same folder
+    with suppress(bpf_cache.NoCacheError):  # compiled.py reports the same folder
         bpf_cache.write(folder, key, json.dumps(dataclasses.asdict(layout)).encode())
     return layout
 

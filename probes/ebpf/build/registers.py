@@ -22,9 +22,9 @@ _X86_64: dict[str, str] = {
     "RETURN_POPS": "8",
     "RETURN_ADDRESS": "user_u64(ctx->sp)",
     "RETURN_IN(stack)": "(stack)[0]",  # the same, of a copy of the stack from its pointer on
-    # whether an open call that was entered at this stack pointer can still return
+    # true if an open call that was entered at this stack pointer can still return
     "WILL_RETURN(sp)": "IS_TRAMPOLINE(user_u64(sp))",
-    # whether eight bytes of code end in a call: e8, or ff /2 with an operand of 1 to 6 bytes
+    # true if eight bytes of code end in a call: e8, or ff /2 with an operand of 1 to 6 bytes
     "IS_CALL(code)": "((((code) >> 24 & 255) == 0xe8) | (((code) >> 48 & 0x38ff) == 0x10ff)"
     " | (((code) >> 40 & 0x38ff) == 0x10ff) | (((code) >> 32 & 0x38ff) == 0x10ff)"
     " | (((code) >> 16 & 0x38ff) == 0x10ff) | (((code) >> 8 & 0x38ff) == 0x10ff))",
@@ -32,7 +32,7 @@ _X86_64: dict[str, str] = {
     "STACK_ARGUMENT(n)": "user_u64(regs->sp + 8 * (n))",
     # the first two or three of them; not 0 where they cannot be read
     "BEHIND_THE_SIXTH(to, n)": "bpf_probe_read_user(to, 8 * (n), (void *)(regs->sp + 8))",
-    # a large structure that is passed by value: its copy lies on the stack, and takes no register
+    # a large structure that is passed by value: its copy lies on the stack, and uses no register
     "VALUE_ADDRESS(n)": "(regs->sp + 8)",
     "VALUE_REGISTERS": "0",
     # the kernel's page for returns is requested at the end of the address space, above all code
@@ -52,7 +52,7 @@ _AARCH64: dict[str, str] = {
     "RETURN_IN(stack)": "ctx->regs[30]",
     "IS_CALL(code)": "((((code) >> 32 & 0xfc000000) == 0x94000000)"  # bl, blr
     " | (((code) >> 32 & 0xfffffc1f) == 0xd63f0000))",
-    "WILL_RETURN(sp)": "1",  # the address was in a register: the stack does not tell
+    "WILL_RETURN(sp)": "1",  # the address was in a register, not on the stack
     "STACK_ARGUMENT(n)": "((n) <= 2 ? reg(regs, 5 + (n)) : user_u64(regs->sp + 8 * ((n) - 3)))",
     "BEHIND_THE_SIXTH(to, n)": "((to)[0] = reg(regs, 6), (to)[1] = reg(regs, 7),"
     " (n) > 2 ? bpf_probe_read_user(&(to)[2], 8, (void *)regs->sp) : 0)",

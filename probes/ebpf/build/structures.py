@@ -8,10 +8,10 @@ from probes.ebpf.build import btf
 
 
 def task(layout: btf.KernelLayout) -> dict[str, int]:
-    """Where a task and what it points to hold what every kernel has, and what some lack.
+    """Where a task and its structures have the members of every kernel, and those that some lack.
 
     Raises:
-        BtfError: The kernel does not say where a task has the number of its CPU.
+        BtfError: The type information lacks the number of a task's CPU.
     """
     offsets = layout.offsets
     of_task = {name.split(".")[1]: bits for name, bits in offsets.items() if name.startswith("task_struct.")}
@@ -46,9 +46,9 @@ def _cpu(of_task: Mapping[str, int], offsets: Mapping[str, int]) -> int:
 
 
 def interrupts(layout: btf.KernelLayout) -> dict[str, int]:
-    """Where the preemption count is, which tells interrupts; empty where this kernel does not say.
+    """Where the preemption count is, which shows interrupts; empty where this kernel does not describe it.
 
-    On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is to be had
+    On x86-64 it is a per-CPU variable. Neither its address nor that of a CPU's variables is available
     everywhere (kptr_restrict, kernels without KALLSYMS_ALL), but every task points to its CPU's run queue,
     which is another one: their distance is in the type information.
     """
@@ -70,7 +70,7 @@ def interrupts(layout: btf.KernelLayout) -> dict[str, int]:
 
 
 def throttling(layout: btf.KernelLayout) -> dict[str, int]:
-    """Where a thread and its group's run queue say that they are throttled; empty before Linux 6.18."""
+    """Where a thread and its group's run queue have that they are throttled; empty before Linux 6.18."""
     offsets = layout.offsets
     needed = ("task_struct.throttled", "cfs_rq.throttled_clock_self", "cfs_rq.throttled_clock_self_time")
     path = ("task_struct.se", "sched_entity.cfs_rq", "cfs_rq.rq", "rq.clock")
